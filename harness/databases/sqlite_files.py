@@ -8,6 +8,7 @@ run in the thread of a connection.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sqlite3
 import threading
@@ -274,8 +275,11 @@ def make_private(database: Path) -> None:
     it. Another process would then take the database for unused and remove the log under it.
 
     Raises:
-        OSError: The file or a directory cannot be made.
+        OSError: The file or a directory cannot be made, or what is there is no file. A device, such
+            as /dev/null, would be taken from everybody else.
     """
+    if database.exists() and not database.is_file():
+        raise OSError(errno.EINVAL, "it is not a regular file")
     missing = [each for each in database.parents if not each.exists()]
     for directory in reversed(missing):
         directory.mkdir(mode=0o700, exist_ok=True)

@@ -2,22 +2,25 @@
 
 A server that ends begins nothing more. Each run finishes the step it works on, which is stored, and
 then belongs to nobody, so that the next server goes on with it. No tool is cut in the middle.
+
+A run whose journal cannot be reached is left as it is stored, and goes on when the journal is back.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import anyio
 
-from ...harness.errors import HarnessError
+from ...harness.checkpoint.base import Checkpointer, Run
+from ...harness.errors import HarnessError, JournalAway
 from .active_run import ActiveRun
 
-__all__ = ["HANDED_OVER", "RunFigures", "ServerStopping", "Stopping", "kind_of"]
+__all__ = ["HANDED_OVER", "JournalWait", "RunFigures", "ServerStopping", "Stopping", "kind_of"]
 
 HANDED_OVER = "its server was stopped between two steps; the next server goes on with it"
 """Reason of a run that was handed over."""
@@ -129,3 +132,53 @@ class Stopping:
                 "with them; what their tools were doing is cut short.",
                 len(live), count,
             )  # fmt: skip
+
+
+_FIRST_LOOK, _LAST_LOOK = 0.25, 5.0
+"""Seconds after which a journal that cannot be reached is tried again, at first and later."""
+
+
+class JournalWait:
+    """Runs that were left while the journal could not be reached.
+
+    Attributes:
+        patience: Seconds for which they wait for it.
+        run_ids: The runs.
+
+    Args:
+        journal: The journal.
+        go_on: Goes on with a run, if nobody else does.
+    """
+
+    def __init__(self, journal: Checkpointer, go_on: Callable[[Run], Awaitable[None]]) -> None:
+        self.patience = 300.0
+        self.run_ids: set[str] = set()
+        self._journal = journal
+        self._go_on = go_on
+
+    async def wait(self, run_id: str) -> None:
+        """Go on with a run when the journal is back.
+
+        A run that has waited too long stays left: whoever asks for it, or starts a server, goes on.
+        """
+        logger.warning("run %s waits for the journal, which cannot be reached", run_id)
+        self.run_ids.add(run_id)
+        pause, deadline = _FIRST_LOOK, anyio.current_time() + self.patience
+        try:
+            while anyio.current_time() < deadline:
+                await anyio.sleep(pause)
+                pause = min(pause * 2, _LAST_LOOK)
+                try:
+                    run = await self._journal.run(run_id)
+                except JournalAway:
+                    continue
+                if run is not None:
+                    await self._go_on(run)
+                return
+            logger.error(
+                "run %s was left after %.0f s: the journal cannot be reached. It goes on when the "
+                "journal is back and somebody asks for it, or a server is started.",
+                run_id, self.patience,
+            )  # fmt: skip
+        finally:
+            self.run_ids.discard(run_id)

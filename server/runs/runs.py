@@ -70,7 +70,7 @@ class RunManager(RunStarter):
         """Let these bounds hold for what begins from now on."""
         self._max_runs = max_runs
         self._carrier.limits = limits
-        self._carrier.journal_patience = journal_patience
+        self._carrier.journal_wait.patience = journal_patience
 
     @property
     def active(self) -> int:
@@ -201,7 +201,7 @@ class RunManager(RunStarter):
         """Return a line about what a run does right now, if this process works on it."""
         live = self._carrier.live.get(run_id)
         if live is None:
-            away = run_id in self._carrier.waits_for_journal
+            away = run_id in self._carrier.journal_wait.run_ids
             return "the journal cannot be reached; the run waits for it" if away else None
         asked = live.sampled.calls.values() if live.sampled is not None else ()
         if asked:

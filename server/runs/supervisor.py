@@ -26,7 +26,7 @@ from ..sampling.queue import Offer, SamplingQueue
 from .active_run import ActiveRun, GateHolder, ThreadLocks, busy, describe, todos_of
 from .cancellation import Cancellation, Servers
 from .contracts import Agents, Changed, Work
-from .lifecycle import RunFigures, Stopping
+from .lifecycle import JournalWait, RunFigures, Stopping
 from .task_inputs import StructuredRuns
 
 if TYPE_CHECKING:
@@ -36,9 +36,6 @@ __all__ = ["RunSupervisor"]
 
 QUEUE_SECONDS = 30.0
 """How long a driven call waits for other calls on its thread."""
-
-_FIRST_LOOK, _LAST_LOOK = 0.25, 5.0
-"""Seconds after which a journal that cannot be reached is tried again, at first and later."""
 
 logger = logging.getLogger(__name__)
 
@@ -53,8 +50,7 @@ class RunSupervisor:
         structured: Whose answers are data.
         stopping: Whether this server stops, and who waits for its runs.
         figures: How many runs have begun and stopped here.
-        journal_patience: Seconds for which a run waits for a journal that cannot be reached.
-        waits_for_journal: The runs that do.
+        journal_wait: The runs that wait for a journal that cannot be reached.
     """
 
     def __init__(
@@ -73,8 +69,7 @@ class RunSupervisor:
         self.structured = StructuredRuns()
         self.stopping = Stopping()
         self.figures = RunFigures()
-        self.journal_patience = 300.0
-        self.waits_for_journal: set[str] = set()
+        self.journal_wait = JournalWait(journal, self._adopt_if_left)
         self._let_go: dict[str, LazyEvent] = {}
         self.desk = SamplingQueue(changed)
         self.changed = changed
@@ -216,35 +211,12 @@ class RunSupervisor:
             logger.warning("run %s goes on elsewhere: %s", live.run_id, error)
             return busy(live.thread_id, live.run_id)
         if isinstance(error, JournalAway) and live.control.accepted.is_set():
-            self._group.start_soon(self._wait_for_journal, live.run_id)
+            self._group.start_soon(self.journal_wait.wait, live.run_id)
         return error
 
-    async def _wait_for_journal(self, run_id: str) -> None:
-        """Go on with a run that was left while the journal could not be reached, when it is back.
-
-        After `journal_patience` it stays left: whoever asks for it, or starts a server, goes on.
-        """
-        logger.warning("run %s waits for the journal, which cannot be reached", run_id)
-        self.waits_for_journal.add(run_id)
-        pause, deadline = _FIRST_LOOK, anyio.current_time() + self.journal_patience
-        try:
-            while anyio.current_time() < deadline:
-                await anyio.sleep(pause)
-                pause = min(pause * 2, _LAST_LOOK)
-                try:
-                    run = await self._journal.run(run_id)
-                except JournalAway:
-                    continue
-                if run is not None and run.status == "running" and await self.is_left(run):
-                    await self.adopt(run)
-                return
-            logger.error(
-                "run %s was left after %.0f s: the journal cannot be reached. It goes on when the "
-                "journal is back and somebody asks for it, or a server is started.",
-                run_id, self.journal_patience,
-            )  # fmt: skip
-        finally:
-            self.waits_for_journal.discard(run_id)
+    async def _adopt_if_left(self, run: Run) -> None:
+        if run.status == "running" and await self.is_left(run):
+            await self.adopt(run)
 
     def _hear(self, live: ActiveRun, event: Event) -> None:
         line = describe(event)

@@ -252,6 +252,13 @@ async def test_a_newer_database_that_says_so_is_used_as_it_is(path: Path, ahead:
     other.close()
 
 
+async def test_what_is_no_file_is_refused_and_keeps_its_mode(path: Path):
+    path.parent.mkdir(exist_ok=True)
+    os.mkfifo(path, 0o644)
+    assert "not a regular file" in await refused(path, CheckpointError)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+
+
 async def test_a_newer_database_is_refused_untouched(path: Path):
     async with SqliteCheckpointer(path) as journal:
         await grow(journal, "a")

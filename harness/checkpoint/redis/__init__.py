@@ -34,8 +34,8 @@ import anyio
 from ..._internal.records import record
 from ...databases.versions import Version
 from ...errors import CheckpointError, JournalAway
-from ..admission import off_loop, weight_of
 from ..base import Batch, EventLimits, Rewrite
+from ..codec import off_loop, weight_of
 from ..facade import JournalFacade, Query
 from ..maintenance import check_prune
 from .commits import VERSION, Commits, batch_arguments, newer, write_failed

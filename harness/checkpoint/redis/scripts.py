@@ -397,7 +397,6 @@ if #events > 0 then purge(before) end
 return {'stored'}
 """
 
-COMMIT = script(
-    NUMBERS + _PURGE + _BATCH + _CHECK_RUNS + _CHECKS + _STORE + _STORE_RUNS + _STORE_REST
-)
+_STORE_ALL = _STORE + _STORE_RUNS + _STORE_REST
+COMMIT = script(NUMBERS + _PURGE + _BATCH + _CHECK_RUNS + _CHECKS + _STORE_ALL)
 """A batch, as `batches.batch_arguments` gives it -> `stored`, or why it is refused."""
