@@ -197,7 +197,7 @@ async def create_app(
                 cache = await stack.enter_async_context(open_agents_cache(settings))
                 make = _builder(common, models, mounted, journal, telemetry, tasks, store, cache)
                 if source is not None:
-                    source.attach(common, journal, settings.state_dir, models.of, telemetry)
+                    source.attach(common, journal, settings.state_dir, store, models.of, telemetry)
                 app = _assemble(live, make, common, state, journal, group, owner, tasks, source)
                 if source is not None and not settings.per_principal:
                     await app.refit()

@@ -34,12 +34,16 @@ OF_AGENT = frozenset(
         "memory",
         "model",
         "model_patience",
+        "models",
         "policy",
         "profiles",
         "skills",
     }
 )
 """Keys of `[agent]` that are settings of the server."""
+
+_RENAMED = {"models": "task_models"}
+"""Those that have another name as settings."""
 
 NOT_IN_SERVER = frozenset({"agent_file", "config_file", "definition", "journal_key", "trust_root"})
 """Settings that `[server]` cannot have."""
@@ -169,7 +173,7 @@ def _take_agent(rest: dict[str, Any], settings: dict[str, tuple[object, tuple[st
                 del table[key]
         else:
             del table[key]
-        settings[key] = (value, ("agent", key))
+        settings[_RENAMED.get(key, key)] = (value, ("agent", key))
     limits = table.pop("limits", {})
     if isinstance(limits, dict):
         for name, value in cast("dict[str, object]", limits).items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -47,6 +48,18 @@ class ServedDefinition:
             "interrupt_after": parts.interrupt_after,
             "name": agent.name,
         }
+
+    def keys_of_agent(self, besides: Collection[str]) -> list[str]:
+        """Return the keys of the file that describe its agent and are no settings of the server.
+
+        Args:
+            besides: Tables, and keys of `[agent]`, to leave out.
+        """
+        tables = {name: getattr(self.file, name) for name in ("middleware", "agents", "cache")}
+        tables |= {"mcp_servers": self.parts.mcp_servers, "files": self.parts.routes}
+        keys = [f"agent.{key}" for key in sorted(self.file.agent.model_fields_set)]
+        keys += [name for name, table in tables.items() if table]
+        return [one for one in keys if one.removeprefix("agent.") not in besides]
 
     def __eq__(self, other: object) -> bool:
         """Whether both say the same, and name the same files."""

@@ -138,6 +138,19 @@ async def test_a_subagent_of_the_file_is_offered_and_works(tmp_path: Path) -> No
         assert "It is fine." in done["answer"]
 
 
+async def test_clients_are_told_what_the_agent_is_for_and_which_models_they_may_choose(
+    tmp_path: Path,
+) -> None:
+    served = Served(tmp_path)
+    more = 'description = "Keeps the changelog."\nmodels = ["scripted:*"]'
+    served.save(served.text.replace('name = "main"', f'name = "main"\n{more}'))
+    async with served.running() as (_, client):
+        tools = {one.name: one for one in (await client.list_tools()).tools}
+        properties = tools["task"].input_schema["properties"]
+        assert "About it: Keeps the changelog." in properties["agent"]["description"]
+        assert "Allowed: scripted:*" in properties["model"]["description"]
+
+
 async def test_a_saved_file_counts_for_new_runs_and_a_broken_one_does_not(tmp_path: Path) -> None:
     served = Served(tmp_path)
     async with served.running() as (app, client):
