@@ -282,26 +282,27 @@ def _builder(
         settings = parts.settings
         described = definition_of(settings)
         further = () if described is None else described.parts.middleware
-        return create_deep_agent(
-            models.of(settings),
-            **({} if described is None else described.options),
-            mcp_servers=mounted.of(settings),
-            backend=parts.backend,
-            skills=parts.skills,
-            beyond_allowed_tools=settings.beyond_allowed_tools,
-            memory=parts.memory,
-            subagents=parts.subagents,
-            interrupt_on=dict.fromkeys(settings.approve, True),
-            policy=parts.rules,
-            middleware=(*(() if telemetry is None else (telemetry,)), *further),
-            checkpointer=journal,
-            store=store,
-            cache=cache,
-            profile=common.profiles.current,
-            execution_policy=parts.commands,
-            background=None if tasks is None else tasks.launcher,
-            model_patience=settings.model_patience,
-        )
+        with nullcontext() if described is None else described.locating():
+            return create_deep_agent(
+                models.of(settings),
+                **({} if described is None else described.options),
+                mcp_servers=mounted.of(settings),
+                backend=parts.backend,
+                skills=parts.skills,
+                beyond_allowed_tools=settings.beyond_allowed_tools,
+                memory=parts.memory,
+                subagents=parts.subagents,
+                interrupt_on=dict.fromkeys(settings.approve, True),
+                policy=parts.rules,
+                middleware=(*(() if telemetry is None else (telemetry,)), *further),
+                checkpointer=journal,
+                store=store,
+                cache=cache,
+                profile=common.profiles.current,
+                execution_policy=parts.commands,
+                background=None if tasks is None else tasks.launcher,
+                model_patience=settings.model_patience,
+            )
 
     return build
 
