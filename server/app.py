@@ -218,7 +218,7 @@ async def create_app(
                 cache = await stack.enter_async_context(open_agents_cache(settings))
                 make = _builder(common, models, mounted, journal, telemetry, tasks, store, cache)
                 if source is not None:
-                    source.attach(common, journal, settings.state_dir, models.of, telemetry)
+                    source.attach(common, journal, settings.state_dir, store, models.of, telemetry)
                 app = _assemble(live, make, common, state, journal, group, owner, tasks, source)
                 if source is not None and not settings.per_principal:
                     await app.refit()
@@ -304,26 +304,27 @@ def _builder(
         settings = parts.settings
         described = definition_of(settings)
         further = () if described is None else described.parts.middleware
-        return create_deep_agent(
-            models.of(settings),
-            **({} if described is None else described.options),
-            mcp_servers=mounted.of(settings),
-            backend=parts.backend,
-            skills=parts.skills,
-            beyond_allowed_tools=settings.beyond_allowed_tools,
-            memory=parts.memory,
-            subagents=parts.subagents,
-            interrupt_on=dict.fromkeys(settings.approve, True),
-            policy=parts.rules,
-            middleware=(*(() if telemetry is None else (telemetry,)), *further),
-            checkpointer=journal,
-            store=store,
-            cache=cache,
-            profile=common.profiles.current,
-            execution_policy=parts.commands,
-            background=None if tasks is None else tasks.launcher,
-            model_patience=settings.model_patience,
-        )
+        with nullcontext() if described is None else described.locating():
+            return create_deep_agent(
+                models.of(settings),
+                **({} if described is None else described.options),
+                mcp_servers=mounted.of(settings),
+                backend=parts.backend,
+                skills=parts.skills,
+                beyond_allowed_tools=settings.beyond_allowed_tools,
+                memory=parts.memory,
+                subagents=parts.subagents,
+                interrupt_on=dict.fromkeys(settings.approve, True),
+                policy=parts.rules,
+                middleware=(*(() if telemetry is None else (telemetry,)), *further),
+                checkpointer=journal,
+                store=store,
+                cache=cache,
+                profile=common.profiles.current,
+                execution_policy=parts.commands,
+                background=None if tasks is None else tasks.launcher,
+                model_patience=settings.model_patience,
+            )
 
     return build
 

@@ -13,6 +13,7 @@ from ..middleware.stack import Placed
 from ..models.registry import full_name, init_chat_model
 from ..plugins import load_object
 from ..policy import Policy
+from ..state.channels import channels_of
 from ..structured_output.strategies import StructuredOutput
 from ..subagents.definitions import SubAgent
 from ..tools.tool import Tool
@@ -96,6 +97,8 @@ def parts_of(file: AgentFile, environ: Mapping[str, str], base: Path) -> AgentPa
         answer = _answer(agent.answer)
         with at("state_schema"):
             state = None if agent.state_schema is None else load_object(agent.state_schema.path)
+            if state is not None:
+                channels_of(state, "the agent")
     servers = _servers(file, environ, base)
     shared = (*(one.name for one in tools), *_mounted_names(servers))
     subagents: list[SubAgent] = []

@@ -119,7 +119,7 @@ class AgentFileText:
     def _explained(self, refused: ValidationError) -> DefinitionError:
         told: list[str] = []
         for one in refused.errors(include_url=False):
-            keys = _keys(one["loc"], self.tables)
+            keys = _keys(one["loc"], self.tables, is_named=one["type"] in _NAMED)
             if one["type"] == "extra_forbidden":
                 *above, key = keys
                 accepted = accepted_keys(above)
@@ -203,7 +203,13 @@ def _imports(
             _imports((*keys, at), one, found)
 
 
-def _keys(loc: Sequence[str | int], tables: Mapping[str, Any]) -> tuple[str | int, ...]:
+_NAMED = ("missing", "extra_forbidden")
+"""Errors about a key, which need not be in the file."""
+
+
+def _keys(
+    loc: Sequence[str | int], tables: Mapping[str, Any], *, is_named: bool
+) -> tuple[str | int, ...]:
     """Return the keys of an error's place that are in the file; names of types are left out."""
     keys: list[str | int] = []
     value: Any = tables
@@ -212,7 +218,7 @@ def _keys(loc: Sequence[str | int], tables: Mapping[str, Any]) -> tuple[str | in
             value = cast("dict[Any, Any]", value)[one]
         elif isinstance(value, list) and isinstance(one, int):
             value = cast("list[Any]", value)[one]
-        elif position < len(loc) - 1 or not isinstance(value, dict):
+        elif not is_named or position < len(loc) - 1 or not isinstance(value, dict):
             continue
         keys.append(one)
     return tuple(keys)

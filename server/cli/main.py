@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, redirect_stdout
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -323,7 +324,8 @@ def _start(
     logging.basicConfig(stream=sys.stderr, format="deep-agent-mcp: %(levelname)s: %(message)s")
     try:
         environ = dict(os.environ)
-        settings = load_settings(flags, environ, config=config)
+        with redirect_stdout(sys.stderr):  # of modules that the agent file names, when they print
+            settings = load_settings(flags, environ, config=config)
     except SettingsError as error:
         raise _not_started([error]) from None
     # Child processes, which may run what a model wrote, are not given it.
@@ -392,7 +394,9 @@ async def _main(
 
         source = AgentSource(application, reload=reload, owns_process=True)
     with stop_on_signals() as stop:
-        async with create_app(settings, read, source) as app:
+        async with AsyncExitStack() as stack:
+            with redirect_stdout(sys.stderr):
+                app = await stack.enter_async_context(create_app(settings, read, source))
             gc.freeze()
             gc.enable()
             if listener is None:

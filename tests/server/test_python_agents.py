@@ -473,7 +473,13 @@ def test_what_is_no_agent_is_refused_at_once(given: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "flags", [{"root": "."}, {"model": "anthropic:claude-x"}, {"background_subagents": True}]
+    "flags",
+    [
+        {"root": "."},
+        {"model": "anthropic:claude-x"},
+        {"store": "memory:"},
+        {"background_subagents": True},
+    ],
 )
 async def test_a_setting_without_effect_is_refused(
     tmp_path: Path, flags: dict[str, object]
@@ -489,6 +495,37 @@ async def test_a_setting_a_function_does_not_use_is_said(
     async with served(buyer, tmp_path, model="scripted:x"):
         pass
     assert "ignores these settings: model (context.model)" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [(buyer(), "agent.instructions, agents, files would"), (buyer, "agent.instructions would")],
+    ids=["agent", "function"],
+)
+async def test_keys_of_an_agent_file_without_effect_are_refused(
+    tmp_path: Path, given: Any, told: str
+) -> None:
+    file = tmp_path / "deep-agent.toml"
+    file.write_text(
+        '[agent]\ninstructions = "x"\n[agents.helper]\ndescription = "Helps"\n'
+        '[files]\n"/memories" = { store = true }\n[server]\nwait_budget = 20\n'
+    )
+    with pytest.raises(SettingsError, match=f"deep-agent.toml: {told} have no effect"):
+        async with served(given, tmp_path / "place", agent_file=str(file)):
+            pass
+    assert not (tmp_path / "place").exists()
+
+
+async def test_a_function_is_given_the_store_that_settings_name(tmp_path: Path) -> None:
+    seen: list[ServeContext] = []
+
+    def make(context: ServeContext) -> Agent:
+        seen.append(context)
+        return buyer(store=context.store)
+
+    async with served(make, tmp_path, store=f"sqlite://{tmp_path.as_posix()}/own.db"):
+        await seen[0].store.put(("a",), "k", {"text": "v"})
+    assert (tmp_path / "own.db").exists()
 
 
 # --- modules -------------------------------------------------------------------------------------
