@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sqlite3
 import threading
 import time
@@ -40,6 +41,9 @@ Migration: TypeAlias = Sequence[str | Callable[[sqlite3.Connection], None]]
 
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _DAMAGED = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
+
+_LEAST_FREE_BYTES = 64 * 1024
+"""What SQLite needs to open a database, at least: 32 KiB of it are an index of its log."""
 
 _creating = threading.Lock()
 
@@ -170,6 +174,11 @@ class DatabaseKind:
                 f"the {self.name} {path} has been locked by another process for "
                 f"{self.busy_seconds:.0f} s. Try again, or stop that process."
             )
+        if _is_full(path):
+            return self.error(
+                f"the {self.name} {path} cannot be used, because its disk is full ({error}). Make "
+                "room on the disk, then try again."
+            )
         return self.error(
             f"the {self.name} {path} cannot be used: {error}. Check that the file and its "
             "directory exist, belong to you, are writable, and that the disk is not full."
@@ -256,6 +265,14 @@ class DatabaseKind:
                 f"no longer read. It was not touched. Give the {self.name} another file."
             )
         return version
+
+
+def _is_full(path: Path) -> bool:
+    """Whether there is no room for the files that SQLite makes beside a database."""
+    try:
+        return shutil.disk_usage(path.parent).free < _LEAST_FREE_BYTES
+    except OSError:
+        return False
 
 
 def make_private(database: Path) -> None:
