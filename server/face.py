@@ -34,7 +34,15 @@ from ..harness.tools.tool import InvalidArguments
 from .auth.caller import Identify, Scope, current_caller
 from .mcp.offered_agents import drives, offered_agents
 from .mcp.prompts import Completions, Prompts, instructions
-from .mcp.requests import Context, Services, bound_texts, missing_extension, takes_tasks, too_long
+from .mcp.requests import (
+    Context,
+    Services,
+    bound_texts,
+    missing_extension,
+    takes_tasks,
+    too_long,
+    with_reasons,
+)
 from .mcp.resources import UI_EXTENSION, UI_SETTINGS, Resources
 from .mcp.skill_methods import (
     SKILLS_EXTENSION,
@@ -94,6 +102,7 @@ class Face:
             *traced,
             services.in_flight.middleware,
             bound_texts,
+            with_reasons,
             services.cancelled.middleware,
             Identify(services.principals, services.places.prepare, needs_token=needs_token),
             services.announcements.sessions.middleware,

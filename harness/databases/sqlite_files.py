@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 import sqlite3
 import threading
 import time
@@ -42,6 +43,9 @@ Migration: TypeAlias = Sequence[str | Callable[[sqlite3.Connection], None]]
 
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _DAMAGED = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
+
+_LEAST_FREE_BYTES = 64 * 1024
+"""What SQLite needs to open a database, at least: 32 KiB of it are an index of its log."""
 
 _creating = threading.Lock()
 
@@ -174,6 +178,11 @@ class DatabaseKind:
                 f"the {self.name} {path} has been locked by another process for "
                 f"{self.busy_seconds:.0f} s. Try again, or stop that process."
             )
+        if _is_full(path):
+            return self.error(
+                f"the {self.name} {path} cannot be used, because its disk is full ({error}). Make "
+                "room on the disk, then try again."
+            )
         return self.error(
             f"the {self.name} {path} cannot be used: {error}. Check that the file and its "
             "directory exist, belong to you, are writable, and that the disk is not full."
@@ -265,6 +274,14 @@ class DatabaseKind:
                 "file."
             )
         return version.number
+
+
+def _is_full(path: Path) -> bool:
+    """Whether there is no room for the files that SQLite makes beside a database."""
+    try:
+        return shutil.disk_usage(path.parent).free < _LEAST_FREE_BYTES
+    except OSError:
+        return False
 
 
 def make_private(database: Path) -> None:

@@ -24,9 +24,15 @@ from typing import Any, Final, TypeAlias, cast
 import anyio
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.shared.exceptions import MCPError
-from mcp.types import INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY, CallToolRequestParams
+from mcp.types import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    MISSING_REQUIRED_CLIENT_CAPABILITY,
+    CallToolRequestParams,
+)
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from ...harness.errors import HarnessError
 from ...harness.skills import SkillRegistry
 from ...harness.subagents.registry import SubAgentRegistry
 from ..auth.caller import JournalReader, Principals
@@ -56,6 +62,7 @@ __all__ = [
     "too_long",
     "wait_budget",
     "wait_seconds",
+    "with_reasons",
 ]
 
 
@@ -298,6 +305,18 @@ async def bound_texts(ctx: Context, call_next: CallNext) -> HandlerResult:
     if problem is not None:
         raise MCPError(INVALID_PARAMS, f"Nothing was done: {problem}")
     return await call_next(ctx)
+
+
+async def with_reasons(ctx: Context, call_next: CallNext) -> HandlerResult:
+    """Answer a request that failed with the reason: the SDK hides what it does not know.
+
+    Raises:
+        MCPError: It failed with an error of ours, whose text is for the client.
+    """
+    try:
+        return await call_next(ctx)
+    except HarnessError as error:
+        raise MCPError(INTERNAL_ERROR, str(error)) from error
 
 
 TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
