@@ -154,13 +154,14 @@ class AgentRuns(ThreadAccess):
         """End the open run of a thread for another one; return whether the thread is free.
 
         One that waits for an answer is ended, as a new message takes its place. So is one that its
-        process has left behind, and, if the caller wishes it, one that another process carries.
+        process has left behind, and, if the caller wishes it, one that another process carries. A
+        caller with an owner of its own knows better which runs are left, so it has to wish for it.
         """
         other = await self.checkpointer.run(run_id)
         if other is None or other.status not in OPEN:
             return True
-        waits = other.status == "needs_approval"
-        if not (waits or options.when_busy == "interrupt" or is_left(other)):
+        over = options.owner is None and (other.status == "needs_approval" or is_left(other))
+        if not over and options.when_busy != "interrupt":
             return False
         reason = f"the thread moved on with run {run.id}"
         try:

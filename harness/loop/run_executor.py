@@ -83,7 +83,8 @@ class RunOptions:
         limits: Bounds for the run and its subagents; the agent's by default.
         control: A handle to cancel it.
         owner: Id of the process that works on it, kept in its record. By default it tells other
-            processes of the machine whether this one still lives.
+            processes of the machine whether this one still lives. With one of your own, an open run
+            of the thread is ended only if `when_busy` says so.
         idempotency_key: Kept in its record.
         configurable: Values for models that are configured at run time (`init_chat_model`).
         when_busy: What to do while another run of this agent moves the thread: `refuse` raises

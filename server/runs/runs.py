@@ -23,6 +23,7 @@ from ...harness.errors import (
     HarnessError,
     JournalAway,
     RunEnded,
+    StaleThread,
     ThreadBusy,
     UnknownRun,
     UnknownThread,
@@ -302,7 +303,13 @@ class RunManager(RunStarter):
             if run_id in self._carrier.live:
                 await self._agent(run_id).answer(run_id, fresh)
             elif fresh or not answers or waits_in_vain:
-                await self._carrier.resume(run, fresh, most=self._max_runs, offer=offer)
+                try:
+                    await self._carrier.resume(run, fresh, most=self._max_runs, offer=offer)
+                except (RunEnded, StaleThread, ThreadBusy):
+                    asked = await self.asked(run_id)
+                    stored = {one.id: one.answer for one in asked if one.answered}
+                    if not answers or fresh.keys() - stored.keys():
+                        raise  # otherwise it was all answered through another process meanwhile
         return {
             key: stored[key] for key in answers if answers[key] != stored.get(key, answers[key])
         }

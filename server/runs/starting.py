@@ -17,7 +17,7 @@ from pydantic import JsonValue
 from ...harness._internal.records import record
 from ...harness.agent import Agent, RunOptions, RunResult
 from ...harness.checkpoint.base import Checkpointer, Interrupt, Run
-from ...harness.errors import HarnessError, StaleThread, ThreadBusy, UnknownThread
+from ...harness.errors import HarnessError, KnownRun, StaleThread, ThreadBusy, UnknownThread
 from ...harness.limits.limits import Limits
 from ...harness.loop.run.choices import RunChoices
 from ...harness.messages.message import HumanMessage, ToolCall, ToolMessage
@@ -258,6 +258,8 @@ class RunStarter:
         finally:
             if key is not None:
                 self._release(key, live)
+        if isinstance(live.error, KnownRun) and caller.owns(live.error.run_id):
+            return live.error.run_id  # another process was faster
         if live.error is not None:
             raise live.error
         return live.run_id

@@ -18,26 +18,24 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import anyio
 from mcp.server.lowlevel import Server
-from mcp.types import INVALID_REQUEST, ErrorData, JSONRPCError
 
 from ..settings.hosts import ServedHosts
 from ..settings.settings import Settings, is_loopback
 from ..version import NAME
-from .message_bounds import MessageBounds, MessageTooLarge
+from .checked_requests import CheckedRequests
 from .signals import Stop, until
 
 if TYPE_CHECKING:
     import uvicorn
     from mcp.server.sse import SseServerTransport
     from starlette.applications import Starlette
-    from starlette.responses import Response
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+    from starlette.types import Receive, Scope, Send
 
     from ..auth.challenges import ScopesOf
     from .health import Health
@@ -73,76 +71,6 @@ async def serve_stdio(server: Server[Any], stop: Stop) -> None:
 
 def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
-
-
-class _CheckedHosts:
-    """ASGI middleware: Host and Origin are checked before any route sees the request.
-
-    Probes and collectors of metrics know a server by its address, so they may name that. Clients
-    that vanish while they send one are no error of ours.
-    """
-
-    def __init__(self, app: ASGIApp, served: ServedHosts, health: Sequence[str]) -> None:
-        self._app = app
-        self._served = served
-        self._health = health
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        from starlette.datastructures import Headers
-        from starlette.requests import ClientDisconnect
-        from starlette.responses import PlainTextResponse
-
-        headers = Headers(scope=scope)
-        path = scope["path"].removeprefix(scope.get("root_path", ""))
-        refusal = self._served.refusal(
-            headers.getlist("host"), headers.getlist("origin"), by_address=path in self._health
-        )
-        if refusal is not None:
-            await PlainTextResponse(refusal.text, refusal.status)(scope, receive, send)
-            return
-        arriving = _arriving(receive) if scope["method"] == "POST" else receive
-        try:
-            await self._app(scope, arriving, send)
-        except ClientDisconnect:
-            logger.debug("a client went away before its request had come whole")
-        except MessageTooLarge as error:
-            await _too_large(error)(scope, receive, send)
-
-
-def _arriving(receive: Receive) -> Receive:
-    """Return what receives a body, and raises `ClientDisconnect` if it does not come whole.
-
-    The SDK would log a traceback for that. A body beyond the bounds of messages ends in
-    `MessageTooLarge`, before anything has read it.
-    """
-    from starlette.requests import ClientDisconnect
-
-    is_whole = False
-    bounds = MessageBounds()
-
-    async def next_message() -> Message:
-        nonlocal is_whole
-        message = await receive()
-        if message["type"] == "http.disconnect" and not is_whole:
-            raise ClientDisconnect
-        bounds.feed(message.get("body", b""))
-        is_whole = is_whole or not message.get("more_body", False)
-        return message
-
-    return next_message
-
-
-def _too_large(error: MessageTooLarge) -> Response:
-    """Return the refusal of a message that was not read: its id is not known."""
-    from starlette.responses import Response
-
-    data = ErrorData(code=INVALID_REQUEST, message=str(error))
-    refusal = JSONRPCError(jsonrpc="2.0", id=None, error=data)
-    body = refusal.model_dump_json(by_alias=True, exclude_unset=True)
-    return Response(body, status_code=413, media_type="application/json")
 
 
 class _OpenSse:
@@ -187,10 +115,11 @@ def http_app(
     from .health import HEALTH_PATHS, Health, health_routes
     from .http_sessions import ResumableSessions
 
-    # Hosts are checked in front of all paths; the SDK compares the beginnings of names only.
+    # Hosts are checked in front of all paths; the SDK compares the beginnings of names only. So
+    # are the sizes of bodies.
     checks = TransportSecuritySettings(enable_dns_rebinding_protection=False)
-    sessions = ResumableSessions(server, checks, settings.max_body_bytes)
-    sse = SseServerTransport("/messages/", checks, settings.max_body_bytes)
+    sessions = ResumableSessions(server, checks)
+    sse = SseServerTransport("/messages/", checks, sys.maxsize)
 
     return Starlette(
         routes=[
@@ -202,7 +131,12 @@ def http_app(
             *metadata_routes(settings),
         ],
         middleware=[
-            Middleware(_CheckedHosts, ServedHosts(settings.allow_hosts), HEALTH_PATHS),
+            Middleware(
+                CheckedRequests,
+                ServedHosts(settings.allow_hosts),
+                settings.max_body_bytes,
+                HEALTH_PATHS,
+            ),
             *auth_middleware(settings, scopes_of),
             Middleware(
                 RequestLimits,
