@@ -20,10 +20,20 @@ from ...harness.checkpoint.base import Checkpointer, Run
 from ...harness.errors import HarnessError, JournalAway
 from .active_run import ActiveRun
 
-__all__ = ["HANDED_OVER", "JournalWait", "RunFigures", "ServerStopping", "Stopping", "kind_of"]
+__all__ = [
+    "HANDED_OVER",
+    "KINDS",
+    "JournalWait",
+    "RunFigures",
+    "ServerStopping",
+    "Stopping",
+    "kind_of",
+]
 
 HANDED_OVER = "its server was stopped between two steps; the next server goes on with it"
 """Reason of a run that was handed over."""
+
+KINDS = ("drive", "delegate")
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +59,7 @@ class RunFigures:
         taken_over: Runs of other servers that this one has gone on with.
     """
 
-    started: Counter[str] = field(default_factory=Counter[str])
+    started: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(KINDS, 0)))
     stopped: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     taken_over: int = 0
 

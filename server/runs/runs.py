@@ -37,7 +37,7 @@ from ..auth.caller import OwnedJournal, current_caller
 from ..results import unknown
 from ..sampling.queue import Offer, SamplingQueue, is_parked
 from .active_run import Todos
-from .lifecycle import RunFigures, Stopping, kind_of
+from .lifecycle import KINDS, RunFigures, Stopping, kind_of
 from .starting import RunStarter, Snapshot, call_id
 from .supervisor import RunSupervisor
 
@@ -80,7 +80,8 @@ class RunManager(RunStarter):
     @property
     def at_work(self) -> Mapping[str, int]:
         """How many of each kind it works on."""
-        return Counter(map(kind_of, self._carrier.live.values()))
+        counts = Counter(map(kind_of, self._carrier.live.values()))
+        return {kind: counts[kind] for kind in KINDS}
 
     @property
     def figures(self) -> RunFigures:
