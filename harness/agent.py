@@ -228,7 +228,8 @@ def _breakpoints(
     if unknown:
         raise AgentBuildError(
             f"there is no node {', '.join(map(repr, unknown))} to stop at; nodes: "
-            f"{', '.join(sorted(known))}"
+            f"{', '.join(sorted(known))}",
+            about=("node", unknown[0]),
         )
     return Breakpoints(frozenset(wanted[0]), frozenset(wanted[1]))
 
@@ -245,7 +246,8 @@ def _tools(
     for own, owner in owned:
         if own.name in by_name:
             raise AgentBuildError(
-                f"two tools are named {own.name!r}: one of {owners[own.name]}, one of {owner}"
+                f"two tools are named {own.name!r}: one of {owners[own.name]}, one of {owner}",
+                about=("tool", own.name),
             )
         by_name[own.name], owners[own.name] = own, owner
     if names is None:

@@ -38,7 +38,16 @@ class HarnessError(Exception):
 
 
 class AgentBuildError(HarnessError):
-    """The agent cannot be built as described; raised before anything runs."""
+    """The agent cannot be built as described; raised before anything runs.
+
+    Attributes:
+        about: Kind and name of the part that cannot be used, where it is one: `middleware`,
+            `subagent`, `tool` or `node`.
+    """
+
+    def __init__(self, message: str, *, about: tuple[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.about = about
 
 
 class MiddlewareError(HarnessError):

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import logging
 import os
 import re
+import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Timer
 from types import ModuleType
 from typing import Any
 
@@ -25,6 +29,7 @@ __all__ = [
     "GROUPS",
     "ObjectError",
     "Plugin",
+    "call_object",
     "entry_points",
     "is_object_name",
     "load_object",
@@ -38,6 +43,11 @@ GROUPS = ("tools", "middleware", "models", "backends", "checkpointers")
 _PREFIX = "deep_agent_mcp."
 _NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 _MOST_CHARS = 500
+
+SLOW_SECONDS = 5.0
+"""After so long an import is spoken of."""
+
+logger = logging.getLogger(__name__)
 
 
 class ObjectError(HarnessError):
@@ -156,6 +166,26 @@ def resolve(name: str, group: str) -> Any:
     return found[0].load()
 
 
+def call_object(function: Callable[..., Any], name: str, *args: object, **options: object) -> Any:
+    """Return what a named function or class returns.
+
+    Args:
+        function: What is called.
+        name: Its name, for messages.
+        *args: Positional arguments.
+        **options: Keywords.
+
+    Raises:
+        ObjectError: It raised; the text has file and line where they are known.
+    """
+    try:
+        return function(*args, **options)
+    except HarnessError:
+        raise
+    except Exception as error:
+        raise ObjectError(f"{name} raised {_told(error)}{place_of(error)}.") from error
+
+
 def place_of(error: BaseException, near: str | None = None) -> str:
     """Return the file and line where an error came from, as ` (file:line)`; empty if unknown.
 
@@ -179,7 +209,8 @@ def place_of(error: BaseException, near: str | None = None) -> str:
 
 def _module(module_name: str, name: str, kind: str) -> ModuleType:
     try:
-        return import_module(module_name)
+        with _saying_if_slow(module_name, name, kind):
+            return import_module(module_name)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -193,6 +224,21 @@ def _module(module_name: str, name: str, kind: str) -> ModuleType:
             f"{kind} {name}: importing {module_name} raised {_told(error)}"
             f"{place_of(error, _file_of(module_name))}."
         ) from error
+
+
+@contextmanager
+def _saying_if_slow(module_name: str, name: str, kind: str) -> Generator[None]:
+    """Log which module is being imported if that takes long: nothing can end an import."""
+    text = "%s %s: importing %s has taken %g s so far. Check what it waits for."
+    words = (text, kind, name, module_name, SLOW_SECONDS)
+    timer = Timer(SLOW_SECONDS, logger.warning, words)
+    timer.daemon = True
+    if module_name not in sys.modules:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _file_of(module_name: str) -> str | None:

@@ -34,7 +34,15 @@ from ..harness.tools.tool import InvalidArguments
 from .auth.caller import Identify, Scope, current_caller
 from .mcp.offered_agents import drives, offered_agents
 from .mcp.prompts import Completions, Prompts, instructions
-from .mcp.requests import Context, Services, bound_texts, missing_extension, takes_tasks, too_long
+from .mcp.requests import (
+    Context,
+    Services,
+    bound_texts,
+    missing_extension,
+    takes_tasks,
+    too_long,
+    with_reasons,
+)
 from .mcp.resources import UI_EXTENSION, UI_SETTINGS, Resources
 from .mcp.skill_methods import (
     SKILLS_EXTENSION,
@@ -85,13 +93,16 @@ class Face:
         self._withheld = withheld_tools(services.settings)
         self._own = [*Delegation(services).tools(), *History(services).tools()]
         self._old_tasks = HandshakeTasks(services, self._reply)
+        self._streams = TaskListenHandler(services)
         self.server = self._build()
         security = RequestStateSecurity(keys=[state_key], ttl=APPROVAL_SECONDS)
         traced = _traced(self.server, services.settings)
         needs_token = services.settings.serves_several
         self.server.middleware[:] = [
             *traced,
+            services.in_flight.middleware,
             bound_texts,
+            with_reasons,
             services.cancelled.middleware,
             Identify(services.principals, services.places.prepare, needs_token=needs_token),
             services.announcements.sessions.middleware,
@@ -120,7 +131,7 @@ class Face:
             on_read_resource=resources.read,
             on_subscribe_resource=self._subscribe,
             on_unsubscribe_resource=self._unsubscribe,
-            on_subscriptions_listen=TaskListenHandler(services),
+            on_subscriptions_listen=self._streams,
             on_list_prompts=prompts.list,
             on_get_prompt=prompts.get,
             on_completion=Completions(services).complete,
@@ -160,6 +171,10 @@ class Face:
         self._withheld = withheld_tools(self._services.settings) | absent
         self._made = {}
         self.server.instructions = instructions(self._withheld)
+
+    def close_streams(self) -> None:
+        """End all listen streams as the protocol has it, so that clients listen anew elsewhere."""
+        self._streams.close()
 
     def scopes_of(self, name: str) -> frozenset[Scope]:
         """Return the scopes of which a tool needs one; none if there is no such tool."""

@@ -47,7 +47,7 @@ def keys(title: str) -> set[str]:
 @pytest.mark.parametrize(
     ("title", "model", "elsewhere"),
     [
-        ("`[agent]`", AgentTable, {"limits", "models"}),
+        ("`[agent]`", AgentTable, {"limits"}),
         ("`[[middleware]]`", MiddlewareTable, set[str]()),
         ("`[agents.NAME]`", SubAgentTable, set[str]()),
         ("`[files]`", FilesTable, set[str]()),

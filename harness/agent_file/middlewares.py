@@ -6,7 +6,8 @@ import inspect
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, cast
+from types import NoneType, UnionType
+from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 from .. import middleware as shipped
 from ..definitions.registry import no_such
@@ -84,6 +85,9 @@ def made_middleware(entry: MiddlewareTable) -> AgentMiddleware:
     """
     kind = _class(entry.use)
     options = _options(kind, entry)
+    missing = [one for one in _required(kind) if one not in options]
+    if missing:
+        raise AgentFileError((), f"{entry.use} needs {' and '.join(missing)}; add it")
     spread = [one.name for one in _parameters(kind) if one.kind is one.VAR_POSITIONAL]
     positional: list[Any] = []
     if spread:
@@ -116,8 +120,7 @@ def _built_in(kind: type[AgentMiddleware], entry: MiddlewareTable) -> dict[str, 
     if not entry.enabled:
         return None
     options = _options(kind, entry)
-    required = [one.name for one in _parameters(kind) if one.default is one.empty]
-    if options.keys() >= {*required}:  # else only the agent has what it takes
+    if options.keys() >= {*_required(kind)}:  # else only the agent has what it takes
         try:
             kind(**options)
         except (TypeError, ValueError) as error:
@@ -155,8 +158,42 @@ def _options(kind: type[AgentMiddleware], entry: MiddlewareTable) -> dict[str, A
         with at(name):
             if name not in known:
                 raise AgentFileError((), no_such(f"option of {entry.use}", name, known))
+            _require_type(kind, name, value)
             made[name] = _edits(value) if (entry.use, name) == _EDITS else python_values(value)
     return made
+
+
+_PLAIN: Mapping[Any, tuple[type, ...]] = {
+    bool: (bool,),
+    int: (int,),
+    float: (int, float),
+    str: (str,),
+}
+"""Types of options that are looked at, and those of the values they take."""
+
+
+@cache
+def _plain_types(kind: type[AgentMiddleware]) -> Mapping[str, Sequence[type]]:
+    """Return the types of the options that take numbers, texts, or true and false."""
+    try:
+        hints = get_type_hints(kind.__init__)
+    except (NameError, TypeError):  # names that are there for type checkers alone
+        return {}
+    found: dict[str, Sequence[type]] = {}
+    for name, hint in hints.items():
+        union = get_origin(hint) in (Union, UnionType)
+        types = [one for one in (get_args(hint) if union else (hint,)) if one is not NoneType]
+        if all(any(one is plain for plain in _PLAIN) for one in types):
+            found[name] = types
+    return found
+
+
+def _require_type(kind: type[AgentMiddleware], name: str, value: object) -> None:
+    """Refuse a value that no middleware would understand; a class knows its other types itself."""
+    types = _plain_types(kind).get(name)
+    if types and not any(type(value) in _PLAIN[one] for one in types):
+        words = " or ".join(one.__name__ for one in types)
+        raise AgentFileError((), f"a value of type {words} is expected; got {value!r:.80}")
 
 
 _EDITS = ("context_editing", "edits")
@@ -178,6 +215,12 @@ def _edit(value: Any) -> Any:
     if not isinstance(made, dict):
         return made
     return shipped.ClearToolUsesEdit(**cast("dict[str, Any]", made))
+
+
+def _required(kind: type[AgentMiddleware]) -> list[str]:
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    known = _parameters(kind)
+    return [one.name for one in known if one.kind in named and one.default is one.empty]
 
 
 def _parameters(kind: type[AgentMiddleware]) -> list[inspect.Parameter]:

@@ -13,11 +13,12 @@ from .._internal.records import record
 from ..definitions.confined_files import ConfinedFiles
 from ..definitions.frontmatter import MAX_FILE_BYTES, DefinitionError, decode, line_of, parse_toml
 from ..definitions.registry import no_such
+from ..plugins import entry_points
 from .parts import AgentParts, parts_of
 from .schema import AgentFile, AnswerTable, FileReference, MiddlewareTable
 from .values import AgentFileError, accepted_keys, accepted_value
 
-__all__ = ["AgentFileText", "python_names", "read_agent_file"]
+__all__ = ["AgentFileText", "plugin_names", "python_names", "read_agent_file"]
 
 
 @record
@@ -118,7 +119,7 @@ class AgentFileText:
     def _explained(self, refused: ValidationError) -> DefinitionError:
         told: list[str] = []
         for one in refused.errors(include_url=False):
-            keys = _keys(one["loc"], self.tables)
+            keys = _keys(one["loc"], self.tables, is_named=one["type"] in _NAMED)
             if one["type"] == "extra_forbidden":
                 *above, key = keys
                 accepted = accepted_keys(above)
@@ -161,6 +162,27 @@ def python_names(file: AgentFile) -> list[tuple[tuple[str | int, ...], str]]:
     return found
 
 
+def plugin_names(file: AgentFile) -> list[tuple[tuple[str | int, ...], str]]:
+    """Return the places of a file that name what an installed plugin brings: keys, and names."""
+    found: list[tuple[tuple[str | int, ...], str]] = []
+    backends = {path: one.backend for path, one in file.files.items()}
+    found += [(("files", at, "backend"), b) for at, b in backends.items() if isinstance(b, str)]
+    stacks: list[tuple[tuple[str | int, ...], Sequence[MiddlewareTable]]]
+    stacks = [
+        ((), file.middleware),
+        *((("agents", k), v.middleware) for k, v in file.agents.items()),
+    ]
+    middleware = entry_points("middleware")
+    for keys, entries in stacks:
+        uses = ((place, one.use) for place, one in enumerate(entries))
+        found += [((*keys, "middleware", at, "use"), use) for at, use in uses if use in middleware]
+    tools = entry_points("tools")
+    for name, one in file.agents.items():
+        named = enumerate(one.tools or ())
+        found += [(("agents", name, "tools", at), tool) for at, tool in named if tool in tools]
+    return found
+
+
 def _of_middleware(
     keys: tuple[str | int, ...], entries: Sequence[MiddlewareTable]
 ) -> list[tuple[tuple[str | int, ...], str]]:
@@ -181,7 +203,13 @@ def _imports(
             _imports((*keys, at), one, found)
 
 
-def _keys(loc: Sequence[str | int], tables: Mapping[str, Any]) -> tuple[str | int, ...]:
+_NAMED = ("missing", "extra_forbidden")
+"""Errors about a key, which need not be in the file."""
+
+
+def _keys(
+    loc: Sequence[str | int], tables: Mapping[str, Any], *, is_named: bool
+) -> tuple[str | int, ...]:
     """Return the keys of an error's place that are in the file; names of types are left out."""
     keys: list[str | int] = []
     value: Any = tables
@@ -190,7 +218,7 @@ def _keys(loc: Sequence[str | int], tables: Mapping[str, Any]) -> tuple[str | in
             value = cast("dict[Any, Any]", value)[one]
         elif isinstance(value, list) and isinstance(one, int):
             value = cast("list[Any]", value)[one]
-        elif position < len(loc) - 1 or not isinstance(value, dict):
+        elif not is_named or position < len(loc) - 1 or not isinstance(value, dict):
             continue
         keys.append(one)
     return tuple(keys)

@@ -60,7 +60,7 @@ def with_options(
     names = [one.name for one in stack]
     for name, wanted in options.items():
         if all_known and wanted is not None and name not in names:
-            raise AgentBuildError(no_such("middleware", name, names))
+            raise AgentBuildError(no_such("middleware", name, names), about=("middleware", name))
     changed: list[AgentMiddleware] = []
     for one in stack:
         if one.name not in options:
@@ -71,7 +71,8 @@ def with_options(
             changed.append(_again(one, wanted))
         elif one.name not in optional:
             raise AgentBuildError(
-                f"{one.name} cannot be left out; what can: {', '.join(sorted(optional))}"
+                f"{one.name} cannot be left out; what can: {', '.join(sorted(optional))}",
+                about=("middleware", one.name),
             )
     return changed
 
@@ -98,7 +99,10 @@ def placed(
         if anchor not in names:
             if all_known:
                 why = no_such("middleware", anchor, names)
-                raise AgentBuildError(f"{one.middleware.name} cannot be placed: {why}")
+                raise AgentBuildError(
+                    f"{one.middleware.name} cannot be placed: {why}",
+                    about=("middleware", one.middleware.name),
+                )
             result.append(one.middleware)
             continue
         index = names.index(anchor)
@@ -126,5 +130,6 @@ def _again(one: AgentMiddleware, options: Mapping[str, Any]) -> AgentMiddleware:
         return type(one)(**{**own, **options})
     except (HarnessError, TypeError, ValueError) as error:
         raise AgentBuildError(
-            f"{one.name} cannot be made with {dict(options)!r}: {error}"
+            f"{one.name} cannot be made with {dict(options)!r}: {error}",
+            about=("middleware", one.name),
         ) from error

@@ -314,8 +314,8 @@ def channels_of(schema: type, owner: str) -> Mapping[str, Channel]:
     """Return the channels that a TypedDict declares, by name.
 
     Raises:
-        AgentBuildError: An annotation cannot be resolved, or a key is the loop's own and is not
-            declared as the loop does.
+        AgentBuildError: It is no TypedDict, an annotation cannot be resolved, or a key is the
+            loop's own and is not declared as the loop does.
     """
     channels = _declared(schema, owner)
     if schema is not AgentState:
@@ -336,6 +336,10 @@ def _declared(schema: type, owner: str) -> Mapping[str, Channel]:
         raise AgentBuildError(
             f"the state schema {schema.__name__} of {owner} names a type that is not "
             f"known at run time: {error}. Import it outside of TYPE_CHECKING."
+        ) from error
+    except TypeError as error:
+        raise AgentBuildError(
+            f"the state schema of {owner} must be a TypedDict; got {schema!r:.200}"
         ) from error
     return {key: _parse(key, annotation, owner) for key, annotation in hints.items()}
 

@@ -292,7 +292,9 @@ def check_given(
                 raise AgentBuildError(no_such("skill", name, skills))
         _checking_check(definition, servers, build)
     except HarnessError as error:
-        raise AgentBuildError(f"subagent {definition.name!r}: {error}") from error
+        about = ("subagent", definition.name)
+        text = f"subagent {definition.name!r}: {error}"
+        raise AgentBuildError(text, about=about) from error
 
 
 def problem_of(

@@ -46,10 +46,11 @@ def check(file: str, root: str | None, config: str | None) -> None:
     try:
         settings = load_settings({"agent_file": file, "root": root}, os.environ, config=config)
         built = built_agent(settings)
+        lines = _described(settings, built)
     except (HarnessError, SettingsError) as error:
         click.echo(f"deep-agent-mcp: {error}", err=True)
         raise SystemExit(2) from None
-    click.echo("\n".join(_described(settings, built)))
+    click.echo("\n".join(lines))
 
 
 @agent.command()
@@ -62,6 +63,7 @@ def schema() -> None:
 
 def _described(settings: Settings, built: Agent) -> list[str]:
     """Return what the agent will be, a line each; no secret is in it."""
+    from ...harness.definitions.registry import no_such
     from ..runs.workplaces import subagents_of
     from ..settings.definition import definition_of
 
@@ -78,10 +80,44 @@ def _described(settings: Settings, built: Agent) -> list[str]:
     subagents = subagents_of(settings.of_nobody()).subagents
     for name, one in subagents.items():
         lines.append(f"subagent {name}: {one.description}")
+    if described.parts.mcp_servers:
+        names = ", ".join(described.parts.mcp_servers)
+        lines.append(f"MCP servers, connected when a run needs them: {names}")
     limits = settings.limits.model_dump(exclude_none=True)
     lines.append("limits: " + ", ".join(f"{name} {value:g}" for name, value in limits.items()))
     lines.append(f"files: {settings.root or 'in the thread'}")
+    routes = described.parts.routes.items()
+    lines += [f"files below {path}: {type(backend).__name__}" for path, backend in routes]
+    lines += _places(settings)
     lines.append(f"state: {settings.state_dir}")
+    known = {"main", built.name, *subagents}
+    for principal, bound in settings.principal_agents.items():
+        lines += [
+            f"note: principals.{principal}: {no_such('agent', name, known)}"
+            for name in bound
+            if name not in known
+        ]
+    return lines
+
+
+def _places(settings: Settings) -> list[str]:
+    """Return where threads and memories are; nothing is opened.
+
+    Raises:
+        HarnessError: There cannot be anything at a URL.
+    """
+    from ..threads.journal_places import journal_at, journal_name
+
+    lines: list[str] = []
+    if settings.journal is not None:
+        journal_at(settings)
+        lines.append(f"journal: {journal_name(settings)}")
+    if settings.store is not None:
+        from ...harness.agent_file.places import open_store, shown_place
+
+        url = settings.store.get_secret_value()
+        open_store(url)
+        lines.append(f"store: {shown_place(url)}")
     return lines
 
 

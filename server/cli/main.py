@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, redirect_stdout
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ import click
 from .agent import agent, mcp
 from .checks import models, policy
 from .install import doctor, install
+from .runs import runs
 from .state import journal, token
 from .threads import threads
 
@@ -216,6 +218,11 @@ def cli(ctx: click.Context) -> None:
     metavar="SECONDS",
     help="How long runs wait while the journal's database is down.  [300]",
 )
+@click.option(
+    "--drain-seconds",
+    metavar="SECONDS",
+    help="How long runs may take to finish their step when an HTTP server is stopped.  [30]",
+)
 @click.option("--config", metavar="FILE", help="TOML file of settings.")
 @click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error.  [warning]")
 @click.option("--reload", is_flag=True, help="Reload MODULE:ATTRIBUTE when its files change.")
@@ -288,6 +295,7 @@ cli.add_command(journal)
 cli.add_command(mcp)
 cli.add_command(models)
 cli.add_command(policy)
+cli.add_command(runs)
 cli.add_command(threads)
 cli.add_command(token)
 
@@ -316,7 +324,8 @@ def _start(
     logging.basicConfig(stream=sys.stderr, format="deep-agent-mcp: %(levelname)s: %(message)s")
     try:
         environ = dict(os.environ)
-        settings = load_settings(flags, environ, config=config)
+        with redirect_stdout(sys.stderr):  # of modules that the agent file names, when they print
+            settings = load_settings(flags, environ, config=config)
     except SettingsError as error:
         raise _not_started([error]) from None
     # Child processes, which may run what a model wrote, are not given it.
@@ -371,7 +380,8 @@ def _leaves(group: BaseExceptionGroup[Exception]) -> list[Exception]:
 async def _main(
     settings: Settings, read: Callable[[], Settings], application: str | None, *, reload: bool
 ) -> None:
-    from ..transports.transports import bind, serve_http, serve_stdio, stop_on_signals
+    from ..transports.signals import stop_on_signals
+    from ..transports.transports import bind, serve_http, serve_stdio
 
     over_http = settings.transport != "stdio"
     listener = bind(settings.host, settings.port) if over_http else None
@@ -384,7 +394,9 @@ async def _main(
 
         source = AgentSource(application, reload=reload, owns_process=True)
     with stop_on_signals() as stop:
-        async with create_app(settings, read, source) as app:
+        async with AsyncExitStack() as stack:
+            with redirect_stdout(sys.stderr):
+                app = await stack.enter_async_context(create_app(settings, read, source))
             gc.freeze()
             gc.enable()
             if listener is None:
@@ -395,9 +407,9 @@ async def _main(
                     settings,
                     stop,
                     listener=listener,
-                    status=app.status,
+                    health=app.health(),
                     scopes_of=app.scopes_of,
-                    stopping=app.requests.close,
+                    drain=app.drain,
                 )
 
 

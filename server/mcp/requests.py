@@ -24,9 +24,15 @@ from typing import Any, Final, TypeAlias, cast
 import anyio
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.shared.exceptions import MCPError
-from mcp.types import INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY, CallToolRequestParams
+from mcp.types import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    MISSING_REQUIRED_CLIENT_CAPABILITY,
+    CallToolRequestParams,
+)
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from ...harness.errors import HarnessError
 from ...harness.skills import SkillRegistry
 from ...harness.subagents.registry import SubAgentRegistry
 from ..auth.caller import JournalReader, Principals
@@ -45,6 +51,7 @@ __all__ = [
     "TASK_VERSION",
     "CancelledRequests",
     "Context",
+    "RequestsInFlight",
     "ServedRequest",
     "Services",
     "bound_texts",
@@ -55,6 +62,7 @@ __all__ = [
     "too_long",
     "wait_budget",
     "wait_seconds",
+    "with_reasons",
 ]
 
 
@@ -126,6 +134,43 @@ def _key(ctx: Context, request_id: object) -> tuple[int, str]:
     return id(connection.outbound), str(request_id)
 
 
+class RequestsInFlight:
+    """The requests that are being answered. Put `middleware` first.
+
+    Attributes:
+        calls: How many there are, listen streams aside.
+        streams: How many of those there are.
+    """
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.streams = 0
+        self._none = anyio.Event()
+
+    async def middleware(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Count a request while it is answered."""
+        is_stream = ctx.method == "subscriptions/listen"
+        self._add(1, is_stream)
+        try:
+            return await call_next(ctx)
+        finally:
+            self._add(-1, is_stream)
+
+    def _add(self, number: int, is_stream: bool) -> None:
+        if is_stream:
+            self.streams += number
+        else:
+            self.calls += number
+        if not self.calls + self.streams:
+            self._none.set()
+            self._none = anyio.Event()
+
+    async def answered(self) -> None:
+        """Return once none is left."""
+        while self.calls + self.streams:
+            await self._none.wait()
+
+
 PATIENCE = {"claude-code": 110.0, "codex": 280.0, "gemini-cli": 280.0}
 """Seconds that clients are known to bear, by the start of their name."""
 
@@ -144,6 +189,7 @@ class Services:
         principals: Who has called.
         requests: What clients are being asked.
         cancelled: What they have cancelled.
+        in_flight: What is being answered.
     """
 
     live: ReloadableSettings
@@ -154,6 +200,7 @@ class Services:
     principals: Principals
     requests: OpenRequests = field(default_factory=OpenRequests)
     cancelled: CancelledRequests = field(default_factory=CancelledRequests)
+    in_flight: RequestsInFlight = field(default_factory=RequestsInFlight)
 
     @property
     def skills(self) -> SkillRegistry:
@@ -258,6 +305,18 @@ async def bound_texts(ctx: Context, call_next: CallNext) -> HandlerResult:
     if problem is not None:
         raise MCPError(INVALID_PARAMS, f"Nothing was done: {problem}")
     return await call_next(ctx)
+
+
+async def with_reasons(ctx: Context, call_next: CallNext) -> HandlerResult:
+    """Answer a request that failed with the reason: the SDK hides what it does not know.
+
+    Raises:
+        MCPError: It failed with an error of ours, whose text is for the client.
+    """
+    try:
+        return await call_next(ctx)
+    except HarnessError as error:
+        raise MCPError(INTERNAL_ERROR, str(error)) from error
 
 
 TASKS_EXTENSION = "io.modelcontextprotocol/tasks"

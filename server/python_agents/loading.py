@@ -307,8 +307,8 @@ class ServeContext:
 
     Attributes:
         journal: The server's. An agent without a checkpointer gets it by itself.
-        store: A long-term store in the state directory, shared by all principals: begin
-            namespaces with the principal where they must not meet.
+        store: The long-term store of `--store`, or one in the state directory, shared by all
+            principals: begin namespaces with the principal where they must not meet.
         settings: What the operator chose, with the principal's own paths.
         principal: Whose agent it is where each principal has a root; else empty, for everybody's.
         backend: Where `--root` lets agents work; the thread's own files without it.

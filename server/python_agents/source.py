@@ -19,12 +19,14 @@ from ...harness.errors import HarnessError
 from ...harness.loop.hooks.middleware import AgentMiddleware
 from ...harness.store.sqlite import SqliteStore
 from ..runs.workplaces import Common, Parts
+from ..settings.definition import definition_of
 from ..settings.settings import Settings, SettingsError
 from .loading import AgentFactory, ModuleFiles, Named, ServeContext, call, checked
 from .rules import OwnJournal, backends_of, governed, own_journal, own_of, require_governable
 
 if TYPE_CHECKING:
     from ...harness.models.base import ChatModel
+    from ...harness.store.base import Store
 
 __all__ = ["AgentSource"]
 
@@ -37,6 +39,7 @@ _SHAPING = {
     "agents": "subagents",
     "memory": "memory",
     "model": "model",
+    "store": "store",
     "profiles": "",
     "model_patience": "",
     "beyond_allowed_tools": "",
@@ -44,6 +47,9 @@ _SHAPING = {
     "allow_network": "",
 }
 """Settings that say what the built-in agent is made of, and what a function is given of each."""
+
+_IN_CONTEXT = frozenset({"agents", "files", "model"})
+"""Parts of an agent file that a function is given."""
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +62,7 @@ class AgentSource:
         reload: Whether the files of a named one's modules are followed.
         owns_process: Whether the process is there for the server alone: what modules print goes to
             stderr, because stdout is the protocol's, and the agent's journal is closed at the end.
+        only_looks: Whether the journal that the agent brings is checked but not used.
 
     Attributes:
         name: What it is called in messages.
@@ -66,10 +73,16 @@ class AgentSource:
     """
 
     def __init__(
-        self, given: Agent | AgentFactory | str, *, reload: bool = False, owns_process: bool = False
+        self,
+        given: Agent | AgentFactory | str,
+        *,
+        reload: bool = False,
+        owns_process: bool = False,
+        only_looks: bool = False,
     ) -> None:
         self._named = Named(given, owns_process) if isinstance(given, str) else None
         self._owns_process = owns_process
+        self._only_looks = only_looks
         self._object: Agent | AgentFactory | None = None
         if isinstance(given, str):
             self.name = given
@@ -86,7 +99,7 @@ class AgentSource:
         self._contexts: dict[str, ServeContext] = {}
         self._stale: set[str] = set()
         self._replaced: list[Agent] = []
-        self._own_journal: Path | None = None
+        self._own_journal: str | None = None
         self.files: ModuleFiles | None = None
 
     # --- beginning -----------------------------------------------------------------------------
@@ -107,6 +120,15 @@ class AgentSource:
                 "setting 'background_subagents' works with the built-in agent only, not with "
                 f"agent {self.name}. Remove it"
             )
+        built = isinstance(self._object, Agent)
+        described = definition_of(settings)
+        keys = [] if described is None else described.keys_of_agent(() if built else _IN_CONTEXT)
+        if keys:
+            raise SettingsError(
+                f"agent file {settings.agent_file}: {', '.join(keys)} would have no effect, "
+                f"because agent {self.name} is built in Python. Remove them, or serve the file "
+                "alone"
+            )
         if not isinstance(self._object, Agent):
             return None
         shaping = [one for one in _SHAPING if one in settings.model_fields_set]
@@ -118,14 +140,17 @@ class AgentSource:
             )
         require_governable(self._object, self.name)
         journal = own_journal(self._object, self.name, settings)
-        self._own_journal = None if journal is None else journal.path
-        return journal if journal is None else changed(journal, closes=self._owns_process)
+        self._own_journal = None if journal is None else journal.place
+        if journal is None or self._only_looks:
+            return None
+        return changed(journal, closes=self._owns_process)
 
     def attach(
         self,
         common: Common,
         journal: Checkpointer,
         state_dir: Path,
+        store: Store | None,
         model: Callable[[Settings], ChatModel],
         telemetry: AgentMiddleware | None,
     ) -> None:
@@ -134,7 +159,8 @@ class AgentSource:
         Args:
             common: The operator's rules.
             journal: Where threads are.
-            state_dir: Where the long-term store is.
+            state_dir: Where the long-term store is if none is named.
+            store: The one that settings name.
             model: Returns the model that settings name.
             telemetry: What the server adds to every agent, if anything.
         """
@@ -144,7 +170,8 @@ class AgentSource:
         self._stale = set()
         self._common = common
         self._journal = journal
-        self._store = SqliteStore(state_dir / "store.sqlite3")
+        self._store = store or SqliteStore(state_dir / "store.sqlite3")
+        self._owns_store = store is None
         self._model = model
         self._middleware = () if telemetry is None else (telemetry,)
 
@@ -242,7 +269,8 @@ class AgentSource:
         """Release what the agents in use hold open."""
         for one in (*self._made.values(), *self._replaced):
             await one.aclose()
-        await self._store.close()
+        if self._owns_store:
+            await self._store.close()
 
     def _governable(self, parts: Parts, agent: Agent) -> None:
         given = self._given(parts.principal)
@@ -305,7 +333,7 @@ class AgentSource:
             journal = own_journal(agent, self.name, context.settings)
         if journal is not None:
             raise HarnessError(
-                f"{what} has a journal of its own, {journal.path}; the server has opened another. "
+                f"{what} has a journal of its own, {journal.place}; the server has opened another. "
                 "Pass checkpointer=context.journal, or no checkpointer."
             )
         self._warn_of_unused(agent, context)
@@ -313,7 +341,7 @@ class AgentSource:
 
     def _require_same_journal(self, agent: Agent, settings: Settings) -> None:
         journal = own_journal(agent, self.name, settings)
-        if (None if journal is None else journal.path) != self._own_journal:
+        if (None if journal is None else journal.place) != self._own_journal:
             raise HarnessError(
                 f"agent {self.name} has a different journal from the one that is open. Restart the "
                 "server to use it."
@@ -328,6 +356,7 @@ class AgentSource:
             "skills": own.skills is context.skills,
             "agents": own.subagents is context.subagents,
             "model": agent.definition.model is context.model,
+            "store": agent.definition.store is context.store,
             "execute": "execute" in agent.tools,
         }
         unused = [

@@ -13,7 +13,7 @@ from typing import Any, cast
 from ...harness import middleware as shipped
 from ...harness._internal.records import record
 from ...harness.agent_file.middlewares import class_names, options_of
-from ...harness.agent_file.reading import AgentFileText, python_names
+from ...harness.agent_file.reading import AgentFileText, plugin_names, python_names
 from ...harness.agent_file.schema import AgentFile
 from ...harness.agent_file.values import AgentFileError, expanded
 from ...harness.definitions.confined_files import ConfinedFiles
@@ -34,12 +34,16 @@ OF_AGENT = frozenset(
         "memory",
         "model",
         "model_patience",
+        "models",
         "policy",
         "profiles",
         "skills",
     }
 )
 """Keys of `[agent]` that are settings of the server."""
+
+_RENAMED = {"models": "task_models"}
+"""Those that have another name as settings."""
 
 NOT_IN_SERVER = frozenset({"agent_file", "config_file", "definition", "journal_key", "trust_root"})
 """Settings that `[server]` cannot have."""
@@ -88,8 +92,10 @@ def served_definition(
         text = AgentFileText.read(path, files)
         rest = dict(text.tables)
         settings: dict[str, tuple[object, tuple[str, ...]]] = {}
+        for table in rest.keys() - {*AgentFile.model_fields, "server"}:
+            raise text.error((table,), no_such("table", table, [*AgentFile.model_fields, "server"]))
         _take_server(text, rest, settings, known, tables)
-        _take_agent(rest, settings)
+        _take_agent(text, rest, settings, known)
         _take_root(rest, settings)
         _take_urls(text, rest, settings, environ)
         _take_principals(rest, settings)
@@ -106,7 +112,7 @@ def served_definition(
         line = str(text.error(keys, "")).partition(": ")[0]
         return f"{line}, key {'.'.join(keys)}"
 
-    definition = ServedDefinition(path, file, parts, tuple(named), _modules(file))
+    definition = ServedDefinition(path, file, parts, tuple(named), _modules(file), text)
     return AgentFileLayer(definition, settings, place)
 
 
@@ -135,7 +141,8 @@ def _take_server(
             settings[f"{key}.{name}"] = (one, ("server", key, name))
     for key, (_, keys) in settings.items():
         if key not in known or key in NOT_IN_SERVER:
-            raise text.error(keys, no_such("setting", key, [*known]))
+            near = [one for one in known if one.startswith(f"{keys[1]}.") or "." not in one]
+            raise text.error(keys, no_such("setting", key, {*near} - NOT_IN_SERVER))
 
 
 def _take_principals(
@@ -154,7 +161,12 @@ def _names_agents(row: object) -> bool:
     return isinstance(row, dict) and isinstance(cast("dict[str, Any]", row).get("agents"), list)
 
 
-def _take_agent(rest: dict[str, Any], settings: dict[str, tuple[object, tuple[str, ...]]]) -> None:
+def _take_agent(
+    text: AgentFileText,
+    rest: dict[str, Any],
+    settings: dict[str, tuple[object, tuple[str, ...]]],
+    known: Collection[str],
+) -> None:
     agent = rest.get("agent")
     if not isinstance(agent, dict):
         return
@@ -169,11 +181,15 @@ def _take_agent(rest: dict[str, Any], settings: dict[str, tuple[object, tuple[st
                 del table[key]
         else:
             del table[key]
-        settings[key] = (value, ("agent", key))
+        settings[_RENAMED.get(key, key)] = (value, ("agent", key))
     limits = table.pop("limits", {})
     if isinstance(limits, dict):
+        names = [one.removeprefix("limits.") for one in known if one.startswith("limits.")]
         for name, value in cast("dict[str, object]", limits).items():
-            settings[f"limits.{name}"] = (value, ("agent", "limits", name))
+            keys = ("agent", "limits", name)
+            if name not in names:
+                raise text.error(keys, no_such("limit", name, names))
+            settings[f"limits.{name}"] = (value, keys)
     else:
         table["limits"] = limits
     rest["agent"] = table
@@ -211,7 +227,7 @@ def _require_plain(
 ) -> None:
     """Refuse what a file in a place that agents and strangers can write to may not say."""
     where = "lies in the root, where agents and strangers can write"
-    for keys, name in python_names(file):
+    for keys, name in (*python_names(file), *plugin_names(file)):
         raise text.error(
             keys,
             f"{name!r} would run code, and this file {where}. Move the file elsewhere and name it "

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ...harness._internal.records import record
+from ...harness.errors import AgentBuildError
 
 if TYPE_CHECKING:
     from ...harness.agent_file.parts import AgentParts
+    from ...harness.agent_file.reading import AgentFileText
     from ...harness.agent_file.schema import AgentFile
     from .settings import Settings
 
@@ -25,6 +29,7 @@ class ServedDefinition:
         parts: What is made of it for `create_deep_agent`.
         named: Those files.
         modules: Files of the Python modules it names.
+        text: The file as it was read, for messages.
     """
 
     path: Path
@@ -32,6 +37,7 @@ class ServedDefinition:
     parts: AgentParts
     named: tuple[Path, ...]
     modules: tuple[Path, ...] = ()
+    text: AgentFileText | None = None
 
     @property
     def options(self) -> dict[str, Any]:
@@ -47,6 +53,48 @@ class ServedDefinition:
             "interrupt_after": parts.interrupt_after,
             "name": agent.name,
         }
+
+    def keys_of_agent(self, besides: Collection[str]) -> list[str]:
+        """Return the keys of the file that describe its agent and are no settings of the server.
+
+        Args:
+            besides: Tables, and keys of `[agent]`, to leave out.
+        """
+        tables = {name: getattr(self.file, name) for name in ("middleware", "agents", "cache")}
+        tables |= {"mcp_servers": self.parts.mcp_servers, "files": self.parts.routes}
+        keys = [f"agent.{key}" for key in sorted(self.file.agent.model_fields_set)]
+        keys += [name for name, table in tables.items() if table]
+        return [one for one in keys if one.removeprefix("agent.") not in besides]
+
+    @contextmanager
+    def locating(self) -> Generator[None]:
+        """Say of errors of building the agent inside the block what in the file they are about."""
+        try:
+            yield
+        except AgentBuildError as error:
+            keys = self._keys_of(*(error.about or ("", "")))
+            if self.text is None or not keys:
+                raise AgentBuildError(f"{self.path}: {error}") from error
+            raise AgentBuildError(str(self.text.error(keys, str(error)))) from error
+
+    def _keys_of(self, kind: str, name: str) -> tuple[str | int, ...]:
+        from ...harness.agent_file.middlewares import class_names  # imported when it was read
+
+        file = self.file
+        match kind:
+            case "subagent" if name in file.agents:
+                return ("agents", name)
+            case "node":
+                stops = ("interrupt_before", "interrupt_after")
+                found = [one for one in stops if name in getattr(file.agent, one)]
+                return ("agent", *found[:1])
+            case "tool" if file.agent.tools:
+                return ("agent", "tools")
+            case "middleware":
+                uses = [class_names().get(one.use, one.use) for one in file.middleware]
+                return ("middleware", uses.index(name)) if name in uses else ()
+            case _:
+                return ()
 
     def __eq__(self, other: object) -> bool:
         """Whether both say the same, and name the same files."""

@@ -375,7 +375,7 @@ def _explain(refused: ValidationError, merged: _Layer) -> list[str]:
     lines: list[str] = []
     for error in refused.errors(include_url=False):
         location = [str(part) for part in error["loc"]]
-        reason = error["msg"].removeprefix("Value error, ")
+        reason = error["msg"].removeprefix("Value error, ").replace("valid tuple", "list")
         if not location:  # a rule over several settings brings its own words
             lines.append(_with_sources(reason, merged))
             continue

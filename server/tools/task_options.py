@@ -28,6 +28,7 @@ from ...harness.subagents.definitions import AnySubAgent, CompiledSubAgent
 from ..mcp.requests import MAX_FILE_BYTES, Context, Services
 from ..mcp.resources import Resources
 from ..runs.task_inputs import TaskInput, inputs_directory
+from ..settings.definition import definition_of
 from ..settings.settings import Settings
 
 __all__ = [
@@ -53,10 +54,17 @@ class TaskLimits(BaseModel):
 
 
 def with_options(tool: Tool, settings: Settings) -> Tool:
-    """Return the definition of `task` with the models that may be chosen; of others as it is."""
+    """Return the definition of `task` with what the operator says about it; of others as it is.
+
+    That is the models that may be chosen, and what the main agent is for.
+    """
     if tool.name != "task":
         return tool
     properties = dict(cast("dict[str, Any]", tool.input_schema["properties"]))
+    described = definition_of(settings)
+    if described is not None and described.file.agent.description:
+        named = f"{properties['agent']['description']} About it: {described.file.agent.description}"
+        properties["agent"] = {**properties["agent"], "description": named}
     if settings.task_models:
         named = f"{properties['model']['description']} Allowed: {', '.join(settings.task_models)}."
         properties["model"] = {**properties["model"], "description": named}

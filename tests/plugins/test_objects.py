@@ -82,6 +82,20 @@ def test_a_name_that_leads_nowhere_says_why_and_where(place: Path, name: str, to
     assert "\n" not in str(refused.value)
 
 
+def test_a_module_that_takes_long_is_spoken_of(
+    place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("deep_agent_mcp.harness.plugins.SLOW_SECONDS", 0.0)
+    (place / "slow_object.py").write_text(
+        "import threading\n"
+        "for one in threading.enumerate():\n"
+        "    if isinstance(one, threading.Timer): one.join()\n"
+        "value = 3\n"
+    )
+    assert load_object("slow_object:value", "agent") == 3
+    assert "agent slow_object:value: importing slow_object has taken" in caplog.text
+
+
 def test_plugins_are_found_by_name_and_not_imported_to_be_listed(place: Path) -> None:
     found = entry_points("models")
     (plugin,) = found["vendorname"]
@@ -118,7 +132,7 @@ def test_models_of_an_installed_package_are_made_by_name(place: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("vendorname:gone", r"raised RuntimeError .*no such model \(.*vendor_pack.py:6\)"),
+        ("vendorname:gone", r"raised RuntimeError: .*no such model \(.*vendor_pack.py:6\)"),
         ("vendorname:none", "returned None, which is no ChatModel"),
         ("lost:x", "plugin 'lost' of vendor-pack 1.0"),
         ("vendornam:x", "unknown model 'vendornam:x'.*vendorname:…"),

@@ -138,6 +138,19 @@ async def test_a_subagent_of_the_file_is_offered_and_works(tmp_path: Path) -> No
         assert "It is fine." in done["answer"]
 
 
+async def test_clients_are_told_what_the_agent_is_for_and_which_models_they_may_choose(
+    tmp_path: Path,
+) -> None:
+    served = Served(tmp_path)
+    more = 'description = "Keeps the changelog."\nmodels = ["scripted:*"]'
+    served.save(served.text.replace('name = "main"', f'name = "main"\n{more}'))
+    async with served.running() as (_, client):
+        tools = {one.name: one for one in (await client.list_tools()).tools}
+        properties = tools["task"].input_schema["properties"]
+        assert "About it: Keeps the changelog." in properties["agent"]["description"]
+        assert "Allowed: scripted:*" in properties["model"]["description"]
+
+
 async def test_a_saved_file_counts_for_new_runs_and_a_broken_one_does_not(tmp_path: Path) -> None:
     served = Served(tmp_path)
     async with served.running() as (app, client):
@@ -222,6 +235,15 @@ def test_a_setting_in_both_files_is_refused_with_both_places(tmp_path: Path) -> 
         ("[agent.limits]\ncost = -1", r"deep-agent.toml:2, key agent.limits.cost"),
         ("[server]\nagent_file = 'x'", "no setting 'agent_file'"),
         ("server = 3", "server: a table"),
+        ("[sever]\nport = 1", r"toml:1: sever: there is no table 'sever'\. Did you mean 'server'"),
+        ("[agent.limits]\ncosts = 1", r"toml:2: agent\.limits\.costs: there is no limit .*'cost'"),
+        ("[agent]\nstate_schema = { import = 'os:sep' }", "toml:2: .*must be a TypedDict; got '"),
+        (
+            "[[middleware]]\nuse = 'tool_retry'\nmax_retries = 'many'",
+            r"toml:3: middleware\[0\]\.max_retries: a value of type int is expected; got 'many'",
+        ),
+        ("[[middleware]]\nuse = 'pii'", r"toml:1: middleware\[0\]: pii needs pii_type"),
+        ("[agent]\ninstructions = { fil = 'x' }", r"toml:2: agent\.instructions: must be a valid"),
     ],
 )
 def test_wrong_settings_are_named_with_their_line(line: str, told: str, tmp_path: Path) -> None:
@@ -430,6 +452,48 @@ def test_check_of_a_wrong_file_says_where(tmp_path: Path) -> None:
     shown = CliRunner().invoke(cli, ["agent", "check", str(served.path)])
     assert shown.exit_code == 2 and "deep-agent.toml:" in shown.output
     assert "'pii_type'" in shown.output
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "[agent]\ntools = ['textwrap:dedent', 'textwrap:dedent']",
+            "2: agent.tools: two tools are named",
+        ),
+        ("[agent]\n\ninterrupt_before = ['tols']", "3: agent.interrupt_before: there is no node"),
+        ("[[middleware]]\nuse = 'filesystem'\nenabled = false", "1: middleware[0]: Filesystem"),
+        (
+            "[[middleware]]\nuse = 'tool_retry'\nbefore = 'sumarization'",
+            "1: middleware[0]: ToolRetryMiddleware cannot be placed",
+        ),
+        (
+            "\n[agents.a]\ndescription = 'x'\ntools = ['reed_file']",
+            "2: agents.a: subagent 'a': there is no tool 'reed_file'",
+        ),
+        ("[journal]\nurl = 'postgresql://u:s3cret@h:port/d'", "its port is not a number"),
+        ("[store]\nurl = 'sqlite:'", "a file is expected"),
+    ],
+)
+def test_check_says_where_an_agent_cannot_be_built(text: str, told: str, tmp_path: Path) -> None:
+    file = tmp_path / "deep-agent.toml"
+    file.write_text(text + "\n", encoding="utf-8")
+    shown = CliRunner().invoke(cli, ["agent", "check", str(file)])
+    assert shown.exit_code == 2, shown.output
+    assert told in shown.stderr and "Traceback" not in shown.output
+    assert "s3cret" not in shown.stderr
+
+
+def test_check_shows_where_things_are_and_agents_that_are_not_there(tmp_path: Path) -> None:
+    served = Served(tmp_path)
+    principals = (
+        '[journal]\nurl = "postgresql://u:s3cret@h/d"\n[principals.ann]\nagents = ["revewer"]'
+    )
+    served.save(f"{served.text}\n{principals}\n")
+    shown = CliRunner().invoke(cli, ["agent", "check", str(served.path)])
+    assert shown.exit_code == 0, shown.stderr
+    assert "journal: postgresql://h/d" in shown.output and "s3cret" not in shown.output
+    assert "note: principals.ann: there is no agent 'revewer'. Did you mean 'revi" in shown.output
 
 
 def test_the_published_schema_is_that_of_the_code() -> None:

@@ -141,6 +141,17 @@ def test_without_arguments_behind_a_host_it_serves_stdio(tmp_path: Path) -> None
     assert "Traceback" not in done.stderr
 
 
+def test_what_a_module_of_an_agent_file_prints_is_not_on_stdout(tmp_path: Path) -> None:
+    (tmp_path / "noisy_tools.py").write_text(
+        'print("a line of mine")\ndef find(word: str) -> str:\n    "Find."\n    return word\n'
+    )
+    (tmp_path / "deep-agent.toml").write_text('[agent]\ntools = ["noisy_tools:find"]\n')
+    file = str(tmp_path / "deep-agent.toml")
+    done = run("serve", "--agent", file, stdin=json.dumps(INITIALIZE) + "\n", tmp_path=tmp_path)
+    assert json.loads(done.stdout)["id"] == 1
+    assert "a line of mine" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("args", "environ", "words"),
     [
