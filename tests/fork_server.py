@@ -44,6 +44,9 @@ IMPORTED = (
     "uvicorn.lifespan.on",
     "uvicorn.protocols.http.h11_impl",
     "anyio._backends._asyncio",
+    "encodings.utf_8_sig",
+    "rich.console",
+    "rich.logging",
     "filelock",
     "jsonschema",
     "wcmatch.glob",
@@ -55,7 +58,6 @@ IMPORTED = (
     "deep_agent_mcp.harness.models.scripted",
     "deep_agent_mcp.server.app",
     "deep_agent_mcp.server.auth.http",
-    "deep_agent_mcp.server.auth.http",
     "deep_agent_mcp.server.auth.tokens",
     "deep_agent_mcp.server.transports.event_store",
     "deep_agent_mcp.server.reload.hot_reload",
@@ -64,15 +66,20 @@ IMPORTED = (
     "deep_agent_mcp.server.cli.main",
     "deep_agent_mcp.server.cli.checks",
     "deep_agent_mcp.server.transports.http_sessions",
-    "deep_agent_mcp.server.transports.http_sessions",
     "deep_agent_mcp.server.cli.threads",
-    "deep_agent_mcp.server.cli.state",
     "deep_agent_mcp.server.transports.stdio",
     "deep_agent_mcp.server.transports.transports",
 )
 """What most of them import."""
 MODEL = ("anthropic", "anthropic.resources", "deep_agent_mcp.harness.models.anthropic")
 """What servers without a scripted model, or with an API key, import as well."""
+TELEMETRY = (
+    "opentelemetry.exporter.otlp.proto.http.metric_exporter",
+    "opentelemetry.exporter.otlp.proto.http.trace_exporter",
+    "opentelemetry.sdk.metrics.export",
+    "deep_agent_mcp.server.telemetry",
+)
+"""What servers that send spans import as well."""
 PLACE = "TESTS_FORK_SERVER"
 """The variable that names a directory of this run of tests, for all its processes."""
 
@@ -343,8 +350,11 @@ def _forked(asked: dict[str, Any], streams: Sequence[int]) -> int:
     """Fork, and give the new process its streams; return as `os.fork` does."""
     scripted = any(word.startswith("scripted:") for word in asked["args"])
     serves = "serve" in asked["args"] and not scripted
-    if (serves or "ANTHROPIC_API_KEY" in asked["env"]) and MODEL[-1] not in sys.modules:
-        for name in MODEL:
+    wanted = MODEL if serves or "ANTHROPIC_API_KEY" in asked["env"] else ()
+    if "--telemetry" in asked["args"]:
+        wanted = (*wanted, *TELEMETRY)
+    if any(name not in sys.modules for name in wanted):
+        for name in wanted:
             import_module(name)
         gc.freeze()
     pid = os.fork()

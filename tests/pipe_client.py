@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import anyio
 import anyio.abc
 
 from tests import fork_server as nursery
 
-__all__ = ["open_process"]
+__all__ = ["Piped", "open_process", "piped"]
 
 
 async def open_process(
@@ -25,7 +28,32 @@ async def open_process(
     finally:
         os.close(source)
         os.close(sink)
-    return _Piped(process, _Input(its_input), _Output(its_output))
+    return _Opened(process, _Input(its_input), _Output(its_output))
+
+
+@dataclass
+class Piped:
+    """A process, and our ends of its pipes."""
+
+    process: nursery.Process
+    stdin: IO[bytes]
+    stdout: IO[bytes]
+
+
+@contextmanager
+def piped(
+    command: Sequence[str], env: Mapping[str, str], cwd: Path, *, stderr: int = 2
+) -> Iterator[Piped]:
+    """Start what `nursery.start` starts, to be talked to without an event loop; kill it at last."""
+    source, its_input = os.pipe()
+    its_output, sink = os.pipe()
+    with open(its_input, "wb") as stdin, open(its_output, "rb") as stdout:
+        with open(source, "rb"), open(sink, "wb"):
+            process = nursery.start(command, env, cwd, stdin=source, stdout=sink, stderr=stderr)
+        try:
+            yield Piped(process, stdin, stdout)
+        finally:
+            process.kill()
 
 
 class _End:
@@ -67,7 +95,7 @@ class _Output(_End, anyio.abc.ByteReceiveStream):
         raise anyio.EndOfStream
 
 
-class _Piped(anyio.abc.Process):
+class _Opened(anyio.abc.Process):
     def __init__(self, process: nursery.Process, stdin: _Input, stdout: _Output) -> None:
         self._process = process
         self._stdin = stdin

@@ -33,23 +33,20 @@ def test_it_is_imported_beside_modules_named_like_its_folders(project: Path) -> 
     code = (
         "from deep_agent_mcp import create_deep_agent, tool\n"
         "from deep_agent_mcp.harness import create_deep_agent as same\n"
-        "import deep_agent_mcp.server.app\n"
-        "print(create_deep_agent is same, create_deep_agent.__module__)"
+        "import deep_agent_mcp.server.app, sys\n"
+        "assert not {'server', 'harness', 'skills', 'tools'} & {*sys.modules}\n"
+        "print(create_deep_agent is same, create_deep_agent.__module__)\n"
+        "import server"
     )
     done = python(project, "-c", code, path=CHECKOUT)
     assert done.stdout.split() == ["True", "deep_agent_mcp.harness.deep_agent"], done.stderr
+    assert done.stderr.strip() == "the user's server was run"  # their own stays what it is
 
 
 def test_its_command_is_run_beside_modules_named_like_its_folders(project: Path) -> None:
     done = python(project, "-m", "deep_agent_mcp", "--version", path=CHECKOUT)
     assert done.returncode == 0, done.stderr
     assert "deep-agent-mcp" in done.stdout
-
-
-def test_the_users_own_modules_stay_what_they_are(project: Path) -> None:
-    (project / "server.py").write_text("mine = True\n")
-    code = "import deep_agent_mcp.server.app, server; print(server.mine)"
-    assert python(project, "-c", code, path=CHECKOUT).stdout.strip() == "True"
 
 
 @pytest.mark.parametrize("folder", ["harness", "server"])

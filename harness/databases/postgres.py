@@ -25,6 +25,7 @@ try:
         OperationalError,
         Pipeline,
     )
+    from psycopg.conninfo import conninfo_to_dict
     from psycopg.errors import LockNotAvailable, UniqueViolation
     from psycopg.pq import TransactionStatus
     from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
@@ -46,6 +47,7 @@ __all__ = [
     "PostgresDatabase",
     "Tables",
     "UniqueViolation",
+    "conninfo_to_dict",
 ]
 
 T = TypeVar("T")

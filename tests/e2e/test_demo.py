@@ -1,57 +1,42 @@
-"""The demo as its users see it: whole, in a process of its own, and what it does when it fails."""
+"""The demo as its users see it, with servers that are killed, and what it does when it fails."""
 
-import os
 import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.abc
 import anyio.to_thread
 import pytest
 
 import deep_agent_mcp.server.demo
 from tests import fork_server as nursery
 from tests.fake_anthropic.server import FakeAnthropic
+from tests.pipe_client import open_process
 
-ROOT = Path(__file__).parents[2]
 SECTIONS = 9
 
 
-def environment(folder: Path, **more: str) -> dict[str, str]:
-    kept = ("PATH", "SYSTEMROOT")
-    found = {key: os.environ[key] for key in kept if key in os.environ}
-    places = dict.fromkeys(("HOME", "TMPDIR", "TEMP", "TMP"), str(folder))
-    return found | places | {"PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"} | more
+@pytest.fixture(autouse=True)
+def forked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the demo a home of this test's own, and start its servers without importing all."""
+
+    async def start(command: Sequence[str], **options: Any) -> anyio.abc.Process:
+        log = options["stderr"].fileno()
+        return await open_process(command, options["env"], options["cwd"], stderr=log)
+
+    monkeypatch.setattr(anyio, "open_process", start)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
 
 
-def live(folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
-    env = nursery.environment(folder, TMPDIR=str(folder), **more)
-    return nursery.run([sys.executable, "-m", "deep_agent_mcp", "demo", "--live"], env, folder)
-
-
-def demo(folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        # -P: as the console script, which does not look for modules in the current directory.
-        [sys.executable, "-P", "-m", "deep_agent_mcp", "demo"],
-        cwd=folder,
-        env=environment(folder, **more),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=150,
-    )
-
-
-def with_settings_and_a_package_of_the_users(folder: Path) -> None:
-    """Put in the folder what must not be in the way of the demo."""
-    (folder / "harness.py").write_text("raise SystemExit('not ours')")
-    config = folder / ".config" / "deep-agent-mcp" / "config.toml"
-    config.parent.mkdir(parents=True)
-    config.write_text("approve = ['*']\nwait_budget = 0\n")
+def live(folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "deep_agent_mcp", "demo", "--live"]
+    return nursery.run(command, nursery.environment(folder), folder)
 
 
 def number_in(text: str, pattern: str) -> int:
@@ -61,12 +46,15 @@ def number_in(text: str, pattern: str) -> int:
 
 
 def test_the_demo_tells_the_whole_story_and_proves_that_nothing_is_done_twice(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with_settings_and_a_package_of_the_users(tmp_path)
-    done = demo(tmp_path, DEEP_AGENT_APPROVE="*")
-    assert done.returncode == 0, done.stdout + done.stderr
-    text = done.stdout
+    config = tmp_path / ".config" / "deep-agent-mcp" / "config.toml"  # not in the demo's way
+    config.parent.mkdir(parents=True)
+    config.write_text("approve = ['*']\nwait_budget = 0\n")
+    monkeypatch.setenv("DEEP_AGENT_APPROVE", "*")
+    code = deep_agent_mcp.server.demo.main()
+    text, errors = capsys.readouterr()
+    assert (code, errors) == (0, ""), text
     assert [line.split(".")[0] for line in text.splitlines() if re.match(r"\d+\. .* ─", line)] == [
         str(number) for number in range(1, SECTIONS + 1)
     ]
@@ -79,7 +67,6 @@ def test_the_demo_tells_the_whole_story_and_proves_that_nothing_is_done_twice(
     assert number_in(text, r"(\d+) finished calls begun again") == 0
     pids = re.findall(r"Server process (\d+) speaks MCP", text)
     assert len(set(pids)) == 2
-    assert done.stderr == ""
 
 
 def test_live_without_a_key_is_one_sentence_and_exit_code_2(tmp_path: Path) -> None:
@@ -96,7 +83,6 @@ def test_a_run_that_goes_otherwise_fails_the_demo_with_a_reason(
     script = tmp_path / "script.yaml"
     script.write_text("- text: I would rather not.\n")
     monkeypatch.setattr(deep_agent_mcp.server.demo, "SCRIPT", script)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert deep_agent_mcp.server.demo.main(False) == 1
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "The demo failed" in text
@@ -137,20 +123,23 @@ LIVE: list[dict[str, Any]] = [
 
 
 @pytest.mark.anyio
-async def test_live_tells_the_same_story_with_the_real_models_client(tmp_path: Path) -> None:
+async def test_live_tells_the_same_story_with_the_real_models_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     with anyio.fail_after(160):
         async with FakeAnthropic(LIVE) as api:
-            done = await anyio.to_thread.run_sync(
-                lambda: live(tmp_path, ANTHROPIC_API_KEY="key", ANTHROPIC_BASE_URL=api.url)
-            )
-            assert done.returncode == 0, done.stdout + done.stderr
+            monkeypatch.setenv("ANTHROPIC_API_KEY", "key")
+            monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
+            code = await anyio.to_thread.run_sync(deep_agent_mcp.server.demo.main, True)
+            text, errors = capsys.readouterr()
+            assert (code, errors) == (0, ""), text
             assert not api.answers
             assert [one.refused for one in api.recorded if one.refused] == []
-    assert "The model is a real one" in done.stdout
-    assert number_in(done.stdout, r"finished before the kill: (\d+)") == 3
-    assert number_in(done.stdout, r"(\d+) of them made twice") == 0
+    assert "The model is a real one" in text
+    assert number_in(text, r"finished before the kill: (\d+)") == 3
+    assert number_in(text, r"(\d+) of them made twice") == 0
     # Output that is no terminal is plain text that fits 80 columns.
-    assert "\x1b" not in done.stdout
-    assert max(map(len, done.stdout.splitlines())) <= 80
-    assert "Traceback" not in done.stdout + done.stderr
+    assert "\x1b" not in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert "Traceback" not in text
     assert not list(tmp_path.glob("deep-agent-demo-*")), "scratch and state are removed"

@@ -49,6 +49,11 @@ def test_an_expression_matches_what_it_matches_for_re(seed: int) -> None:
             assert part(said) == bool(pattern.search(asked)), (text, said)
 
 
+def test_the_end_is_before_a_last_line_break_too() -> None:
+    found = argument_test(re.compile("a$"), whole=False)
+    assert [found(said) for said in ("a", "a\n", "a\n\n", "a\nb")] == [True, True, False, False]
+
+
 REFUSED = (
     "(?=a)b", "(?!a)b", "(?<=a)b", "(?<!a)b", r"(a)\1", "(?P<n>a)(?P=n)", "(?>a+)b", "a++", "a*+",
     "(a)?(?(1)b|c)", "a{1001}", r"[\W_]", r"[^\W\d]", r"[\Sa]", "(?x) a b", "a$b", "(?m:^a$)",

@@ -141,7 +141,7 @@ async def test_what_a_client_cannot_bear_is_said_with_what_to_do(home: Path) -> 
     assert made.status == "broken"
 
 
-@pytest.mark.usefixtures("patient")
+@pytest.mark.usefixtures("patient", "forked")
 async def test_a_server_that_does_not_start_is_quoted(home: Path) -> None:
     made = await shake_hands(
         KNOWN_CLIENTS["codex"], ["--root", str(home / "no")], settings(), "deep-agent"
@@ -202,7 +202,7 @@ async def test_servers_that_break_the_protocol_are_found_out(
     assert any(words in text for text, _ in made.problems), made.problems
 
 
-@pytest.mark.usefixtures("patient")
+@pytest.mark.usefixtures("patient", "forked")
 async def test_what_a_policy_denies_is_no_fault_of_the_server(home: Path) -> None:
     rules = home / "rules.toml"
     rules.write_text('[[rule]]\naction = "deny"\ntool = "skill"\nreason = "keep out"\n')
@@ -474,14 +474,24 @@ async def test_a_model_that_cannot_be_called_is_broken(home: Path) -> None:
 PATIENT = """
 from deep_agent_mcp.server.cli.main import main
 from deep_agent_mcp.server.doctor import handshakes
+from tests.fork_server import stand_in
 handshakes.LATE_SECONDS = handshakes.GIVE_UP_SECONDS = 150.0
+full = handshakes.server_command
+
+def command(*given):
+    python, isolated, *words = full(*given)
+    return stand_in([python, *words], {})
+
+handshakes.server_command = command
 main()
 """
+"""The command, with time for a busy machine, and servers that need not import everything."""
 DOCTOR = [sys.executable, "-c", PATIENT, "doctor"]
 
 
 def doctor(home: Path, *args: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    return nursery.run([*DOCTOR, *args], nursery.environment(home, **environ), home)
+    forks = {nursery.PLACE: os.environ[nursery.PLACE]}
+    return nursery.run([*DOCTOR, *args], nursery.environment(home, **forks, **environ), home)
 
 
 @pytest.fixture
@@ -578,7 +588,7 @@ def test_at_a_terminal_it_is_coloured(home: Path) -> None:
 
     parent, terminal = pty.openpty()
     try:
-        env = nursery.environment(home, TERM="xterm")
+        env = nursery.environment(home, TERM="xterm", **{nursery.PLACE: os.environ[nursery.PLACE]})
         command = [*DOCTOR, "--", "--root", "/no/such"]
         nursery.start(command, env, home, stdout=terminal, stderr=2).wait(60)
         shown = os.read(parent, 100_000).decode()

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import asynccontextmanager
@@ -28,6 +25,8 @@ from deep_agent_mcp.server.settings.settings import SettingsError
 from deep_agent_mcp.server.settings.sources import load_settings
 from tests.databases import SERVER as POSTGRES
 from tests.databases import made_database
+from tests.fork_server import environment
+from tests.pipe_client import piped
 from tests.redis_server import SERVER as REDIS
 from tests.redis_server import keys
 
@@ -151,7 +150,7 @@ def test_commands_work_beside_a_server_of_the_same_directory_only(tmp_path, plac
 def test_a_server_that_was_killed_keeps_nobody_out(tmp_path, request, kind):
     place = request.getfixturevalue(kind)
     command = [
-        *(sys.executable, "-P", "-m", "deep_agent_mcp", "serve"),
+        *(sys.executable, "-m", "deep_agent_mcp", "serve"),
         *("--state-dir", str(tmp_path / "state"), "--journal", place),
     ]
     hello = {
@@ -160,14 +159,12 @@ def test_a_server_that_was_killed_keeps_nobody_out(tmp_path, request, kind):
         "clientInfo": {"name": "test", "version": "1"},
     }
     asked = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(
-        command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        process.stdin.write(json.dumps(asked) + "\n")
-        process.stdin.flush()
-        assert "result" in json.loads(process.stdout.readline())
-        process.send_signal(signal.SIGKILL)
+    with piped(command, environment(tmp_path), tmp_path) as server:
+        server.stdin.write(json.dumps(asked).encode() + b"\n")
+        server.stdin.flush()
+        assert "result" in json.loads(server.stdout.readline())
+        server.process.kill()
+        server.process.wait(60)
     work(tmp_path / "state", place)
 
 

@@ -23,6 +23,7 @@ import pytest
 
 from deep_agent_mcp.server.doctor.findings import KNOWN_CLIENTS
 from deep_agent_mcp.server.doctor.wire import Wire
+from deep_agent_mcp.server.settings.sources import load_settings
 from release.mcpb import USER_CONFIG, VARIABLES, build
 from release.project import REPO, Project
 from release.registry import mcpb_package, server_entry
@@ -141,16 +142,17 @@ def test_building_again_gives_the_same_bytes(bundle: Path, tmp_path: Path) -> No
     assert build(tmp_path).read_bytes() == bundle.read_bytes()
 
 
+def test_settings_that_an_app_leaves_empty_or_does_not_fill_in_are_none() -> None:
+    empty = {name: USER_CONFIG[key]["default"] for name, key in VARIABLES.items()}
+    assert load_settings({}, empty) == load_settings({}, {})
+
+
 @pytest.mark.anyio
-@pytest.mark.parametrize("empty", ["", "placeholder"])
-async def test_the_unpacked_bundle_serves_with_empty_settings(
-    empty: str, unpacked: Path, tmp_path: Path
+async def test_the_unpacked_bundle_serves_with_settings_that_are_not_filled_in(
+    unpacked: Path, tmp_path: Path
 ) -> None:
     """As an app starts it, but with this Python in place of uv's environment."""
-    values = {
-        name: f"${{user_config.{key}}}" if empty else USER_CONFIG[key]["default"]
-        for name, key in VARIABLES.items()
-    }
+    values = {name: f"${{user_config.{key}}}" for name, key in VARIABLES.items()}
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(unpacked), **values}
     command = [sys.executable, "-P", str(unpacked / "main.py")]
     client = KNOWN_CLIENTS["claude-desktop"]

@@ -22,7 +22,7 @@ from deep_agent_mcp.harness.mcp_servers.transports import sse_streams
 from deep_agent_mcp.server.auth.tokens import TokenFile
 from deep_agent_mcp.server.transports.lines import MAX_LINE_BYTES
 from deep_agent_mcp.server.transports.transports import AddressError, bind
-from tests.fork_server import environment, run, start
+from tests.fork_server import environment, run, stand_in, start
 
 if sys.platform != "win32":
     from deep_agent_mcp.server.transports.stdio import LineReader, LineWriter
@@ -75,7 +75,9 @@ def serve(data: bytes) -> tuple[list[dict[str, Any]], str]:
 
 @both_eras
 async def test_the_official_client_speaks_over_stdio(mode: Mode) -> None:
-    parameters = StdioServerParameters(command=TINY[0], args=[*TINY[1:], "stdio"], cwd=REPO)
+    env = environment(REPO)
+    command, *args = stand_in([*TINY, "stdio"], env)
+    parameters = StdioServerParameters(command=command, args=args, env=env, cwd=REPO)
     with anyio.fail_after(60):
         async with Client(parameters, mode=mode) as client:
             assert next(tool.name for tool in (await client.list_tools()).tools) == "echo"

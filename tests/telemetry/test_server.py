@@ -23,6 +23,8 @@ from deep_agent_mcp.server.settings.settings import SettingsError
 from deep_agent_mcp.server.settings.sources import load_settings
 from tests.e2e.conftest import EDIT, WRITE
 from tests.e2e.servers import ROOT, HttpServer, Setup, call, connected, data_of
+from tests.fork_server import run
+from tests.pipe_client import Piped, piped
 from tests.telemetry.collector import Collector, Received, collecting
 
 pytestmark = pytest.mark.anyio
@@ -271,30 +273,17 @@ def test_a_server_that_is_told_to_end_ends_soon_though_the_collector_is_silent(
 
 
 @contextmanager
-def started_on_stdio(setup: Setup, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    with log.open("wb") as stderr:
-        process = subprocess.Popen(
-            setup.command("stdio"),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            env=setup.environment(),
-            cwd=setup.place,
-        )
-    with process:
-        try:
-            yield process
-        finally:
-            process.kill()
+def started_on_stdio(setup: Setup, log: Path) -> Iterator[Piped]:
+    command, env = setup.command("stdio"), setup.environment()
+    with log.open("wb") as stderr, piped(command, env, setup.place, stderr=stderr.fileno()) as made:
+        yield made
 
 
-def ask(process: subprocess.Popen[bytes], method: str, **params: Any) -> dict[str, Any]:
-    assert process.stdin is not None
-    assert process.stdout is not None
+def ask(server: Piped, method: str, **params: Any) -> dict[str, Any]:
     message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-    process.stdin.write(json.dumps(message).encode() + b"\n")
-    process.stdin.flush()
-    for line in process.stdout:
+    server.stdin.write(json.dumps(message).encode() + b"\n")
+    server.stdin.flush()
+    for line in server.stdout:
         answer = json.loads(line)
         if "id" in answer:  # else a notice
             return answer
@@ -317,12 +306,12 @@ def silent() -> Iterator[str]:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
-def call_until(log: Path, words: str, process: subprocess.Popen[bytes]) -> None:
+def call_until(log: Path, words: str, server: Piped) -> None:
     """Call a tool again and again until the server's log says something."""
     deadline = time.monotonic() + 30
     while words not in log.read_text():
         assert time.monotonic() < deadline, f"never said: {words}"
-        assert "result" in ask(process, "tools/call", name="ls", arguments={"path": "/"})
+        assert "result" in ask(server, "tools/call", name="ls", arguments={"path": "/"})
 
 
 @pytest.mark.parametrize("collector", ["absent", "silent"])
@@ -339,15 +328,14 @@ def test_a_collector_that_is_away_costs_one_warning_and_no_time(
     }
     setup = Setup(tmp_path, flags=["--telemetry", "otlp"], script=SCRIPT, env=env)
     log = tmp_path / "log.txt"
-    with started_on_stdio(setup, log) as process:
-        assert "result" in ask(process, "initialize", **HELLO)
-        call_until(log, "WARNING", process)
+    with started_on_stdio(setup, log) as server:
+        assert "result" in ask(server, "initialize", **HELLO)
+        call_until(log, "WARNING", server)
         for _ in range(10):
-            assert "result" in ask(process, "tools/call", name="ls", arguments={"path": "/"})
+            assert "result" in ask(server, "tools/call", name="ls", arguments={"path": "/"})
         begun = time.monotonic()
-        assert process.stdin is not None
-        process.stdin.close()
-        assert process.wait(60) == 0
+        server.stdin.close()
+        assert server.process.wait(60) == 0
         assert time.monotonic() - begun < 25
     said = log.read_text()
     assert said.count("\n") == said.count("WARNING") == 1
@@ -360,15 +348,7 @@ def test_a_value_that_the_sdk_refuses_ends_the_server_with_its_text(
 ):
     env = {"OTEL_BSP_MAX_QUEUE_SIZE": "-1"}
     setup = Setup(tmp_path, flags=["--telemetry", "otlp"], env=env)
-    done = subprocess.run(
-        setup.command("stdio"),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        env=setup.environment(),
-        cwd=tmp_path,
-        text=True,
-        timeout=60,
-    )
+    done = run(setup.command("stdio"), setup.environment(), tmp_path)
     assert done.returncode == 2
     assert "max_queue_size must be a positive integer" in done.stderr
     assert "leave out --telemetry" in done.stderr
@@ -386,9 +366,9 @@ def test_a_wrong_setting_is_a_warning_without_its_secrets_and_the_next_warning_c
     }
     setup = Setup(tmp_path, flags=["--telemetry", "otlp"], script=SCRIPT, env=env)
     log = tmp_path / "log.txt"
-    with started_on_stdio(setup, log) as process:
-        assert "result" in ask(process, "initialize", **HELLO)
-        call_until(log, "Failed to export", process)
+    with started_on_stdio(setup, log) as server:
+        assert "result" in ask(server, "initialize", **HELLO)
+        call_until(log, "Failed to export", server)
     said = log.read_text()
     assert "Failed to export" in said
     assert said.count("OTEL_EXPORTER_OTLP_HEADERS is not of the form") == 1
@@ -404,14 +384,12 @@ def test_the_console_is_stderr(tmp_path: Path):
         env={"OTEL_METRICS_EXPORTER": "none"},
     )
     log = tmp_path / "log.txt"
-    with started_on_stdio(setup, log) as process:
-        assert "result" in ask(process, "initialize", **HELLO)
-        assert "result" in ask(process, "tools/call", name="ls", arguments={"path": "/"})
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.close()
-        assert process.stdout.read() == b""
-        assert process.wait(60) == 0
+    with started_on_stdio(setup, log) as server:
+        assert "result" in ask(server, "initialize", **HELLO)
+        assert "result" in ask(server, "tools/call", name="ls", arguments={"path": "/"})
+        server.stdin.close()
+        assert server.stdout.read() == b""
+        assert server.process.wait(60) == 0
     said = log.read_text()
     assert '"name": "tools/call ls"' in said
     assert "deep_agent.runs.active" not in said

@@ -12,9 +12,13 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
-from psycopg.conninfo import conninfo_to_dict
 
-from ...databases.postgres import AsyncConnection, LockNotAvailable, PostgresDatabase
+from ...databases.postgres import (
+    AsyncConnection,
+    LockNotAvailable,
+    PostgresDatabase,
+    conninfo_to_dict,
+)
 from ...errors import CheckpointError
 from ..base import Batch, EventLimits, Rewrite
 from ..facade import JournalFacade, Query
