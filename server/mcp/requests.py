@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, cast
 
 import anyio
-from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY, CallToolRequestParams
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -47,9 +47,8 @@ __all__ = [
     "Context",
     "ServedRequest",
     "Services",
-    "bound_texts",
     "has_extension",
-    "missing_extension",
+    "require_short_texts",
     "require_tasks",
     "takes_tasks",
     "too_long",
@@ -91,20 +90,18 @@ class ServedRequest:
 
 
 class CancelledRequests:
-    """The requests whose cancellation matters. Append `middleware` to `Server.middleware`."""
+    """The requests whose cancellation matters."""
 
     def __init__(self) -> None:
         self._served: dict[tuple[int, str], ServedRequest] = {}
 
-    async def middleware(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        """Note why a client cancels a request."""
-        if ctx.method == "notifications/cancelled":
-            params = ctx.params or {}
-            served = self._served.get(_key(ctx, params.get("requestId")))
-            if served is not None:
-                served.reason = str(params.get("reason") or "")
-                served.told.set()
-        return await call_next(ctx)
+    def note(self, ctx: Context) -> None:
+        """Note why a client cancels a request; to be called with `notifications/cancelled`."""
+        params = ctx.params or {}
+        served = self._served.get(_key(ctx, params.get("requestId")))
+        if served is not None:
+            served.reason = str(params.get("reason") or "")
+            served.told.set()
 
     @contextmanager
     def serving(self, ctx: Context) -> Generator[ServedRequest]:
@@ -202,6 +199,9 @@ MAX_NAME_BYTES: Final = 10_000
 MAX_SAID_BYTES: Final = 400_000
 """Bytes of what is said to a model, or of a list of todos."""
 
+_SHORT_CHARS: Final = MAX_NAME_BYTES // 4
+"""Characters that are below every bound, whatever they are in UTF-8."""
+
 _BOUNDS: Final[Mapping[str, int]] = {
     **dict.fromkeys(("content", "old_string", "new_string"), MAX_FILE_BYTES),
     **dict.fromkeys(("goal", "message", "todos", "answers"), MAX_SAID_BYTES),
@@ -217,6 +217,8 @@ def too_long(given: Mapping[str, Any]) -> str | None:
     for name, value in given.items():
         if len(name) > MAX_NAME_BYTES:
             return f"an argument's name has {len(name):,} characters. Use one that exists."
+        if type(value) is str and len(value) <= _SHORT_CHARS:
+            continue
         most = _BOUNDS.get(name, MAX_NAME_BYTES)
         size = _size(value)
         if size > most:
@@ -243,8 +245,8 @@ def _size(value: object) -> int:
     return size
 
 
-async def bound_texts(ctx: Context, call_next: CallNext) -> HandlerResult:
-    """Refuse messages with a text that is too long; calls of tools are answered by the tools.
+def require_short_texts(ctx: Context) -> None:
+    """Refuse a message with a text that is too long; calls of tools are answered by the tools.
 
     Raises:
         MCPError: There is one.
@@ -257,7 +259,6 @@ async def bound_texts(ctx: Context, call_next: CallNext) -> HandlerResult:
     problem = too_long(given)
     if problem is not None:
         raise MCPError(INVALID_PARAMS, f"Nothing was done: {problem}")
-    return await call_next(ctx)
 
 
 TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
@@ -290,14 +291,9 @@ def require_tasks(ctx: Context) -> None:
         MCPError: It has not.
     """
     if not has_extension(ctx):
-        raise missing_extension()
-
-
-def missing_extension() -> MCPError:
-    """Return the error for a client that would have to declare the extension."""
-    return MCPError(
-        MISSING_REQUIRED_CLIENT_CAPABILITY,
-        f"This needs the extension {TASKS_EXTENSION}; declare it in the request's "
-        "clientCapabilities.",
-        {"requiredCapabilities": {"extensions": {TASKS_EXTENSION: {}}}},
-    )
+        raise MCPError(
+            MISSING_REQUIRED_CLIENT_CAPABILITY,
+            f"This needs the extension {TASKS_EXTENSION}; declare it in the request's "
+            "clientCapabilities.",
+            {"requiredCapabilities": {"extensions": {TASKS_EXTENSION: {}}}},
+        )

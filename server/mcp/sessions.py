@@ -95,7 +95,7 @@ class SessionRegistry:
     Attributes:
         most: The same, for connections that are opened from now on.
 
-    Append `registry.middleware` to `Server.middleware`; route `resources/subscribe` and
+    Serve `initialize` through `registering`; route `resources/subscribe` and
     `resources/unsubscribe` to `subscribe` and `unsubscribe`; `run` sends what is announced.
     """
 
@@ -107,18 +107,17 @@ class SessionRegistry:
     def __len__(self) -> int:
         return len(self._clients)
 
-    async def middleware(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        """Register the session of a handshake that succeeds.
+    async def registering(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Serve `initialize`, and register the session if that succeeds.
 
         Raises:
             MCPError: The caller has as many open as one may have.
         """
-        if ctx.method == "initialize":
-            self._require_room(_connection(ctx))
-        result = await call_next(ctx)
-        if ctx.method != "initialize" or not isinstance(result, dict):
-            return result
         connection = _connection(ctx)
+        self._require_room(connection)
+        result = await call_next(ctx)
+        if not isinstance(result, dict):
+            return result
         known = self._clients.get(connection)
         if known is None:
             connection.exit_stack.callback(self._forget, connection)

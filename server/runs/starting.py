@@ -136,7 +136,8 @@ class RunStarter:
         """
         await anyio.lowlevel.checkpoint_if_cancelled()
         await self._require_owned(thread_id)
-        await self._agent.prepare(thread_id or "")
+        if self._agent.prepares:
+            await self._agent.prepare(thread_id or "")
         if thread_id is not None and self._agent(thread_id).recalls(thread_id):
             try:
                 return await self._drive(tool, args, thread_id, seconds, trust_cache=True)

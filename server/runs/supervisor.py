@@ -40,6 +40,11 @@ logger = logging.getLogger(__name__)
 class Agents(Protocol):
     """Returns the agent that works on a thread or run: not all have the same files."""
 
+    @property
+    def prepares(self) -> bool:
+        """Whether `prepare` has something to do."""
+        ...
+
     def __call__(self, id_: str = "") -> Agent:
         """Return it; without an id that of the caller.
 
@@ -196,7 +201,8 @@ class RunSupervisor:
             with self.desk.carrying(
                 live.run_id, live.thread_id, live.control.pause, live.offer
             ) as live.sampled:
-                await self._agent.prepare(live.run_id)
+                if self._agent.prepares:
+                    await self._agent.prepare(live.run_id)
                 agent = self._agent(live.run_id)
                 if agent.limits is not None:
                     bounds = narrowed(options.limits or self.limits, agent.limits)

@@ -98,7 +98,7 @@ def _handler(tool: Tool, services: Services) -> Handler:
         ctx: Context, params: CallToolRequestParams, args: dict[str, JsonValue]
     ) -> ToolReply:
         seconds = wait_seconds(ctx, services.settings, None)
-        run_id = resumed_run(params)
+        run_id = None if params.request_state is None else resumed_run(params)
         if run_id is None:
             thread_id = args.pop("thread_id", None)
             if not isinstance(thread_id, str | None):
