@@ -172,8 +172,7 @@ class RunStarter:
             is_new=is_new,
             trust_cache=trust_cache,
         )
-        with anyio.move_on_after(seconds):
-            await live.finished.wait()
+        await live.finished.wait(seconds)
         if not live.finished.is_set():
             return Snapshot(self._unrecorded(live))
         if live.error is not None:
