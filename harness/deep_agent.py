@@ -13,10 +13,12 @@ from .checkpoint.base import Checkpointer
 from .deep_agent_options import (
     FurtherApprovals,
     MainOptions,
+    as_tool,
     choosing,
     files_and_commands,
     journal_of,
     made_model,
+    mounted_for,
     mounted_servers,
     prompt_sections,
     tools_of,
@@ -319,8 +321,12 @@ class _Stack:
     def _subagent(self, definition: SubAgent, model: ChatModel, profile: Profile) -> Agent:
         tools, names = tools_of(definition, self.tools)
         mounted = self._mcp(definition.mcp_servers)
-        if names is not None:  # what finds tools of its servers is one of theirs
-            names = [*names, *(tool.name for one in mounted for tool in one.tools)]
+        if self.mcp is not None and names is not None:
+            stack = self._around(profile, *self.execute, definition=definition)
+            there = {one.name for part in stack for one in part.tools}
+            there |= {as_tool(one).name for one in tools}
+            narrowed, names = mounted_for(self.mcp, definition.mcp_servers, names, there)
+            mounted = (narrowed,)
         return create_agent(
             model,
             tools,

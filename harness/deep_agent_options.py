@@ -12,6 +12,7 @@ from .backends.base import Backend
 from .backends.state import StateBackend
 from .checkpoint.base import Checkpointer
 from .checkpoint.memory import MemoryCheckpointer
+from .definitions.registry import no_such
 from .errors import AgentBuildError
 from .limits.limits import Limits
 from .loop.definition import AgentDefinition
@@ -38,6 +39,7 @@ __all__ = [
     "files_and_commands",
     "journal_of",
     "made_model",
+    "mounted_for",
     "mounted_servers",
     "prompt_sections",
     "tools_of",
@@ -173,3 +175,35 @@ def tools_of(
     others = [one for one in map(as_tool, shared) if one.name not in named]
     names = [one for one in definition.tools if isinstance(one, str)]
     return [*others, *own], [*names, *named]
+
+
+def mounted_for(
+    mounted: MCPToolsMiddleware,
+    servers: Sequence[str] | None,
+    names: Sequence[str],
+    there: Collection[str],
+) -> tuple[MCPToolsMiddleware, Sequence[str]]:
+    """Return what offers a subagent tools of MCP servers, and the names of all its other tools.
+
+    Args:
+        mounted: What offers its caller such tools.
+        servers: The servers it gets; None for those that `names` are about, or all if they are
+            about none.
+        names: The tools it gets.
+        there: Names of the tools that come from no server.
+
+    Raises:
+        AgentBuildError: It names a tool that is not there.
+    """
+    others = [one for one in names if one in there]
+    chosen = [one for one in names if one not in there]
+    unknown = sorted(one for one in chosen if not mounted.servers_of(one))
+    if unknown:
+        known = [*there, *(f"{prefix}*" for prefix in mounted.prefixes)]
+        raise AgentBuildError(" ".join(no_such("tool", one, known) for one in unknown))
+    if servers is None:
+        about = [server for one in chosen for server in mounted.servers_of(one)]
+        servers = about or [*mounted.servers]
+    narrowed = mounted.only(servers, chosen)
+    # What finds tools of its servers is one of theirs.
+    return narrowed, [*others, *(one.name for one in narrowed.tools)]

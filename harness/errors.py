@@ -13,12 +13,15 @@ __all__ = [
     "HarnessError",
     "InvalidAnswer",
     "InvalidUpdate",
+    "JournalAway",
+    "KnownRun",
     "LeaseLost",
     "MiddlewareError",
     "ModelError",
     "NewerDatabase",
     "RunEnded",
     "StaleThread",
+    "Superseded",
     "ThreadBusy",
     "ToolError",
     "ToolFailed",
@@ -111,6 +114,18 @@ class StaleThread(CheckpointError):
     """Somebody else moved the thread in the meantime; nothing was written."""
 
 
+class Superseded(StaleThread):
+    """Another process carries the run, or has ended it; nothing was written."""
+
+
+class JournalAway(CheckpointError):
+    """The journal's database cannot be reached, or cannot store anything, just now.
+
+    Nothing is wrong with what was to be stored. Whether it was is not known, unless the text says
+    so. What waits for the journal may go on when it is back.
+    """
+
+
 class LeaseLost(CheckpointError):
     """Another process has taken the journal over."""
 
@@ -140,4 +155,24 @@ class RunEnded(HarnessError):
 
 
 class ThreadBusy(HarnessError):
-    """Another run is moving this thread."""
+    """Another run is moving this thread.
+
+    Attributes:
+        run_id: The run; None if it is not known.
+    """
+
+    def __init__(self, message: str, run_id: str | None = None) -> None:
+        super().__init__(message)
+        self.run_id = run_id
+
+
+class KnownRun(HarnessError):
+    """A run with this idempotency key was begun before.
+
+    Attributes:
+        run_id: That run.
+    """
+
+    def __init__(self, message: str, run_id: str) -> None:
+        super().__init__(message)
+        self.run_id = run_id

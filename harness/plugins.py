@@ -11,7 +11,7 @@ import inspect
 import os
 import re
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,6 +25,7 @@ __all__ = [
     "GROUPS",
     "ObjectError",
     "Plugin",
+    "call_object",
     "entry_points",
     "is_object_name",
     "load_object",
@@ -154,6 +155,26 @@ def resolve(name: str, group: str) -> Any:
             f"Name the one you mean as module:attribute, such as {found[0].value}."
         )
     return found[0].load()
+
+
+def call_object(function: Callable[..., Any], name: str, *args: object, **options: object) -> Any:
+    """Return what a named function or class returns.
+
+    Args:
+        function: What is called.
+        name: Its name, for messages.
+        *args: Positional arguments.
+        **options: Keywords.
+
+    Raises:
+        ObjectError: It raised; the text has file and line where they are known.
+    """
+    try:
+        return function(*args, **options)
+    except HarnessError:
+        raise
+    except Exception as error:
+        raise ObjectError(f"{name} raised {_told(error)}{place_of(error)}.") from error
 
 
 def place_of(error: BaseException, near: str | None = None) -> str:

@@ -85,6 +85,7 @@ class Face:
         self._withheld = withheld_tools(services.settings)
         self._own = [*Delegation(services).tools(), *History(services).tools()]
         self._old_tasks = HandshakeTasks(services, self._reply)
+        self._streams = TaskListenHandler(services)
         self.server = self._build()
         security = RequestStateSecurity(keys=[state_key], ttl=APPROVAL_SECONDS)
         traced = _traced(self.server, services.settings)
@@ -92,6 +93,7 @@ class Face:
         prepare = services.places.prepare if services.places.prepares else None
         self.server.middleware[:] = [
             *traced,
+            services.in_flight.middleware,
             Identify(services.principals, prepare, needs_token=needs_token),
             self._served,
         ]
@@ -116,7 +118,7 @@ class Face:
             on_read_resource=resources.read,
             on_subscribe_resource=self._subscribe,
             on_unsubscribe_resource=self._unsubscribe,
-            on_subscriptions_listen=TaskListenHandler(services),
+            on_subscriptions_listen=self._streams,
             on_list_prompts=prompts.list,
             on_get_prompt=prompts.get,
             on_completion=Completions(services).complete,
@@ -156,6 +158,10 @@ class Face:
         self._withheld = withheld_tools(self._services.settings) | absent
         self._made = {}
         self.server.instructions = instructions(self._withheld)
+
+    def close_streams(self) -> None:
+        """End all listen streams as the protocol has it, so that clients listen anew elsewhere."""
+        self._streams.close()
 
     def scopes_of(self, name: str) -> frozenset[Scope]:
         """Return the scopes of which a tool needs one; none if there is no such tool."""

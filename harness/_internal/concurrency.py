@@ -78,11 +78,16 @@ class LazyEvent:
     def set(self) -> None:
         """Say that it has happened, and wake all who wait."""
         self._is_set = True
+        if self._waiting:
+            self.wake()
+
+    def wake(self) -> None:
+        """End the waits of now, whether it has happened or not."""
         for one in self._waiting:
             _wake(one)
 
     async def wait(self, seconds: float | None = None) -> None:
-        """Return once it has happened, or after so many seconds."""
+        """Return once it has happened, after so many seconds, or when `wake` is called."""
         if self._is_set:
             await anyio.lowlevel.checkpoint()
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,15 +11,17 @@ from ..limits.carried_limits import bounds
 from ..loop.hooks.middleware import AgentMiddleware
 from ..middleware.stack import Placed
 from ..models.registry import full_name, init_chat_model
-from ..plugins import load_object, resolve
+from ..plugins import load_object
 from ..policy import Policy
 from ..structured_output.strategies import StructuredOutput
 from ..subagents.definitions import SubAgent
-from ..tools.tool import Tool, tool
+from ..tools.tool import Tool
 from .middlewares import made_middleware, stack_changes
+from .objects import made_object, made_tool, own_tool
 from .schema import (
     AgentFile,
     AnswerTable,
+    FilesTable,
     Imported,
     LimitsTable,
     MiddlewareTable,
@@ -27,7 +29,7 @@ from .schema import (
     ModelTable,
     SubAgentTable,
 )
-from .values import AgentFileError, at, expanded
+from .values import AgentFileError, at, expanded, python_values
 
 if TYPE_CHECKING:
     from ..backends.base import Backend
@@ -90,14 +92,16 @@ def parts_of(file: AgentFile, environ: Mapping[str, str], base: Path) -> AgentPa
     with at("agent"):
         with at("model"):
             model, model_settings = _main_model(agent.model, environ)
-        tools = tuple(_tool(name, place) for place, name in enumerate(agent.tools))
+        tools = tuple(made_tool(name, place) for place, name in enumerate(agent.tools))
         answer = _answer(agent.answer)
         with at("state_schema"):
             state = None if agent.state_schema is None else load_object(agent.state_schema.path)
+    servers = _servers(file, environ, base)
+    shared = (*(one.name for one in tools), *_mounted_names(servers))
     subagents: list[SubAgent] = []
     for name, table in file.agents.items():
         with at("agents", name):
-            subagents.append(_subagent(name, table, environ))
+            subagents.append(_subagent(name, table, shared, environ))
     return AgentParts(
         model,
         model_settings,
@@ -106,8 +110,8 @@ def parts_of(file: AgentFile, environ: Mapping[str, str], base: Path) -> AgentPa
         options,
         answer,
         tuple(subagents),
-        _servers(file, environ, base),
-        _routes(file, base),
+        servers,
+        _routes(file, environ, base),
         _vectors(file),
         _cache(file, environ, base),
         state,
@@ -120,7 +124,7 @@ def _main_model(
     given: Model | None, environ: Mapping[str, str]
 ) -> tuple[ChatModel | None, Mapping[str, Any]]:
     if isinstance(given, Imported):
-        return _object(given, "stream", "a chat model"), {}
+        return made_object(given, "stream", "a chat model"), {}
     if isinstance(given, ModelTable):
         settings = expanded(dict(given.settings), environ)
         init_chat_model(given.name, **settings)  # finds settings that it does not take
@@ -131,7 +135,7 @@ def _main_model(
 def _model(given: Model | None, environ: Mapping[str, str]) -> ChatModel | str | None:
     """Return a subagent's model: a name, or one that is made with its settings."""
     if isinstance(given, Imported):
-        return _object(given, "stream", "a chat model")
+        return made_object(given, "stream", "a chat model")
     if isinstance(given, ModelTable):
         return init_chat_model(given.name, **expanded(dict(given.settings), environ))
     if given is not None:
@@ -155,34 +159,57 @@ def _servers(file: AgentFile, environ: Mapping[str, str], base: Path) -> Mapping
         return servers_from_mapping(file.mcp_servers, environ=environ, base=base)
 
 
-def _routes(file: AgentFile, base: Path) -> Mapping[str, Backend]:
-    """Return the backends of routes; the root itself is a setting of the server."""
-    from .places import route_backend
+def _mounted_names(servers: Mapping[str, MCPServer]) -> list[str]:
+    """Return globs over the names of the servers' tools."""
+    if not servers:
+        return []
+    from ..mcp_servers.config import prefix_of
+
+    return [f"{prefix_of(one)}*" for one in servers]
+
+
+def _routes(file: AgentFile, environ: Mapping[str, str], base: Path) -> Mapping[str, Backend]:
+    """Return the backends of routes; a root at / is a setting of the server."""
+    from .routes import route_backend, route_spec
 
     made: dict[str, Backend] = {}
     for path, table in file.files.items():
         with at("files", path):
-            if table.root is not None and not table.read_only and path != "/":
-                raise AgentFileError(
-                    ("root",),
-                    "only the directory at / can be writable, because rules and protected files "
-                    "apply only there; add read_only = true",
-                )
-            if table.root is not None and path == "/":
-                if table.read_only:
-                    raise AgentFileError(
-                        ("read_only",),
-                        "the root cannot be read-only; to make it so, add a policy that denies "
-                        "write_file and edit_file",
-                    )
-                continue
+            _require_writable_root(path, table)
+            given = table.model_dump(exclude={"backend", "options"}, exclude_none=True)
             if table.backend is not None:
-                with at("backend"):
-                    made[path] = _object(table.backend, "open", "a backend")
-                continue
-            given = table.model_dump(exclude={"backend"}, exclude_none=True)
-            made[path] = route_backend(path, given, base=base)
+                given["backend"] = _backend(table, environ)
+            elif table.options:
+                raise AgentFileError(("options",), "these are for a backend; add backend")
+            spec = route_spec(path, given)
+            if path != "/" or spec.root is None:
+                made[path] = route_backend(path, spec, base=base)
     return made
+
+
+def _require_writable_root(path: str, table: FilesTable) -> None:
+    if table.read_only and path == "/":
+        raise AgentFileError(
+            ("read_only",),
+            "the root cannot be read-only; to make it so, add a policy that denies write_file and "
+            "edit_file",
+        )
+    if table.root is not None and not table.read_only and path != "/":
+        raise AgentFileError(
+            ("root",),
+            "only the directory at / can be writable, because rules and protected files apply "
+            "only there; add read_only = true",
+        )
+
+
+def _backend(table: FilesTable, environ: Mapping[str, str]) -> Any:
+    assert table.backend is not None
+    options = None
+    if table.options:
+        with at("options"):
+            options = python_values(expanded(table.options, environ))
+    with at("backend"):
+        return made_object(table.backend, "open", "a backend", group="backends", options=options)
 
 
 def _vectors(file: AgentFile) -> Mapping[str, Any]:
@@ -205,21 +232,6 @@ def _cache(file: AgentFile, environ: Mapping[str, str], base: Path) -> str | Non
         return url
 
 
-def _object(given: Imported, attribute: str, what: str) -> Any:
-    """Return an imported object, or what it returns when it is called without arguments."""
-    found = load_object(given.path)
-    if not hasattr(found, attribute) or isinstance(found, type):
-        with at("import"):
-            if not callable(found):
-                raise AgentFileError(
-                    (), f"{given.path} is neither {what} nor a function that returns one"
-                )
-            found = found()
-    if not hasattr(found, attribute):
-        raise AgentFileError(("import",), f"{given.path} returned {found!r}, which is not {what}")
-    return found
-
-
 def _in_environment(
     entries: Sequence[MiddlewareTable], environ: Mapping[str, str]
 ) -> list[MiddlewareTable]:
@@ -240,14 +252,6 @@ def _in_environment(
     return found
 
 
-def _tool(name: str, place: int) -> Tool | Callable[..., Any]:
-    with at("tools", place):
-        found = resolve(name, "tools")
-        if not (isinstance(found, Tool) or callable(found)):
-            raise AgentFileError((), f"{name!r} is neither a tool nor a function; got {found!r}")
-        return found if isinstance(found, Tool) else tool(found)
-
-
 def _answer(table: AnswerTable | None) -> Mapping[str, Any] | None:
     if table is None:
         return None
@@ -261,8 +265,9 @@ def _limits(table: LimitsTable) -> Any:
     return bounds(**table.given) if table.given else None
 
 
-def _subagent(name: str, table: SubAgentTable, environ: Mapping[str, str]) -> SubAgent:
-    tools = table.tools
+def _subagent(
+    name: str, table: SubAgentTable, shared: Collection[str], environ: Mapping[str, str]
+) -> SubAgent:
     with at("model"):
         model = _model(table.model, environ)
     with at("permissions"):
@@ -273,8 +278,8 @@ def _subagent(name: str, table: SubAgentTable, environ: Mapping[str, str]) -> Su
         with at("middleware", place):
             middleware.append(made_middleware(entry))
     own = None
-    if tools is not None:
-        own = [_tool(one, at_) if ":" in one else one for at_, one in enumerate(tools)]
+    if table.tools is not None:
+        own = [own_tool(one, at_, shared) for at_, one in enumerate(table.tools)]
     assert isinstance(table.instructions, str), "files are read before"
     return SubAgent(
         name=name,

@@ -1,14 +1,14 @@
-"""Places: where an agent keeps things, named by a URL or a table instead of by a class.
+"""Places: where an agent keeps things, named by a URL instead of by a class.
 
-`open_store`, `open_cache` and `open_checkpointer` take a URL, `backend_from_routes` a table of
-paths. What they return connects at its first use; use it with `async with`, or `open()` it, to get
-errors early. No message shows a password.
+What the functions return connects at its first use; use it with `async with`, or `open()` it, to
+get errors early. No message shows a password.
 
     memory:                       this process
     sqlite:///srv/agent/store.db  a file, by its absolute path
     sqlite:store.db               a file, relative to the base directory
     postgresql://user@host/name   a Postgres database
     redis://host:6379/0           a Redis server (journals only)
+    name:text                     a journal of an installed plugin, which is given the text
 
 With `?schema=name` several of them share one database: the tables of a journal are in the schema
 `name_journal`, those of a store in `name_store`, and keys in Redis begin with `name:`.
@@ -16,33 +16,29 @@ With `?schema=name` several of them share one database: the tables of a journal 
 
 from __future__ import annotations
 
+import difflib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
-from urllib.parse import SplitResult, quote, unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 import anyio.to_thread
 
-from .._internal.records import record
-from ..definitions.registry import no_such
 from ..errors import AgentBuildError
+from ..plugins import ObjectError, call_object, entry_points, resolve
 
 if TYPE_CHECKING:
-    from ..backends.base import Backend
     from ..cache import Cache
     from ..checkpoint.base import Checkpointer
-    from ..store.base import Embed, Index, Namespace, Store
-    from ..tools.tool import ToolRuntime
+    from ..store.base import Embed, Index, Store
 
 __all__ = [
-    "RouteSpec",
-    "backend_from_routes",
+    "journal_plugin",
     "open_cache",
     "open_checkpointer",
     "open_store",
-    "route_backend",
     "scheme_of",
     "shown_place",
     "split_schema",
@@ -137,7 +133,7 @@ def open_cache(url: str, *, base: Path | None = None) -> Cache:
 def open_checkpointer(
     url: str, *, base: Path | None = None, timeout: float = _TIMEOUT
 ) -> Checkpointer:
-    """Return the journal at a URL: `memory:`, `sqlite:`, `postgresql:` or `redis:`.
+    """Return the journal at a URL: `memory:`, `sqlite:`, `postgresql:`, `redis:` or a plugin's.
 
     Args:
         url: The URL.
@@ -145,9 +141,11 @@ def open_checkpointer(
         timeout: Seconds that the database has for an answer.
 
     Raises:
-        AgentBuildError: The URL is none that is accepted, or an extra is missing. Nothing was
-            opened.
+        AgentBuildError: The URL is none that is accepted, an extra is missing, or the plugin made
+            no journal. Nothing was opened.
     """
+    if scheme_of(url) is None:
+        return _made_by_plugin(url, journal_plugin(url))
     match _checked("journal", url, ("memory", "sqlite", "postgresql", "redis")):
         case "memory":
             from ..checkpoint.memory import MemoryCheckpointer
@@ -173,6 +171,49 @@ def open_checkpointer(
                 raise _refused("journal", url, "it is not a URL of a Redis server") from None
 
 
+def journal_plugin(url: str) -> Any:
+    """Return what makes the journal at a URL that begins with the name of a plugin.
+
+    Raises:
+        AgentBuildError: There is no such plugin, or it cannot be imported.
+    """
+    name, colon, _ = url.partition(":")
+    plugins = entry_points("checkpointers")
+    if name in plugins:
+        return resolve(name, "checkpointers")
+    given = f"a URL of {name[:40]!r}" if colon else "no URL"
+    begin = ", ".join(f"{one}:" for one in _EXAMPLES)
+    there = ", ".join(plugins) or "none"
+    near = difflib.get_close_matches(name, [*_SCHEMES, *plugins], n=1) if colon else []
+    hint = f" Did you mean {near[0]}:?" if near else ""
+    raise AgentBuildError(
+        f"the journal is named by {given}; nothing was opened. It begins with {begin} or the name "
+        f"of a plugin (installed: {there}).{hint}"
+    )
+
+
+def _made_by_plugin(url: str, factory: Any) -> Checkpointer:
+    name, _, rest = url.partition(":")
+    what = f"the journal plugin {name!r}"
+    if not callable(factory):
+        raise AgentBuildError(f"{what} is {factory!r:.200}, which makes no journal.")
+    try:
+        made = call_object(factory, what, rest)
+    except ObjectError as error:
+        raise AgentBuildError(_without_secrets(str(error), url)) from None
+    if not all(hasattr(made, one) for one in ("commit", "load", "close")):
+        raise AgentBuildError(f"{what} returned {made!r:.200}, which is no journal.")
+    return cast("Checkpointer", made)
+
+
+def _without_secrets(text: str, url: str) -> str:
+    parts = _split(url)
+    secrets = [url.partition(":")[2], *(() if parts is None else (parts.query, parts.password))]
+    for secret in filter(None, secrets):
+        text = text.replace(secret, "…")
+    return text
+
+
 def scheme_of(url: str) -> Scheme | None:
     """Return what kind of place a URL names; None if it is none."""
     return _SCHEMES.get(url.partition(":")[0].lower()) if ":" in url else None
@@ -196,126 +237,6 @@ def shown_place(url: str) -> str:
         return "(a URL that cannot be read)"
     host = parts.netloc.rpartition("@")[2]
     return f"{parts.scheme}:{'//' if host or parts.path.startswith('/') else ''}{host}{parts.path}"
-
-
-@record
-class RouteSpec:
-    """Route of files below a path; exactly one of `root`, `store` and `thread` is set.
-
-    Attributes:
-        root: In this directory.
-        store: In the long-term store, apart for each principal.
-        thread: In the thread's state.
-        read_only: Whether they cannot be changed.
-    """
-
-    root: str | Path | None = None
-    store: bool = False
-    thread: bool = False
-    read_only: bool = False
-
-
-def backend_from_routes(
-    routes: Mapping[str, RouteSpec | Mapping[str, Any]],
-    *,
-    base: Path | None = None,
-    store: Store | None = None,
-) -> Backend:
-    """Return where files live, by the beginning of their paths.
-
-    Args:
-        routes: `{"/": {"root": "."}, "/memories": {"store": True}}`, for example. Paths that no
-            route covers live in the thread.
-        base: What relative directories count from; the current directory by default.
-        store: The store; None for the agent's own.
-
-    Raises:
-        AgentBuildError: A route is none that is accepted.
-    """
-    from ..backends.composite import CompositeBackend
-    from ..backends.state import StateBackend
-
-    made = {
-        path: route_backend(path, given, base=base, store=store) for path, given in routes.items()
-    }
-    default = made.pop("/", None) or StateBackend()
-    return CompositeBackend(default, made) if made else default
-
-
-def route_backend(
-    path: str,
-    given: RouteSpec | Mapping[str, Any],
-    *,
-    base: Path | None = None,
-    store: Store | None = None,
-) -> Backend:
-    """Return the backend of one route; see `backend_from_routes`.
-
-    Raises:
-        AgentBuildError: The route is none that is accepted.
-    """
-    return _backend(path, _spec(path, given), base, store)
-
-
-def _spec(path: str, given: RouteSpec | Mapping[str, Any]) -> RouteSpec:
-    if not path.startswith("/"):
-        raise AgentBuildError(f"files: a route must begin with /, such as /memories; got {path!r}")
-    if not isinstance(given, RouteSpec):
-        names = RouteSpec.__dataclass_fields__
-        for key in given:
-            if key not in names:
-                raise AgentBuildError(f"files, route {path!r}: {no_such('key', key, names)}")
-        for key in ("store", "thread", "read_only"):
-            if not isinstance(given.get(key, False), bool):
-                raise AgentBuildError(f"files, route {path!r}: {key} must be true or false")
-        if not isinstance(given.get("root"), str | Path | None):
-            raise AgentBuildError(f"files, route {path!r}: root must be the path of a directory")
-        given = RouteSpec(**given)
-    if (given.root is not None) + given.store + given.thread != 1:
-        raise AgentBuildError(
-            f"files, route {path!r}: set exactly one of root = DIRECTORY, store = true and "
-            "thread = true"
-        )
-    if given.thread and given.read_only:
-        raise AgentBuildError(
-            f"files, route {path!r}: a read-only route in the thread would stay empty; remove "
-            "read_only"
-        )
-    return given
-
-
-def _backend(path: str, spec: RouteSpec, base: Path | None, store: Store | None) -> Backend:
-    from ..backends.composite_parts import ReadOnlyBackend
-
-    made: Backend
-    if spec.root is not None:
-        from ..backends.directory import DirectoryBackend
-
-        made = DirectoryBackend((base or Path.cwd()) / Path(spec.root).expanduser())
-    elif spec.store:
-        from ..backends.store import StoreBackend
-
-        made = StoreBackend(store, _of_principal(path))
-    else:
-        from ..backends.state import StateBackend
-
-        made = StateBackend()
-    return ReadOnlyBackend(made) if spec.read_only else made
-
-
-def _of_principal(path: str) -> Callable[[ToolRuntime], Namespace]:
-    """Return what returns the namespace of the caller; names become segments that stay apart."""
-    place = _segment(path.strip("/") or "root")
-
-    def namespace(runtime: ToolRuntime) -> Namespace:
-        owner = f"principal:{_segment(runtime.principal)}" if runtime.principal else "local"
-        return ("files", place, owner)
-
-    return namespace
-
-
-def _segment(text: str) -> str:
-    return quote(text, safe=" @:+").replace(".", "%2E")
 
 
 def _checked(what: str, url: str, accepted: Sequence[Scheme]) -> Scheme:

@@ -13,11 +13,12 @@ from .._internal.records import record
 from ..definitions.confined_files import ConfinedFiles
 from ..definitions.frontmatter import MAX_FILE_BYTES, DefinitionError, decode, line_of, parse_toml
 from ..definitions.registry import no_such
+from ..plugins import entry_points
 from .parts import AgentParts, parts_of
 from .schema import AgentFile, AnswerTable, FileReference, MiddlewareTable
 from .values import AgentFileError, accepted_keys, accepted_value
 
-__all__ = ["AgentFileText", "python_names", "read_agent_file"]
+__all__ = ["AgentFileText", "plugin_names", "python_names", "read_agent_file"]
 
 
 @record
@@ -158,6 +159,27 @@ def python_names(file: AgentFile) -> list[tuple[tuple[str | int, ...], str]]:
         for name, server in file.mcp_servers.items():
             if "command" in server:
                 found.append((("mcp_servers", name, "command"), str(server["command"])))
+    return found
+
+
+def plugin_names(file: AgentFile) -> list[tuple[tuple[str | int, ...], str]]:
+    """Return the places of a file that name what an installed plugin brings: keys, and names."""
+    found: list[tuple[tuple[str | int, ...], str]] = []
+    backends = {path: one.backend for path, one in file.files.items()}
+    found += [(("files", at, "backend"), b) for at, b in backends.items() if isinstance(b, str)]
+    stacks: list[tuple[tuple[str | int, ...], Sequence[MiddlewareTable]]]
+    stacks = [
+        ((), file.middleware),
+        *((("agents", k), v.middleware) for k, v in file.agents.items()),
+    ]
+    middleware = entry_points("middleware")
+    for keys, entries in stacks:
+        uses = ((place, one.use) for place, one in enumerate(entries))
+        found += [((*keys, "middleware", at, "use"), use) for at, use in uses if use in middleware]
+    tools = entry_points("tools")
+    for name, one in file.agents.items():
+        named = enumerate(one.tools or ())
+        found += [(("agents", name, "tools", at), tool) for at, tool in named if tool in tools]
     return found
 
 

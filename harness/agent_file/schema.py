@@ -161,7 +161,9 @@ class SubAgentTable(_AgentKeys):
     public: bool | None = Field(default=None, description="whether callers may name it in `task`")
     mode: Literal["fresh", "fork"] = Field(default="fresh", description="'fresh' or 'fork'")
     tools: Names | None = Field(
-        default=None, description="names of its caller's tools, 'module:function', or plugins"
+        default=None,
+        description="names of its caller's tools or of mounted servers', 'module:function', or "
+        "plugins",
     )
     skills: Names | None = Field(default=None, description="names of skills")
     mcp_servers: Names | None = Field(default=None, description="names of mounted servers")
@@ -180,14 +182,19 @@ class FilesTable(BaseModel):
     root: str | None = Field(default=None, description="an existing directory")
     store: bool = Field(default=False, description="true keeps the files in the store")
     thread: bool = Field(default=False, description="true keeps the files in the thread")
-    backend: Imported | None = Field(default=None, description="{ import = 'module:object' }")
+    backend: str | Imported | None = Field(
+        default=None, description="{ import = 'module:object' }, or the name of a plugin"
+    )
+    options: dict[str, Any] = Field(default_factory=dict, description="keywords of the backend")
     read_only: bool = Field(default=False, description="true or false")
 
 
 class JournalTable(_Table):
     """Place of the threads: `[journal]`."""
 
-    url: str = Field(min_length=1, description="such as 'postgresql://…'; SQLite by default")
+    url: str = Field(
+        min_length=1, description="such as 'postgresql://…', or 'plugin:…'; SQLite by default"
+    )
 
 
 class VectorsTable(_Table):

@@ -17,7 +17,7 @@ from .base import FileEntry, FileError, Page, PathTest, changed, checked_path, s
 from .expressions import line_expression
 from .search import Budget, find_lines, meant
 
-__all__ = ["FileData", "FilesState", "StateBackend", "merge_files"]
+__all__ = ["FileData", "FilesState", "StateBackend", "StateFiles", "merge_files"]
 
 MAX_BYTES = 16 << 20
 

@@ -15,14 +15,16 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from dataclasses import field
 from typing import TypeVar
 
 import anyio.to_thread
 from pydantic import JsonValue
 
 from .._internal.records import changed, record
-from ..errors import CheckpointError, StaleThread
+from ..errors import CheckpointError, KnownRun, StaleThread, Superseded, ThreadBusy
 from .base import (
+    OPEN,
     Batch,
     Checkpoint,
     FileChange,
@@ -40,18 +42,24 @@ __all__ = [
     "CONTENT",
     "Clock",
     "Facts",
+    "StoredRun",
     "admit",
+    "admit_runs",
     "check_batch",
     "check_checkpoint",
     "in_step_order",
     "json_text",
+    "known_run",
     "late_write",
     "missing_ancestor",
     "off_loop",
+    "opened_runs",
     "prefix_range",
     "rewritten",
     "run_elsewhere",
+    "superseded",
     "thread_exists",
+    "thread_in_use",
     "unknown_snapshot",
     "unstorable",
     "weight_of",
@@ -146,6 +154,32 @@ def late_write(thread_id: str, step: str, task_id: str) -> StaleThread:
     return StaleThread(
         f"task {task_id} writes to step {step} of thread {thread_id!r}, which another run has "
         f"finished already. {_RELOAD}"
+    )
+
+
+def superseded(run_id: str, attempt: int) -> Superseded:
+    """Return the error for a commit of an attempt that is over, or has begun elsewhere."""
+    return Superseded(
+        f"attempt {attempt} of run {run_id} is not carried by this process any more: another one "
+        f"took the run over, or ended it. Nothing was stored; see how the run stands."
+    )
+
+
+def thread_in_use(thread_id: str, run_id: str) -> ThreadBusy:
+    """Return the error for a run that begins where another one is open."""
+    return ThreadBusy(
+        f"thread {thread_id!r} is in use by run {run_id}, which has not ended. Nothing was stored; "
+        f"wait for that run, answer its questions, or cancel it first.",
+        run_id,
+    )
+
+
+def known_run(run_id: str) -> KnownRun:
+    """Return the error for a second run with an idempotency key."""
+    return KnownRun(
+        f"run {run_id} was begun with this idempotency key before. Nothing was stored; look at "
+        f"that run, or use another key.",
+        run_id,
     )
 
 
@@ -253,20 +287,36 @@ class Clock:
 
 
 @record
+class StoredRun:
+    """Stored run, as far as it decides on a batch."""
+
+    attempt: int
+    is_open: bool
+
+
+@record
 class Facts:
-    """Stored facts about a batch's namespace, as far as the batch names it.
+    """Stored facts about a batch's namespace and runs, as far as the batch names them.
 
     Attributes:
         head: Id of the namespace's newest checkpoint, or None.
         checkpoints: Ids of its checkpoints.
         tasks: Ids of its tasks by step.
-        foreign: Runs of the batch that belong to other threads, or whose events do.
+        foreign: Runs that the batch stores or is fenced by, and that belong to other threads.
+        foreign_logs: Runs of its events whose events belong to other threads.
+        runs: The runs that the batch stores, or is fenced by, by id.
+        open_runs: Ids of the thread's open runs.
+        keyed: Id of the run that has an idempotency key, by key.
     """
 
     head: str | None
     checkpoints: Container[str]
     tasks: Mapping[str, Container[str]]
     foreign: Collection[str]
+    foreign_logs: Collection[str] = ()
+    runs: Mapping[str, StoredRun] = field(default_factory=dict[str, StoredRun])
+    open_runs: Collection[str] = ()
+    keyed: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def admit(facts: Facts, batch: Batch) -> list[TaskWrites]:
@@ -279,19 +329,81 @@ def admit(facts: Facts, batch: Batch) -> list[TaskWrites]:
         batch: A batch that `check_batch` has passed.
 
     Raises:
+        Superseded, ThreadBusy, KnownRun: As for `admit_runs`.
         StaleThread: A task writes to a finished step, or a checkpoint exists, has no parent in the
             journal, or does not grow from the head.
         CheckpointError: A snapshot is of no checkpoint, or a run belongs to another thread.
     """
+    if facts.foreign:
+        raise run_elsewhere(min(facts.foreign))
+    admit_runs(facts, batch)
     new = _admit_tasks(facts, batch)
     fresh = _admit_checkpoints(facts, batch)
     for snapshot in batch.snapshots:
         place = snapshot.checkpoint_id
         if place not in fresh and place not in facts.checkpoints:
             raise unknown_snapshot(batch.thread_id, snapshot)
-    if facts.foreign:
-        raise run_elsewhere(min(facts.foreign))
+    if facts.foreign_logs:
+        raise run_elsewhere(min(facts.foreign_logs))
     return new
+
+
+def admit_runs(facts: Facts, batch: Batch) -> None:
+    """Refuse a batch of an attempt that is over, and a run that may not begin or go on.
+
+    Raises:
+        Superseded: A later attempt has begun, or this one was begun by somebody else.
+        ThreadBusy: Another run of the thread is open.
+        KnownRun: A run with the idempotency key is stored.
+    """
+    for fence in batch.fences:
+        stored = facts.runs.get(fence.run_id)
+        if stored is not None and stored.attempt >= fence.attempt + (not fence.begins):
+            raise superseded(fence.run_id, fence.attempt)
+    for run in batch.runs:
+        stored = facts.runs.get(run.id)
+        if stored is not None and stored.attempt > run.attempt:
+            raise superseded(run.id, run.attempt)
+    if not batch.imported:
+        _admit_openings(facts, batch)
+    _admit_keys(facts, batch)
+
+
+def _admit_openings(facts: Facts, batch: Batch) -> None:
+    ended = {run.id for run in batch.runs if run.status not in OPEN}
+    still_open = {run_id for run_id in facts.open_runs if run_id not in ended}
+    for run in opened_runs(facts.runs, batch):
+        others = still_open - {run.id}
+        if others:
+            raise thread_in_use(batch.thread_id, min(others))
+        if run.status in OPEN:
+            still_open.add(run.id)
+
+
+def _admit_keys(facts: Facts, batch: Batch) -> None:
+    keyed = dict(facts.keyed)
+    for run in batch.runs:
+        if run.idempotency_key is not None and run.id not in facts.runs:
+            known = keyed.setdefault(run.idempotency_key, run.id)
+            if known != run.id:
+                raise known_run(known)
+
+
+def opened_runs(stored: Mapping[str, StoredRun], batch: Batch) -> list[Run]:
+    """Return the runs that a batch begins or goes on with, given those that are stored.
+
+    A new one that was cancelled before its input was accepted does not begin.
+    """
+    moves = bool(batch.checkpoints or batch.writes)
+    return [
+        run
+        for run in batch.runs
+        if (
+            moves or run.status != "cancelled"
+            if (known := stored.get(run.id)) is None
+            else run.status in OPEN and not known.is_open
+        )
+    ]
 
 
 def _admit_tasks(facts: Facts, batch: Batch) -> list[TaskWrites]:

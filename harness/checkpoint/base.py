@@ -9,9 +9,11 @@ from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 from .records import (
+    OPEN,
     Batch,
     Checkpoint,
     EventLimits,
+    Fence,
     FileChange,
     Interrupt,
     InterruptKind,
@@ -27,14 +29,17 @@ from .records import (
     ThreadInfo,
     ThreadSlice,
     step_id,
+    taken_over,
     turn_step_id,
 )
 
 __all__ = [
+    "OPEN",
     "Batch",
     "Checkpoint",
     "Checkpointer",
     "EventLimits",
+    "Fence",
     "FileChange",
     "Interrupt",
     "InterruptKind",
@@ -51,6 +56,7 @@ __all__ = [
     "ThreadInfo",
     "ThreadSlice",
     "step_id",
+    "taken_over",
     "turn_step_id",
 ]
 
@@ -81,6 +87,12 @@ class Checkpointer(Protocol):
         Committing a step again settles it: one that was stored is refused with `StaleThread`.
 
         Raises:
+            Superseded: A later attempt of a run has begun than that of the batch's fence or run
+                record; nothing was stored.
+            ThreadBusy: A run of the batch begins or goes on while another one of its thread is
+                open, which the error names; nothing was stored.
+            KnownRun: A run that begins has the idempotency key of another one, which the error
+                names; nothing was stored.
             StaleThread: A checkpoint of the batch exists already, its parent is missing or (for
                 input and loop) not the head, or a task writes to a finished step; nothing of this
                 call was stored.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import anyio.to_thread
 from filelock import FileLock, Timeout
@@ -17,7 +17,7 @@ from filelock import FileLock, Timeout
 from .._internal.records import record
 from ..errors import CheckpointError
 
-__all__ = ["FileLease", "Holder", "Lease"]
+__all__ = ["Claimable", "FileLease", "Holder", "Lease"]
 
 
 @record
@@ -63,6 +63,20 @@ class Lease(Protocol):
 
     async def release(self) -> None:
         """Give the lease back. It ends by itself where that is not possible."""
+        ...
+
+
+@runtime_checkable
+class Claimable(Protocol):
+    """A journal that one process at a time can claim. A `Checkpointer` need not be one."""
+
+    @property
+    def place(self) -> str:
+        """Where it is, without secrets; the same for all that keep the same threads."""
+        ...
+
+    def lease(self, holder: Holder) -> Lease:
+        """Return a lease on it, which nobody holds yet."""
         ...
 
 

@@ -14,8 +14,18 @@ from pydantic import JsonValue
 
 from .._internal.records import changed
 from ..errors import CheckpointError, UnknownThread
-from .admission import Clock, admit, check_batch, in_step_order, json_text, thread_exists
+from .admission import (
+    Clock,
+    Facts,
+    StoredRun,
+    admit,
+    check_batch,
+    in_step_order,
+    json_text,
+    thread_exists,
+)
 from .base import (
+    OPEN,
     Batch,
     Checkpoint,
     EventLimits,
@@ -76,7 +86,7 @@ class MemoryCheckpointer:
         check_batch(batch)
         namespace = self._namespace(batch.thread_id, batch.ns)
         # Everything that can fail comes before the first change.
-        tasks = admit(namespace.facts(self._foreign(batch)), batch)
+        tasks = admit(self._facts(namespace, batch), batch)
         interrupts = [_copy(interrupt) for interrupt in batch.interrupts]
         answers = {asked: _json_copy(answer) for asked, answer in batch.answers.items()}
         events = [changed(one, data=json.loads(json_text(one.data))) for one in batch.events]
@@ -92,7 +102,7 @@ class MemoryCheckpointer:
         for snapshot in batch.snapshots:
             namespace.snapshots[snapshot.checkpoint_id, snapshot.schema] = snapshot
         for run in batch.runs:
-            thread.runs[run.id] = run
+            thread.put_run(run)
             self._runs[run.id] = run
         thread.ask(interrupts)
         thread.answer(answers)
@@ -324,16 +334,30 @@ class MemoryCheckpointer:
         thread = self._threads.get(thread_id)
         return (thread.namespaces.get(ns) if thread else None) or Namespace()
 
-    def _foreign(self, batch: Batch) -> set[str]:
-        """Return the batch's runs that belong to other threads, or whose events do."""
-        named = {one.id for one in batch.runs} & self._runs.keys()
-        found = {name for name in named if self._runs[name].thread_id != batch.thread_id}
-        if batch.events:
-            logged = {one.run_id for one in batch.events}
-            for name, thread in self._threads.items():
-                if name != batch.thread_id:
-                    found |= logged & thread.events.keys()
-        return found
+    def _facts(self, namespace: Namespace, batch: Batch) -> Facts:
+        thread = self._threads.get(batch.thread_id)
+        named = {*(one.id for one in batch.runs), *(one.run_id for one in batch.fences)}
+        stored = {name: self._runs[name] for name in named if name in self._runs}
+        keys = {key for run in batch.runs if run.id not in stored and (key := run.idempotency_key)}
+        runs = self._runs.values() if keys else ()
+        return Facts(
+            namespace.head_id(),
+            namespace.checkpoints,
+            namespace.steps,
+            {name for name, run in stored.items() if run.thread_id != batch.thread_id},
+            self._foreign_logs(batch),
+            {name: StoredRun(run.attempt, run.status in OPEN) for name, run in stored.items()},
+            thread.open_runs if thread is not None else (),
+            {key: run.id for run in runs if (key := run.idempotency_key) and key in keys},
+        )
+
+    def _foreign_logs(self, batch: Batch) -> set[str]:
+        """Return the runs of the batch's events whose events belong to other threads."""
+        logged = {one.run_id for one in batch.events}
+        if not logged:
+            return set()
+        others = (one for name, one in self._threads.items() if name != batch.thread_id)
+        return {run_id for one in others for run_id in logged & one.events.keys()}
 
     def _store_events(self, thread: Thread, events: Iterable[RunEvent]) -> None:
         for event in events:

@@ -9,8 +9,9 @@ from itertools import chain
 from pydantic import JsonValue
 
 from .._internal.records import changed
-from .admission import Facts, rewritten
+from .admission import rewritten
 from .base import (
+    OPEN,
     Checkpoint,
     EventLimits,
     FileChange,
@@ -47,10 +48,10 @@ class Namespace:
         """Return the tasks of a step, in the order they are folded in."""
         return sorted(self.steps.get(step, {}).values(), key=lambda task: task.index)
 
-    def facts(self, foreign: Collection[str]) -> Facts:
-        """Return what decides on a batch, given those of its runs that other threads have."""
+    def head_id(self) -> str | None:
+        """Return the id of the newest checkpoint."""
         head = self.head()
-        return Facts(head.id if head else None, self.checkpoints, self.steps, foreign)
+        return head.id if head else None
 
     def writes_since(
         self, checkpoint: Checkpoint, cached: str | None, schema: str | None
@@ -147,9 +148,18 @@ class Thread:
     newest: int = 0
     namespaces: dict[str, Namespace] = field(default_factory=dict[str, Namespace])
     runs: dict[str, Run] = field(default_factory=dict[str, Run])
+    open_runs: set[str] = field(default_factory=set[str])
     interrupts: dict[str, Interrupt] = field(default_factory=dict[str, Interrupt])
     file_changes: list[FileChange] = field(default_factory=list[FileChange])
     events: dict[str, EventLog] = field(default_factory=dict[str, EventLog])
+
+    def put_run(self, run: Run) -> None:
+        """Insert or replace a run."""
+        self.runs[run.id] = run
+        if run.status in OPEN:
+            self.open_runs.add(run.id)
+        else:
+            self.open_runs.discard(run.id)
 
     def ask(self, interrupts: Iterable[Interrupt]) -> None:
         """Add questions; one that is known keeps its answer."""
@@ -200,6 +210,7 @@ class Thread:
         """Remove a run and all that it made."""
         self.remove(lambda made: [one.id for one in made if one.run_id == run_id])
         self.runs.pop(run_id, None)
+        self.open_runs.discard(run_id)
         self.events.pop(run_id, None)
         self.interrupts = {key: one for key, one in self.interrupts.items() if one.run_id != run_id}
         self.file_changes = [one for one in self.file_changes if one.run_id != run_id]

@@ -12,18 +12,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from hashlib import blake2b
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from pydantic import JsonValue
 
 from .._internal.records import record
 
 __all__ = [
+    "OPEN",
     "Batch",
     "Checkpoint",
     "EventLimits",
+    "Fence",
     "FileChange",
     "Interrupt",
     "InterruptKind",
@@ -39,6 +41,7 @@ __all__ = [
     "ThreadInfo",
     "ThreadSlice",
     "step_id",
+    "taken_over",
     "turn_step_id",
 ]
 
@@ -51,6 +54,9 @@ Next: TypeAlias = Literal["before_agent", "model", "after_model", "tools", "afte
 RunStatus: TypeAlias = Literal["running", "needs_approval", "paused", "done", "failed", "cancelled"]
 """`needs_approval` waits for an answer, `paused` for somebody to resume it."""
 
+
+OPEN: tuple[RunStatus, ...] = ("running", "needs_approval")
+"""Statuses of a run that its thread is kept for: no other run may begin there meanwhile."""
 
 InterruptKind: TypeAlias = Literal["approval", "question", "breakpoint"]
 
@@ -207,7 +213,8 @@ class Run:
         idempotency_key: A second start with the same key finds this run.
         created_at: Unix time in seconds.
         updated_at: Unix time in seconds.
-        attempt: How many times it has been begun: 1, and one more for each resume.
+        attempt: How many times it has been begun: 1, and one more for each resume, and for an end
+            that somebody else gave it.
         used: What it has used of its limits, as `harness.limits.limits.Used` writes it.
         base: For a run without input of its own: the checkpoint it went on from.
     """
@@ -299,6 +306,25 @@ class ThreadInfo:
 
 
 @record
+class Fence:
+    """Attempt of a run under which a batch is stored.
+
+    One process begins each attempt, and only it commits under it. Once a later attempt has begun,
+    by whoever took the run over or ended it, the commits of the earlier one are refused. So a
+    process that stood still for a while and wakes up changes nothing any more.
+
+    Attributes:
+        run_id: The run.
+        attempt: Which attempt of it; see `Run.attempt`.
+        begins: Whether this batch begins the attempt; refused when it has begun already.
+    """
+
+    run_id: str
+    attempt: int
+    begins: bool = False
+
+
+@record
 class Batch:
     """Everything one commit stores. All of it is on disk, or none of it is.
 
@@ -311,7 +337,9 @@ class Batch:
     milliseconds; for steps that nothing outside of the journal depends on.
 
     `imported` says that the checkpoints were made elsewhere: their parents must exist, but need
-    not be the head.
+    not be the head, and several of their runs may be open.
+
+    `fences` are the attempts of runs that the batch is part of; see `Fence`.
     """
 
     thread_id: str
@@ -326,6 +354,20 @@ class Batch:
     events: Sequence[RunEvent] = ()
     synced: bool = True
     imported: bool = False
+    fences: Sequence[Fence] = ()
+
+
+def taken_over(run: Run, **changes: Any) -> Batch:
+    """Return the batch by which a run's next attempt begins, for whoever takes it over or ends it.
+
+    The journal refuses it with `Superseded` when another attempt has begun since `run` was read.
+
+    Args:
+        run: The record as it was read.
+        **changes: Fields of the record that change.
+    """
+    run = replace(run, **changes, attempt=run.attempt + 1)
+    return Batch(run.thread_id, runs=[run], fences=[Fence(run.id, run.attempt, begins=True)])
 
 
 @record

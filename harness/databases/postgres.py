@@ -17,8 +17,15 @@ from typing import Any, TypeVar
 import anyio
 
 try:
-    from psycopg import AsyncConnection, Error, IsolationLevel, Pipeline
-    from psycopg.errors import LockNotAvailable
+    from psycopg import (
+        AsyncConnection,
+        Error,
+        InterfaceError,
+        IsolationLevel,
+        OperationalError,
+        Pipeline,
+    )
+    from psycopg.errors import LockNotAvailable, UniqueViolation
     from psycopg.pq import TransactionStatus
     from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
     from psycopg_pool import AsyncConnectionPool
@@ -28,6 +35,7 @@ except ImportError as missing:
     ) from missing
 
 from ..errors import HarnessError
+from .versions import Version
 
 __all__ = [
     "AsyncConnection",
@@ -37,6 +45,7 @@ __all__ = [
     "Pipeline",
     "PostgresDatabase",
     "Tables",
+    "UniqueViolation",
 ]
 
 T = TypeVar("T")
@@ -54,9 +63,12 @@ class DatabaseKind:
         lock: What processes that set them up wait for.
         tables: Their names; `version` is added.
         sequences: Names of sequences.
+        indexes: Names of indexes that a migration drops.
         migrations: Statements by version, from 1; a released script never changes.
         error: What is raised when the database cannot be used.
+        away: What is raised instead when it cannot be used just now; by default the same.
         newer: What is raised when a newer version made the tables.
+        readable_from: The oldest version whose programs may use these tables; by default the last.
         settings: Of the server, for each connection.
     """
 
@@ -66,7 +78,10 @@ class DatabaseKind:
     migrations: Sequence[Sequence[str]]
     error: type[HarnessError]
     newer: type[HarnessError]
+    away: type[HarnessError] | None = None
     sequences: Sequence[str] = ()
+    indexes: Sequence[str] = ()
+    readable_from: int | None = None
     settings: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
@@ -142,7 +157,7 @@ class PostgresDatabase:
             raise ValueError("connections and timeout must be positive")
         if not 1 <= len(schema.encode()) <= 63 or set(schema) & {"%", "\0"}:
             raise ValueError(f"a schema has 1 to 63 bytes, without % and NUL; got {schema!r}")
-        self.tables = Tables(schema, kind.tables, kind.sequences)
+        self.tables = Tables(schema, (*kind.tables, *kind.indexes), kind.sequences)
         self._kind = kind
         self._conninfo = conninfo
         self._timeout = timeout
@@ -235,7 +250,7 @@ class PostgresDatabase:
             with anyio.fail_after(self._timeout):
                 await self._turns.acquire()
         except TimeoutError as error:
-            raise self._kind.error(
+            raise (self._kind.away or self._kind.error)(
                 f"all {self._most} connections of the {self._kind.name} were busy for "
                 f"{self._timeout:g} s. Nothing was done; try again, or allow more connections."
             ) from error
@@ -316,7 +331,9 @@ class PostgresDatabase:
     def _failed(self, error: Exception, outcome: str) -> HarnessError:
         silent = isinstance(error, TimeoutError)
         what = "it did not answer in time" if silent else str(error).strip()
-        return self._kind.error(f"the database of the {self._kind.name} failed: {what}. {outcome}.")
+        away = silent or isinstance(error, OperationalError | InterfaceError)
+        made = self._kind.away if away and self._kind.away is not None else self._kind.error
+        return made(f"the database of the {self._kind.name} failed: {what}. {outcome}.")
 
 
 async def _see_what_others_stored(conn: AsyncConnection) -> None:
@@ -331,7 +348,8 @@ async def _set_up(conn: AsyncConnection, kind: DatabaseKind, tables: Tables) -> 
         HarnessError: `newer`; the tables were not touched.
         Error: The server refuses.
     """
-    if await _version(conn, kind, tables) == len(kind.migrations):
+    ours = len(kind.migrations)
+    if (await _version(conn, kind, tables) or 0) >= ours:
         return
     async with conn.transaction():
         await conn.execute(
@@ -344,7 +362,9 @@ async def _set_up(conn: AsyncConnection, kind: DatabaseKind, tables: Tables) -> 
         for script in kind.migrations[version:]:
             for statement in script:
                 await conn.execute(tables.sql(statement))
-        await conn.execute(tables.sql("UPDATE {version} SET version = %s"), (len(kind.migrations),))
+        if version < ours:
+            made = Version.of(ours, kind.readable_from).stored()
+            await conn.execute(tables.sql("UPDATE {version} SET version = %s"), (made,))
 
 
 async def _create_schema(conn: AsyncConnection, tables: Tables) -> None:
@@ -367,11 +387,11 @@ async def _version(conn: AsyncConnection, kind: DatabaseKind, tables: Tables) ->
         return None
     found = await conn.execute(tables.sql("SELECT version FROM {version}"))
     row = await found.fetchone()
-    version = 0 if row is None else row[0]
-    if version > len(kind.migrations):
+    version = Version.parse(0 if row is None else row[0])
+    if not version.admits(len(kind.migrations)):
         raise kind.newer(
-            f"the schema {tables.schema!r} has {kind.name} version {version}, but this program "
-            f"knows only up to version {len(kind.migrations)}; it was not touched. Upgrade the "
-            "program, or use another schema."
+            f"the schema {tables.schema!r} has {kind.name} version {version.number}, but "
+            f"this program knows only up to version {len(kind.migrations)}; it was not touched. "
+            "Upgrade the program, or use another schema."
         )
-    return version
+    return version.number

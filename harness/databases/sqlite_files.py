@@ -21,6 +21,7 @@ from typing import TypeAlias, TypeVar
 import aiosqlite
 
 from ..errors import HarnessError
+from .versions import Version
 
 __all__ = [
     "Connection",
@@ -104,6 +105,7 @@ class DatabaseKind:
         error: What is raised when a file cannot be used.
         newer: What is raised when a newer version wrote it.
         version: Of the tables that `create` makes.
+        readable_from: The oldest version whose programs may use these tables; by default `version`.
         upgrades: What makes a file one version newer, by the version it has.
         synchronous: `FULL` waits for the disk at each commit; with `NORMAL` a power cut may lose
             some.
@@ -117,6 +119,7 @@ class DatabaseKind:
     error: type[HarnessError]
     newer: type[HarnessError]
     version: int = 1
+    readable_from: int | None = None
     upgrades: Mapping[int, Migration] = field(default_factory=dict[int, Migration])
     synchronous: str = "FULL"
     busy_seconds: float = 10.0
@@ -209,7 +212,7 @@ class DatabaseKind:
                 return
 
     def _migrate(self, conn: sqlite3.Connection, path: Path) -> None:
-        if self._check(conn, path) == self.version:
+        if self._check(conn, path) >= self.version:
             return
         conn.execute("BEGIN IMMEDIATE")
         try:
@@ -220,7 +223,9 @@ class DatabaseKind:
                 else:
                     conn.execute(part)
             conn.execute(f"PRAGMA application_id = {self.application_id}")
-            conn.execute(f"PRAGMA user_version = {self.version}")
+            if version < self.version:
+                made = Version.of(self.version, self.readable_from)
+                conn.execute(f"PRAGMA user_version = {made.stored()}")
             conn.execute("COMMIT")
         finally:
             if conn.in_transaction:
@@ -235,27 +240,30 @@ class DatabaseKind:
     def _check(self, conn: sqlite3.Connection, path: Path) -> int:
         """Return the version of the file; 0 for an empty one."""
         # In one statement: another process may be making the file right now.
-        version, application, tables = conn.execute(
+        stored, application, tables = conn.execute(
             "SELECT user_version, application_id, (SELECT count(*) FROM sqlite_master)"
             " FROM pragma_user_version, pragma_application_id"
         ).fetchone()
-        if application != self.application_id and (tables or version or application):
+        version = Version.parse(stored)
+        if application != self.application_id and (tables or stored or application):
             raise self.error(
                 f"{path} is a database of another program; it was not touched. Give the "
                 f"{self.name} a file of its own."
             )
-        if version > self.version:
+        if not version.admits(self.version):
             raise self.newer(
                 f"{path} was made by a newer version of this program: it has {self.name} version "
-                f"{version}, and this one knows only up to {self.version}. It was not touched. "
-                f"Upgrade the program, or give the {self.name} another file."
+                f"{version.number}, and this one knows only up to {self.version}. It was not "
+                f"touched. Upgrade the program, or give the {self.name} another file."
             )
-        if version and any(one not in self.upgrades for one in range(version, self.version)):
+        missing = range(version.number, self.version) if version.number else ()
+        if any(one not in self.upgrades for one in missing):
             raise self.error(
-                f"{path} has {self.name} version {version}, which this version of the program can "
-                f"no longer read. It was not touched. Give the {self.name} another file."
+                f"{path} has {self.name} version {version.number}, which this version of the "
+                f"program can no longer read. It was not touched. Give the {self.name} another "
+                "file."
             )
-        return version
+        return version.number
 
 
 def make_private(database: Path) -> None:

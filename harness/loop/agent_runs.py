@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 import anyio
 from pydantic import JsonValue
 
 from .._internal.concurrency import raising_one
-from ..checkpoint.base import Batch, Checkpointer, Next, Run
-from ..errors import HarnessError, InvalidUpdate, RunEnded, UnknownThread
+from ..checkpoint.base import OPEN, Batch, Checkpointer, Fence, Next, Run, taken_over
+from ..errors import (
+    HarnessError,
+    InvalidUpdate,
+    RunEnded,
+    Superseded,
+    ThreadBusy,
+    UnknownThread,
+)
 from ..limits.carried_limits import used_before, used_by
 from ..limits.limits import Limits, Meter
 from ..messages.message import AIMessage, ToolCall
@@ -34,6 +41,7 @@ from .run_executor import (
 )
 from .thread_access import ThreadAccess
 from .thread_input import accept_input, open_for_run
+from .thread_locks import is_left, process_id
 
 __all__ = ["LEFT", "AgentRuns"]
 
@@ -93,8 +101,10 @@ class AgentRuns(ThreadAccess):
         Raises:
             InvalidUpdate: The input does not fit the state.
             UnknownThread: There is no input, and no such thread.
-            ThreadBusy: Another run of this agent moves the thread.
+            ThreadBusy: Another run moves the thread, which the error names; nothing was stored.
             StaleThread: Another process moved the thread; nothing was stored.
+            Superseded: Another process has taken the run over; it goes on there.
+            JournalAway: The journal cannot be reached; `aresume` goes on when it is back.
         """
         options = options or RunOptions()
         if agent_input is None:
@@ -118,8 +128,47 @@ class AgentRuns(ThreadAccess):
             await accept_input(loop.thread, update, definition.entry, goal[:100])
 
         with await self._turns.turn(run, options.control, options.when_busy) as control:
-            executor = await self._executor(run, options, control, definition, options.choices)
-            return await executor.carry(begin)
+            return await self._carry(
+                run,
+                options,
+                lambda: self._executor(run, options, control, definition, options.choices),
+                begin,
+            )
+
+    async def _carry(
+        self,
+        run: Run,
+        options: RunOptions,
+        prepare: Callable[[], Awaitable[RunExecutor]],
+        begin: Callable[[AgentLoop], Awaitable[None]],
+    ) -> RunResult:
+        """Carry a run that begins, once the thread's open run has ended, if it may be ended."""
+        try:
+            return await (await prepare()).carry(begin)
+        except ThreadBusy as busy:
+            if busy.run_id is None or not await self._make_way(busy.run_id, run, options):
+                raise
+        return await (await prepare()).carry(begin)
+
+    async def _make_way(self, run_id: str, run: Run, options: RunOptions) -> bool:
+        """End the open run of a thread for another one; return whether the thread is free.
+
+        One that waits for an answer is ended, as a new message takes its place. So is one that its
+        process has left behind, and, if the caller wishes it, one that another process carries. A
+        caller with an owner of its own knows better which runs are left, so it has to wish for it.
+        """
+        other = await self.checkpointer.run(run_id)
+        if other is None or other.status not in OPEN:
+            return True
+        over = options.owner is None and (other.status == "needs_approval" or is_left(other))
+        if not over and options.when_busy != "interrupt":
+            return False
+        reason = f"the thread moved on with run {run.id}"
+        try:
+            await self.checkpointer.commit(taken_over(other, status="cancelled", reason=reason))
+        except Superseded:
+            return False
+        return True
 
     async def _go_on(self, thread_id: str | None, options: RunOptions) -> RunResult:
         if thread_id is None or await self.checkpointer.load(thread_id) is None:
@@ -137,8 +186,12 @@ class AgentRuns(ThreadAccess):
                 await loop.run.journal.commit(Batch(run.thread_id, runs=[begun]))
 
         with await self._turns.turn(run, options.control, options.when_busy) as control:
-            executor = await self._executor(run, options, control, definition, choices)
-            return await executor.carry(begin)
+            return await self._carry(
+                run,
+                options,
+                lambda: self._executor(run, options, control, definition, choices),
+                begin,
+            )
 
     async def adrive(
         self,
@@ -155,8 +208,10 @@ class AgentRuns(ThreadAccess):
 
         Raises:
             InvalidUpdate: Two calls share an id.
-            ThreadBusy: Another run of this agent moves the thread.
+            ThreadBusy: Another run moves the thread, which the error names; nothing was stored.
             StaleThread: Another process moved the thread; nothing was stored.
+            Superseded: Another process has taken the run over; it goes on there.
+            JournalAway: The journal cannot be reached; `aresume` goes on when it is back.
         """
         answer = sanitize_answer(AIMessage(tuple(calls), source="client"))
         calls = answer.tool_calls
@@ -183,11 +238,15 @@ class AgentRuns(ThreadAccess):
         # has everything.
         only_reads = all(one is not None and one.read_only and not one.once for one in used)
         with await self._turns.turn(run, options.control, options.when_busy) as control:
-            executor = await self._executor(
-                run, options, control, self.definition, options.choices,
-                synced=not inside, only_reads=only_reads,
+            return await self._carry(
+                run,
+                options,
+                lambda: self._executor(
+                    run, options, control, self.definition, options.choices,
+                    synced=not inside, only_reads=only_reads,
+                ),
+                begin,
             )  # fmt: skip
-            return await executor.carry(begin)
 
     async def aresume(
         self,
@@ -212,6 +271,8 @@ class AgentRuns(ThreadAccess):
             UnknownInterrupt: An answer names no question of the run; nothing was stored.
             InvalidAnswer: An answer does not fit its schema, or edits a call into one that cannot
                 run; nothing was stored.
+            Superseded: Another process has gone on with it first, or has ended it.
+            ThreadBusy: Another run of the thread is open; nothing was stored.
         """
         options = options or RunOptions()
         run = await self._unfinished(run_id)
@@ -237,7 +298,7 @@ class AgentRuns(ThreadAccess):
             status="running",
             reason=None,
             answer=None,
-            owner=options.owner,
+            owner=options.owner or process_id(),
             attempt=run.attempt + 1,
         )
 
@@ -379,7 +440,9 @@ class AgentRuns(ThreadAccess):
         context = RunContext(
             run,
             self.checkpointer,
-            JOURNALS[options.durability](self.checkpointer, run.thread_id),
+            JOURNALS[options.durability](
+                self.checkpointer, run.thread_id, Fence(run.id, run.attempt, begins=True)
+            ),
             Meter(limits, used_by(run), earlier=earlier),
             control,
             context=self._context.check(options.context) if self._context else options.context,

@@ -13,7 +13,15 @@ import anyio.lowlevel
 
 from .._internal.records import record
 from ..checkpoint.base import Batch, Checkpoint, Interrupt, Run, RunStatus
-from ..errors import CheckpointError, HarnessError, InvalidUpdate, StaleThread, UnfinishedAnswer
+from ..errors import (
+    CheckpointError,
+    HarnessError,
+    InvalidUpdate,
+    JournalAway,
+    StaleThread,
+    Superseded,
+    UnfinishedAnswer,
+)
 from ..limits.carried_limits import noted
 from ..limits.limits import LimitName, LimitReached, Limits, Used
 from ..messages.message import (
@@ -38,6 +46,7 @@ from .run.commit_buffer import Durability
 from .run.context import RunContext, RunControl
 from .run.events import Emit, StreamMode
 from .run.interrupts import Pause
+from .thread_locks import carried_here, process_id
 
 __all__ = [
     "AgentInput",
@@ -73,11 +82,14 @@ class RunOptions:
         modes: Which events; none by default.
         limits: Bounds for the run and its subagents; the agent's by default.
         control: A handle to cancel it.
-        owner: Id of the process that works on it, kept in its record.
+        owner: Id of the process that works on it, kept in its record. By default it tells other
+            processes of the machine whether this one still lives. With one of your own, an open run
+            of the thread is ended only if `when_busy` says so.
         idempotency_key: Kept in its record.
         configurable: Values for models that are configured at run time (`init_chat_model`).
         when_busy: What to do while another run of this agent moves the thread: `refuse` raises
-            `ThreadBusy`, `queue` waits for its end, `interrupt` pauses it first.
+            `ThreadBusy`, `queue` waits for its end, `interrupt` pauses it first. A run that another
+            process carries is ended by `interrupt`; the others refuse.
         room: Waits until the receiver of the events has caught up; the run waits with it.
         durability: When steps are stored: before the next one, while it is worked on, or at the
             run's pause or end.
@@ -165,11 +177,16 @@ class RunExecutor:
         """Let `begin` bring the thread to where the run starts, then run it.
 
         Raises:
+            Superseded: Somebody else carries the run now, or has ended it; what was not stored yet
+                is dropped.
+            JournalAway: The journal cannot be reached. The run is left as it is stored, and whoever
+                resumes it goes on from there.
             Whatever `begin` raises; nothing has happened then.
         """
         try:
-            async with self._context.journal.carrying():
-                interrupts, error = await self._until_stopped(begin)
+            with carried_here(self._context.run.id):
+                async with self._context.journal.carrying():
+                    interrupts, error = await self._until_stopped(begin)
         finally:
             if self._context.told_of_stops:
                 await self._tell_that_it_stopped()
@@ -245,7 +262,7 @@ class RunExecutor:
         if self._may_go_unrecorded(failed):
             self._unrecorded = failed
             return None
-        if not self._context.journal.stored:
+        if not self._context.journal.stored or isinstance(failed, Superseded | JournalAway):
             raise failed
         if isinstance(failed, UnfinishedAnswer):
             self._context.update_run(answer=failed.text)
@@ -272,7 +289,12 @@ class RunExecutor:
                 await self._record("done", None)
             return ()
         if self._control.drained.is_set() and not pause.interrupts:
-            await self._record("paused", "drained: the step was finished and stored")
+            why = self._control.hands_over
+            if why is None:
+                await self._record("paused", "drained: the step was finished and stored")
+            else:
+                self._context.update_run(owner=None)
+                await self._record("running", why)
             return ()
         if not await self._answered(pause.interrupts):
             await self._record("needs_approval", None)
@@ -390,6 +412,6 @@ def new_run(
         kind=kind,
         agent=agent,
         goal=goal[:500],
-        owner=options.owner,
+        owner=options.owner or process_id(),
         idempotency_key=options.idempotency_key,
     )

@@ -277,7 +277,8 @@ class ThreadAccess:
         if run is None:
             raise UnknownRun(f"there is no run {run_id!r}")
         if run.status in ("done", "cancelled"):
-            raise RunEnded(f"run {run_id} is {run.status}; start a new one on {run.thread_id}")
+            why = f" ({run.reason})" if run.reason else ""
+            raise RunEnded(f"run {run_id} is {run.status}{why}; start a new one on {run.thread_id}")
         return run
 
     async def _choices_at_head(self, thread_id: str) -> RunChoices | None:

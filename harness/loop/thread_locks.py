@@ -1,9 +1,21 @@
-"""Thread locks: one run at a time on a thread; others wait, are refused, or take over."""
+"""Thread locks: one run at a time on a thread; others wait, are refused, or take over.
+
+Among processes the journal keeps the rule. What is here tells a run that a process left behind,
+which may be ended for another one, from a run that is at work.
+"""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+import os
+import platform
+import re
+import secrets
+import sys
+from collections.abc import Generator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import field
+from hashlib import blake2b
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 import anyio
@@ -14,7 +26,7 @@ from ..checkpoint.base import Run
 from ..errors import ThreadBusy
 from .run.context import RunControl
 
-__all__ = ["ThreadLocks", "WhenBusy"]
+__all__ = ["ThreadLocks", "WhenBusy", "carried_here", "is_left", "process_id"]
 
 WhenBusy: TypeAlias = Literal["refuse", "queue", "interrupt"]
 
@@ -44,8 +56,7 @@ class _Turn:
 class ThreadLocks:
     """The runs of one agent that move a thread right now; runs never interleave.
 
-    Other processes are kept apart by the journal, which refuses the second writer
-    (`StaleThread`).
+    Other processes are kept apart by the journal, which refuses a second open run.
     """
 
     def __init__(self) -> None:
@@ -104,3 +115,74 @@ class ThreadLocks:
             self.check(thread_id)
             await turn.over.wait()
         return _Turn(self._now, thread_id, None, RunControl())
+
+
+_CARRIED: set[str] = set()
+"""Runs that this process carries right now."""
+
+
+@contextmanager
+def carried_here(run_id: str) -> Generator[None]:
+    """Note that this process carries a run meanwhile."""
+    _CARRIED.add(run_id)
+    try:
+        yield
+    finally:
+        _CARRIED.discard(run_id)
+
+
+def _machine() -> str:
+    """Return what tells the processes seen from here from those of every other place."""
+    parts = [platform.node()]
+    for place in ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid"):
+        with suppress(OSError):  # not on this system
+            path = Path(place)
+            parts.append(str(path.readlink()) if path.is_symlink() else path.read_text("ascii"))
+    return blake2b("\0".join(parts).encode(), digest_size=6).hexdigest()
+
+
+def _started(pid: int) -> str:
+    """Return when a process started, in ticks; empty where that cannot be seen."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text("ascii", "replace")
+    except OSError:
+        return ""
+    return stat.rpartition(")")[2].split()[19]
+
+
+_own_id: tuple[int, str] = 0, ""
+
+
+def process_id() -> str:
+    """Return the id of this process, by which others on the machine see whether it lives."""
+    global _own_id
+    pid = os.getpid()
+    if _own_id[0] != pid:
+        _own_id = pid, f"process-{_machine()}-{pid}-{_started(pid)}-{secrets.token_hex(4)}"
+    return _own_id[1]
+
+
+_PROCESS = re.compile(r"process-([0-9a-f]{12})-(\d+)-(\d*)-[0-9a-f]{8}")
+
+
+def is_left(run: Run) -> bool:
+    """Whether it is known that nobody carries a run which is recorded as open.
+
+    That is known of processes of this machine. The others, and owners that a caller has chosen,
+    count as alive. Blocks for a moment.
+    """
+    if run.id in _CARRIED:
+        return False
+    if run.owner is None or run.owner == process_id():
+        return True
+    found = _PROCESS.fullmatch(run.owner)
+    if found is None or found[1] != _machine() or sys.platform == "win32":
+        return False
+    pid = int(found[2])
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return _started(pid) != found[3]

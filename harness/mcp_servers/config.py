@@ -34,6 +34,7 @@ __all__ = [
     "check_names",
     "check_servers",
     "digest_name",
+    "leaves_room",
     "offered_names",
     "prefix_of",
 ]
@@ -274,6 +275,24 @@ def offered_names(
         taken.add(name)
         names[tool] = name
     return names
+
+
+_DIGEST = re.compile(r"_[0-9a-f]{8}$")
+_WILD = re.compile(r"[*?]+")
+
+
+def leaves_room(server: str, tools: Sequence[str] | None, name: str) -> bool:
+    """Whether a server may offer a tool of a name, as far as that is known before it is connected.
+
+    Args:
+        server: The server.
+        tools: Its `tools`: globs over the tools' own names; None for all.
+        name: The name of the offered tool, or a glob over such names.
+    """
+    if tools is None or _WILD.search(name) or any("[" in one for one in (name, *tools)):
+        return True
+    own = [prefix_of(server) + "*".join(map(_plain, _WILD.split(one))) for one in tools]
+    return fits(name, own) or fits(_DIGEST.sub("", name), own)
 
 
 def _nested(outer: str, inner: str) -> bool:

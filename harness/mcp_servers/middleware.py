@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import ClassVar
 
+from .._internal.patterns import fits
 from ..definitions.registry import no_such
 from ..errors import AgentBuildError
 from ..loop.hooks.middleware import AgentMiddleware
@@ -21,12 +23,14 @@ from ..loop.hooks.requests import (
 from ..messages.message import ToolMessage
 from ..policy import ALL_DECISIONS, Verdict
 from ..tools.tool import Tool
-from .config import MCPServer, digest_name, prefix_of
+from .config import MCPServer, digest_name, leaves_room, offered_names, prefix_of
 from .connections import Pool, ServerStatus
 from .on_demand import FoundTools, find_tools_tool
 from .tools import MCPTool
 
 __all__ = ["MCPToolsMiddleware"]
+
+logger = logging.getLogger(__name__)
 
 
 class MCPToolsMiddleware(AgentMiddleware):
@@ -71,6 +75,8 @@ class MCPToolsMiddleware(AgentMiddleware):
     def __init__(self, servers: Mapping[str, MCPServer]) -> None:
         self._pool = Pool(servers)
         self._servers: tuple[str, ...] = tuple(servers)
+        self._chosen: tuple[str, ...] = ()
+        self._warned: set[str] = set()
         self.tools = self._finder()
 
     @property
@@ -78,19 +84,42 @@ class MCPToolsMiddleware(AgentMiddleware):
         """The servers this middleware offers, by name."""
         return {name: self._pool.servers[name] for name in self._servers}
 
-    def only(self, servers: Sequence[str]) -> MCPToolsMiddleware:
+    def only(self, servers: Sequence[str], tools: Sequence[str] = ()) -> MCPToolsMiddleware:
         """Return a middleware with some of the servers, over the same connections.
 
+        Args:
+            servers: Their names.
+            tools: Names of tools, such as `github_search_code`, or globs over them. A server that
+                one of them is about offers only those; they need not be found on demand.
+
         Raises:
-            AgentBuildError: A name is unknown here.
+            AgentBuildError: A name is unknown here, or no server can have a tool of that name.
         """
         for name in servers:
             if name not in self._servers:
                 raise AgentBuildError(no_such("MCP server", name, self._servers))
         narrowed = copy(self)
         narrowed._servers = tuple(name for name in self._servers if name in servers)
+        narrowed._chosen = tuple(tools)
+        narrowed._warned = set()
+        for name in tools:
+            narrowed._require_room(name)
         narrowed.tools = narrowed._finder()
         return narrowed
+
+    def servers_of(self, tool: str) -> Sequence[str]:
+        """Return the servers that a name of a tool, or a glob over such names, may be about."""
+        return [one for one in self._servers if tool.startswith(prefix_of(one))]
+
+    @property
+    def prefixes(self) -> Sequence[str]:
+        """What the names of the servers' tools begin with."""
+        return [prefix_of(one) for one in self._servers]
+
+    @property
+    def missing(self) -> Mapping[str, str]:
+        """Why tools that `only` was given are not there, as far as their servers are connected."""
+        return {one: why for one in self._chosen if (why := self._absence(one)) is not None}
 
     def status(self) -> Mapping[str, ServerStatus]:
         """Return how each server is doing, as far as that is known; connects to none."""
@@ -108,13 +137,14 @@ class MCPToolsMiddleware(AgentMiddleware):
     async def wrap_model_call(self, request: ModelRequest, handler: ModelHandler) -> ModelResponse:
         """Offer the tools of the servers that can be used."""
         found: Sequence[str] = request.state.get("found_tools") or ()
-        shown = [one for one in self._servers if not self.servers[one].on_demand]
+        shown = [one for one in self._servers if not self._is_searched(one)]
         searched = [
             one
             for one in self._servers
             if one not in shown and any(name.startswith(prefix_of(one)) for name in found)
         ]
         await self._pool.refresh([*shown, *searched])
+        self._warn(request.runtime.agent_name)
         taken = {one.name for one in request.tools if isinstance(one, Tool)}
         listed = [*self._known(shown), *self._found(found, searched)]
         offered = tuple(_renamed(one, taken) for one in listed)
@@ -130,7 +160,7 @@ class MCPToolsMiddleware(AgentMiddleware):
     ) -> ToolCallOutcome:
         """Supply the tool of a call that names one of ours; the gate behind judges it."""
         name = request.call.name
-        servers = [one for one in self._servers if name.startswith(prefix_of(one))]
+        servers = self.servers_of(name)
         if request.tool is not None or not servers:
             return await handler(request)
         found = self._find(name, servers)
@@ -153,7 +183,7 @@ class MCPToolsMiddleware(AgentMiddleware):
 
     def _finder(self) -> tuple[Tool, ...]:
         """Return `find_tools`, if there is something to find."""
-        servers = [one for one in self._servers if self._pool.servers[one].on_demand]
+        servers = [one for one in self._servers if self._is_searched(one)]
         if not servers:
             return ()
 
@@ -177,7 +207,52 @@ class MCPToolsMiddleware(AgentMiddleware):
         for server in servers:
             connection = self._pool.connection(server)
             if connection.problem is None and connection.listing is not None:
-                yield from connection.listing.tools
+                globs = self._chosen_of(server)
+                yield from (one for one in connection.listing.tools if _is_chosen(one, globs))
+
+    def _chosen_of(self, server: str) -> Sequence[str]:
+        """Return the names and globs that are about a server; none stands for all its tools."""
+        return [one for one in self._chosen if one.startswith(prefix_of(server))]
+
+    def _is_searched(self, server: str) -> bool:
+        return self._pool.servers[server].on_demand and not self._chosen_of(server)
+
+    def _require_room(self, name: str) -> None:
+        servers = self.servers_of(name)
+        if not servers:
+            raise AgentBuildError(
+                f"tool {name!r} belongs to none of its MCP servers ({', '.join(self._servers)}). "
+                "Add its server to mcp_servers, or remove the tool."
+            )
+        given = {one: self._pool.servers[one].tools for one in servers}
+        if not any(leaves_room(one, globs, name) for one, globs in given.items()):
+            names = ", ".join(one for globs in given.values() for one in globs or ())
+            raise AgentBuildError(
+                f"there is no tool {name!r}: of MCP server {servers[0]!r} only these are used: "
+                f"{names}. Add the tool to that server's tools, or remove it here."
+            )
+
+    def _absence(self, name: str) -> str | None:
+        servers = self.servers_of(name)
+        offered: list[str] = []
+        for one in servers:
+            connection = self._pool.connection(one)
+            if connection.problem is not None or connection.listing is None:
+                return None
+            tools = connection.listing.tools
+            left_out = offered_names(one, [*connection.listing.left_out]).values()
+            if any(_is_chosen(tool, (name,)) for tool in tools) or any(
+                fits(tool, name) for tool in left_out
+            ):
+                return None
+            offered += [tool.name for tool in tools]
+        return no_such("tool", name, offered)
+
+    def _warn(self, agent: str) -> None:
+        for name, why in self.missing.items():
+            if name not in self._warned:
+                self._warned.add(name)
+                logger.warning("agent %s works without one of its tools: %s", agent, why)
 
     def _find(self, name: str, servers: Sequence[str]) -> MCPTool | None:
         """Return the tool of that name, or of that name with the digest of its tool."""
@@ -210,6 +285,7 @@ class MCPToolsMiddleware(AgentMiddleware):
                     f"- {server}: {tool!r} is missing: {why}"
                     for tool, why in connection.listing.left_out.items()
                 ]
+        lines += [f"- {tool!r} is missing: there is no such tool" for tool in self.missing]
         if not lines:
             return ""
         return "\n".join(["## MCP servers that cannot be used at the moment", "", *lines])
@@ -220,3 +296,9 @@ def _renamed(tool: MCPTool, taken: set[str]) -> MCPTool:
     if tool.name not in taken:
         return tool
     return replace(tool, name=digest_name(tool.server, tool.remote_name))
+
+
+def _is_chosen(tool: MCPTool, globs: Sequence[str]) -> bool:
+    if not globs:
+        return True
+    return fits(tool.name, globs) or fits(digest_name(tool.server, tool.remote_name), globs)

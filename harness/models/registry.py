@@ -151,18 +151,13 @@ def _plugin(provider: str) -> ModelFactory:
 
 def _from_plugin(provider: str, rest: str, settings: Mapping[str, Any]) -> ChatModel:
     """Return a model of an installed package, which checks its settings itself."""
-    from ..plugins import place_of
+    from ..plugins import ObjectError, call_object
 
-    factory = _plugin(provider)
+    name = f"the plugin {provider!r} for {provider}:{rest}"
     try:
-        model = factory(rest, **settings)
-    except HarnessError:
-        raise
-    except Exception as error:
-        raise UnknownModel(
-            f"no model was made: the plugin {provider!r} raised {type(error).__name__} for "
-            f"{provider}:{rest}: {error}{place_of(error)}."
-        ) from error
+        model: Any = call_object(_plugin(provider), name, rest, **settings)
+    except ObjectError as error:
+        raise UnknownModel(f"no model was made: {error}") from error
     if not all(hasattr(model, one) for one in ("stream", "name", "context_window", "aclose")):
         raise UnknownModel(
             f"no model was made: the plugin {provider!r} returned {model!r}, which is no ChatModel."

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
@@ -21,9 +20,7 @@ from ...harness.messages.message import AIMessage, HumanMessage
 from ...harness.models.base import ChatRequest
 from ...harness.models.registry import DEFAULT_MODEL, init_chat_model
 from ..install.machine import Machine
-from ..runs.mounted_servers import with_tokens
 from ..settings.accepted import is_sampling
-from ..settings.definition import definition_of
 from ..settings.settings import Settings, SettingsError
 from ..settings.sources import load_settings
 from .environment import (
@@ -44,9 +41,6 @@ from .state import (
     examine_state,
     examine_store,
 )
-
-if TYPE_CHECKING:
-    from ...harness.mcp_servers.config import MCPServer
 
 __all__ = ["Examination", "Finding", "Handshake", "Report", "examine_live_model"]
 
@@ -93,7 +87,7 @@ class Examination:
             yield finding
         for finding in [*await examine_journal(settings), *await examine_store(settings)]:
             yield finding
-        for finding in await examine_mounted(_mounted(settings)):
+        for finding in await examine_mounted(settings):
             yield finding
         if self.application is not None:
             yield await examine_agent(self.application, settings)
@@ -116,14 +110,6 @@ class Examination:
             *examine_port(settings),
             *examine_entries(self.machine, self.name, frozenset(self.clients)),
         ]
-
-
-def _mounted(settings: Settings) -> Mapping[str, MCPServer]:
-    """Return the servers of the agent file, with the logins to them."""
-    described = definition_of(settings)
-    if described is None:
-        return {}
-    return with_tokens(described.parts.mcp_servers, settings)
 
 
 CALL_SECONDS = 60.0

@@ -12,19 +12,23 @@ import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import anyio
+import anyio.to_thread
 
 from ...harness._internal.concurrency import leaves
 from ...harness.errors import HarnessError
 from ...harness.plugins import GROUPS, entry_points
+from ..settings.definition import definition_of
 from ..settings.settings import Settings, SettingsError
 from ..settings.state_dir import StateDir
 from .findings import Finding, broken, note, ok
 
 if TYPE_CHECKING:
-    from ...harness.mcp_servers import MCPServer
+    from ...harness.agent import Agent
+    from ...harness.loop.hooks.middleware import AgentMiddleware
+    from ...harness.mcp_servers import ServerStatus
 
 __all__ = [
     "examine_agent",
@@ -37,6 +41,8 @@ __all__ = [
 
 
 _DATABASE_SECONDS = 20.0
+
+M = TypeVar("M", bound="AgentMiddleware")
 
 
 def examine_state(settings: Settings) -> Iterator[Finding]:
@@ -178,9 +184,10 @@ async def examine_agent(name: str, settings: Settings) -> Finding:
     problems: list[str] = []
     found = f"{name} is there; it is made when a user first calls"
     with tempfile.TemporaryDirectory() as place:
-        passing = settings.model_copy(update={"state_dir": Path(place), "telemetry": "off"})
+        changes = {"state_dir": Path(place), "journal": None, "telemetry": "off"}
+        passing = settings.model_copy(update=changes)
         try:
-            async with create_app(passing, source=AgentSource(name)) as app:
+            async with create_app(passing, source=AgentSource(name, only_looks=True)) as app:
                 if not passing.per_principal:
                     tools = app.agent().tools
                     found = f"{name} has {len(tools)} tools: {', '.join(tools) or 'none'}"
@@ -191,21 +198,50 @@ async def examine_agent(name: str, settings: Settings) -> Finding:
     return ok("agent", found)
 
 
-async def examine_mounted(servers: Mapping[str, MCPServer]) -> list[Finding]:
-    """Connect to servers, all at once, each within its `connect_timeout`.
+async def examine_mounted(settings: Settings) -> list[Finding]:
+    """Connect to the MCP servers of the agent file, all at once, each within `connect_timeout`.
 
-    Raises:
-        AgentBuildError: Two names read alike.
+    Tools of theirs that subagents name are looked for, too.
     """
-    if not servers:
+    described = definition_of(settings)
+    if described is None or not described.parts.mcp_servers:
         return []
     from ...harness.mcp_servers import MCPToolsMiddleware
+    from ..app import built_agent
 
-    mounted = MCPToolsMiddleware(servers)
+    try:
+        agent = await anyio.to_thread.run_sync(built_agent, settings)
+    except HarnessError as error:
+        return [broken("agent", str(error), "Correct the agent file.")]
+    (mounted,) = _of_kind(agent, MCPToolsMiddleware)
     try:
         status = await mounted.connect()
+        missing = _missing_tools(agent)
     finally:
         await mounted.aclose()
+    return [*_servers(status), *missing]
+
+
+def _missing_tools(agent: Agent) -> list[Finding]:
+    """Return the tools of connected servers that subagents name and that are not there."""
+    from ...harness.mcp_servers import MCPToolsMiddleware
+    from ...harness.middleware.subagents import SubAgentMiddleware
+
+    found: list[Finding] = []
+    for delegates in _of_kind(agent, SubAgentMiddleware):
+        for name in delegates.registry.subagents:
+            subagent = delegates.subagent(name)
+            for one in () if subagent is None else _of_kind(subagent, MCPToolsMiddleware):
+                fix = "Correct the name in its tools, or remove it."
+                found += [broken(f"subagent {name}", why, fix) for why in one.missing.values()]
+    return found
+
+
+def _of_kind(agent: Agent, kind: type[M]) -> list[M]:
+    return [one for one in agent.definition.middleware if isinstance(one, kind)]
+
+
+def _servers(status: Mapping[str, ServerStatus]) -> list[Finding]:
     found: list[Finding] = []
     for name, one in status.items():
         about = f"MCP server {name}"

@@ -22,11 +22,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, cast
 
 import anyio
-from mcp.server.context import ServerRequestContext
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY, CallToolRequestParams
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from ...harness._internal.concurrency import LazyEvent
 from ...harness.skills import SkillRegistry
 from ...harness.subagents.registry import SubAgentRegistry
 from ..auth.caller import JournalReader, Principals
@@ -45,6 +46,7 @@ __all__ = [
     "TASK_VERSION",
     "CancelledRequests",
     "Context",
+    "RequestsInFlight",
     "ServedRequest",
     "Services",
     "has_extension",
@@ -123,6 +125,38 @@ def _key(ctx: Context, request_id: object) -> tuple[int, str]:
     return id(connection.outbound), str(request_id)
 
 
+class RequestsInFlight:
+    """The requests that are being answered. Put `middleware` first.
+
+    Attributes:
+        calls: How many there are, listen streams aside.
+        streams: How many of those there are.
+    """
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.streams = 0
+        self._none = LazyEvent()
+
+    async def middleware(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Count a request while it is answered."""
+        is_stream = ctx.method == "subscriptions/listen"
+        self.streams += is_stream
+        self.calls += not is_stream
+        try:
+            return await call_next(ctx)
+        finally:
+            self.streams -= is_stream
+            self.calls -= not is_stream
+            if not self.calls + self.streams:
+                self._none.wake()
+
+    async def answered(self) -> None:
+        """Return once none is left."""
+        while self.calls + self.streams:
+            await self._none.wait()
+
+
 PATIENCE = {"claude-code": 110.0, "codex": 280.0, "gemini-cli": 280.0}
 """Seconds that clients are known to bear, by the start of their name."""
 
@@ -141,6 +175,7 @@ class Services:
         principals: Who has called.
         requests: What clients are being asked.
         cancelled: What they have cancelled.
+        in_flight: What is being answered.
     """
 
     live: ReloadableSettings
@@ -151,6 +186,7 @@ class Services:
     principals: Principals
     requests: OpenRequests = field(default_factory=OpenRequests)
     cancelled: CancelledRequests = field(default_factory=CancelledRequests)
+    in_flight: RequestsInFlight = field(default_factory=RequestsInFlight)
 
     @property
     def skills(self) -> SkillRegistry:

@@ -4,8 +4,8 @@ The agent keeps its own policy, questions and limits. Of two verdicts on a call 
 applies, so neither side can allow what the other forbids.
 
 Such an agent uses the server's journal, or one of its own. Locks in a state directory show who
-carries which run. Servers that share a journal therefore share that directory; for the agent's own
-journal it is beside its file.
+carries which run. Servers that share a journal therefore share that directory. If the agent's own
+journal is a file, the directory is beside it. Others are leased, which keeps a second server out.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from ...harness.backends.mounts import directories_of
 from ...harness.backends.state import StateBackend
 from ...harness.checkpoint.base import Checkpointer
 from ...harness.checkpoint.encryption import EncryptedCheckpointer
+from ...harness.checkpoint.lease import Claimable
 from ...harness.checkpoint.memory import MemoryCheckpointer
 from ...harness.checkpoint.sqlite import SqliteCheckpointer
 from ...harness.errors import AgentBuildError
@@ -182,18 +183,20 @@ class OwnJournal:
 
     Attributes:
         journal: The journal, sealed or not.
-        path: Its file.
+        stored: The same, not sealed.
+        place: Where it is, for messages.
+        state: The directory of the locks and names that go with it.
+        leased: Whether servers of other state directories have to be kept out. A file has the
+            directory of all beside it.
         closes: Whether the server closes it, which is final.
     """
 
-    journal: SqliteCheckpointer | EncryptedCheckpointer
-    path: Path
+    journal: Checkpointer
+    stored: Checkpointer
+    place: str
+    state: Path
+    leased: bool
     closes: bool = False
-
-    @property
-    def state(self) -> Path:
-        """The directory of the locks and names that go with it."""
-        return self.path.with_name(f"{self.path.name}.server")
 
 
 def own_journal(agent: Agent, name: str, settings: Settings) -> OwnJournal | None:
@@ -206,26 +209,34 @@ def own_journal(agent: Agent, name: str, settings: Settings) -> OwnJournal | Non
     stored = journal.journal if isinstance(journal, EncryptedCheckpointer) else journal
     if isinstance(stored, MemoryCheckpointer):
         return None  # nobody gave it one that lasts
-    if not isinstance(stored, SqliteCheckpointer):
+    if not isinstance(stored, Claimable):
         raise SettingsError(
-            f"agent {name} has a {type(stored).__name__} as its journal. The server accepts only a "
-            "SqliteCheckpointer, because with others it cannot tell whether another server works "
-            "on their runs. Build the agent without a checkpointer to keep its threads in the "
-            "state directory"
+            f"agent {name} has a {type(stored).__name__} as its journal, without `place` and "
+            "`lease`. The server cannot tell whether another one works on its runs. Add them, or "
+            "build the agent without a checkpointer to keep its threads in the state directory"
         )
-    path = Path(os.path.realpath(stored.path))
-    if path == Path(os.path.realpath(settings.state_dir / "journal.sqlite3")):
+    file = Path(os.path.realpath(stored.path)) if isinstance(stored, SqliteCheckpointer) else None
+    if file == Path(os.path.realpath(settings.state_dir / "journal.sqlite3")):
         return None
-    if settings.journal_key is not None:
-        raise SettingsError(
-            f"agent {name} has a journal of its own, {path}, which the setting 'journal_key' does "
-            "not encrypt. Remove the key and wrap the journal in an EncryptedCheckpointer, or "
-            "build the agent without a checkpointer"
-        )
-    for root in (root for one in backends_of(agent) for root in directories_of(one)):
-        if path.is_relative_to(os.path.realpath(root)):
+    place = stored.place if file is None else str(file)
+    for key in ("journal_key", "journal"):
+        if getattr(settings, key) is not None:
             raise SettingsError(
-                f"agent {name} works in {root}, which contains its journal {path}: it could read "
+                f"agent {name} has a journal of its own, {place}, so the setting {key!r} has no "
+                "effect. Remove the setting, or build the agent without a checkpointer. To encrypt "
+                "the agent's journal, wrap it in an EncryptedCheckpointer"
+            )
+    if file is None:
+        return OwnJournal(journal, stored, place, settings.state_dir, leased=True)
+    _require_out_of_reach(agent, name, file)
+    state = file.with_name(f"{file.name}.server")
+    return OwnJournal(journal, stored, place, state, leased=False)
+
+
+def _require_out_of_reach(agent: Agent, name: str, file: Path) -> None:
+    for root in (root for one in backends_of(agent) for root in directories_of(one)):
+        if file.is_relative_to(os.path.realpath(root)):
+            raise SettingsError(
+                f"agent {name} works in {root}, which contains its journal {file}: it could read "
                 "and change everybody's threads. Move the journal elsewhere"
             )
-    return OwnJournal(journal if isinstance(journal, EncryptedCheckpointer) else stored, path)

@@ -56,6 +56,7 @@ class AgentSource:
         reload: Whether the files of a named one's modules are followed.
         owns_process: Whether the process is there for the server alone: what modules print goes to
             stderr, because stdout is the protocol's, and the agent's journal is closed at the end.
+        only_looks: Whether the journal that the agent brings is checked but not used.
 
     Attributes:
         name: What it is called in messages.
@@ -66,10 +67,16 @@ class AgentSource:
     """
 
     def __init__(
-        self, given: Agent | AgentFactory | str, *, reload: bool = False, owns_process: bool = False
+        self,
+        given: Agent | AgentFactory | str,
+        *,
+        reload: bool = False,
+        owns_process: bool = False,
+        only_looks: bool = False,
     ) -> None:
         self._named = Named(given, owns_process) if isinstance(given, str) else None
         self._owns_process = owns_process
+        self._only_looks = only_looks
         self._object: Agent | AgentFactory | None = None
         if isinstance(given, str):
             self.name = given
@@ -86,7 +93,7 @@ class AgentSource:
         self._contexts: dict[str, ServeContext] = {}
         self._stale: set[str] = set()
         self._replaced: list[Agent] = []
-        self._own_journal: Path | None = None
+        self._own_journal: str | None = None
         self.files: ModuleFiles | None = None
 
     # --- beginning -----------------------------------------------------------------------------
@@ -118,8 +125,10 @@ class AgentSource:
             )
         require_governable(self._object, self.name)
         journal = own_journal(self._object, self.name, settings)
-        self._own_journal = None if journal is None else journal.path
-        return journal if journal is None else changed(journal, closes=self._owns_process)
+        self._own_journal = None if journal is None else journal.place
+        if journal is None or self._only_looks:
+            return None
+        return changed(journal, closes=self._owns_process)
 
     def attach(
         self,
@@ -305,7 +314,7 @@ class AgentSource:
             journal = own_journal(agent, self.name, context.settings)
         if journal is not None:
             raise HarnessError(
-                f"{what} has a journal of its own, {journal.path}; the server has opened another. "
+                f"{what} has a journal of its own, {journal.place}; the server has opened another. "
                 "Pass checkpointer=context.journal, or no checkpointer."
             )
         self._warn_of_unused(agent, context)
@@ -313,7 +322,7 @@ class AgentSource:
 
     def _require_same_journal(self, agent: Agent, settings: Settings) -> None:
         journal = own_journal(agent, self.name, settings)
-        if (None if journal is None else journal.path) != self._own_journal:
+        if (None if journal is None else journal.place) != self._own_journal:
             raise HarnessError(
                 f"agent {self.name} has a different journal from the one that is open. Restart the "
                 "server to use it."

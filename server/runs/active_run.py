@@ -220,7 +220,8 @@ def busy(thread_id: str, run_id: str) -> ThreadBusy:
     return ThreadBusy(
         f"Thread {thread_id} is in use: run {run_id} is working on it; nothing was done. Wait for "
         f'it with wait(run_id="{run_id}"), end it with cancel(run_id="{run_id}"), or use another '
-        "thread."
+        "thread.",
+        run_id,
     )
 
 

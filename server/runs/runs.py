@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -18,7 +19,15 @@ import anyio
 from pydantic import JsonValue
 
 from ...harness.checkpoint.base import Interrupt, Run
-from ...harness.errors import HarnessError, RunEnded, ThreadBusy, UnknownRun, UnknownThread
+from ...harness.errors import (
+    HarnessError,
+    JournalAway,
+    RunEnded,
+    StaleThread,
+    ThreadBusy,
+    UnknownRun,
+    UnknownThread,
+)
 from ...harness.limits.limits import Limits
 from ...harness.loop.run.choices import RunChoices
 from ...harness.loop.run.events import Emit
@@ -28,6 +37,7 @@ from ..auth.caller import OwnedJournal, current_caller
 from ..results import unknown
 from ..sampling.queue import Offer, SamplingQueue, is_parked
 from .active_run import Todos
+from .lifecycle import RunFigures, Stopping, kind_of
 from .starting import RunStarter, Snapshot, call_id
 from .supervisor import RunSupervisor
 
@@ -56,15 +66,35 @@ class RunManager(RunStarter):
         """Where runs leave calls of a client's model."""
         return self._carrier.desk
 
-    def bound(self, limits: Limits, max_runs: int) -> None:
+    def bound(self, limits: Limits, max_runs: int, journal_patience: float) -> None:
         """Let these bounds hold for what begins from now on."""
         self._max_runs = max_runs
         self._carrier.limits = limits
+        self._carrier.journal_patience = journal_patience
 
     @property
     def active(self) -> int:
         """How many runs this process works on."""
         return len(self._carrier.live)
+
+    @property
+    def at_work(self) -> Mapping[str, int]:
+        """How many of each kind it works on."""
+        return Counter(map(kind_of, self._carrier.live.values()))
+
+    @property
+    def figures(self) -> RunFigures:
+        """How many have begun and stopped here."""
+        return self._carrier.figures
+
+    @property
+    def stopping(self) -> Stopping:
+        """Whether this server stops."""
+        return self._carrier.stopping
+
+    async def drain(self, seconds: float) -> None:
+        """Begin nothing more, and hand over what is at work; see `RunSupervisor.drain`."""
+        await self._carrier.drain(seconds)
 
     # --- watching --------------------------------------------------------------------------
 
@@ -82,21 +112,33 @@ class RunManager(RunStarter):
         Raises:
             UnknownRun: There is no such run.
         """
+        stopping = self._carrier.stopping
         with anyio.move_on_after(seconds) as scope, ExitStack() as watching:
+            watching.enter_context(stopping.waiting(scope))
             if to_lend:
                 thread_id = (await self._find(run_id)).thread_id
                 watching.enter_context(self.desk.watching(thread_id, scope.cancel))
             while _is_at_work(
-                run := await self._find(run_id), self._carrier.tasks
+                run := await self._find_patiently(run_id), self._carrier.tasks
             ) or await self._goes_on(run):
                 live = self._carrier.live.get(run_id)
                 if live is not None:
                     await live.listen(emit)
+                elif stopping.has_begun:
+                    break
                 elif run.status == "needs_approval":
                     await self._carrier.decided(run_id)
                 elif not await self._carrier.is_left(run) or not await self._carrier.adopt(run):
                     await anyio.sleep(POLL_SECONDS)
         return await self.snapshot(run_id)
+
+    async def _find_patiently(self, run_id: str) -> Run:
+        """Return a run; wait while the journal cannot be reached."""
+        while True:
+            try:
+                return await self._find(run_id)
+            except JournalAway:
+                await anyio.sleep(POLL_SECONDS)
 
     async def _goes_on(self, run: Run) -> bool:
         """Whether a run was answered in the moment in which it went to wait for it."""
@@ -118,8 +160,11 @@ class RunManager(RunStarter):
             if await self._goes_on(run):
                 run = replace(run, status="running")
         if run.status == "running":
+            calls = self.desk.calls(run.thread_id)
+            if self._carrier.stopping.has_begun:
+                return Snapshot(run, calls=calls, stopping=True)
             stuck = None if run_id in self._carrier.live else self._carrier.stuck.get(run_id)
-            return Snapshot(run, calls=self.desk.calls(run.thread_id), stuck=stuck)
+            return Snapshot(run, calls=calls, stuck=stuck)
         if run.kind == "drive" and run.status == "done":
             result = await self._tool_result(run)
             # No model summed it up, so the result of the call is the answer.
@@ -156,7 +201,8 @@ class RunManager(RunStarter):
         """Return a line about what a run does right now, if this process works on it."""
         live = self._carrier.live.get(run_id)
         if live is None:
-            return None
+            away = run_id in self._carrier.waits_for_journal
+            return "the journal cannot be reached; the run waits for it" if away else None
         asked = live.sampled.calls.values() if live.sampled is not None else ()
         if asked:
             return f"{', '.join(one.agent for one in asked)}: waiting for the client's model"
@@ -256,7 +302,13 @@ class RunManager(RunStarter):
             if run_id in self._carrier.live:
                 await self._agent(run_id).answer(run_id, fresh)
             elif fresh or not answers or waits_in_vain:
-                await self._carrier.resume(run, fresh, most=self._max_runs, offer=offer)
+                try:
+                    await self._carrier.resume(run, fresh, most=self._max_runs, offer=offer)
+                except (RunEnded, StaleThread, ThreadBusy):
+                    asked = await self.asked(run_id)
+                    stored = {one.id: one.answer for one in asked if one.answered}
+                    if not answers or fresh.keys() - stored.keys():
+                        raise  # otherwise it was all answered through another process meanwhile
         return {
             key: stored[key] for key in answers if answers[key] != stored.get(key, answers[key])
         }

@@ -17,7 +17,7 @@ from pydantic import JsonValue
 from ...harness._internal.records import record
 from ...harness.agent import Agent, RunOptions, RunResult
 from ...harness.checkpoint.base import Checkpointer, Interrupt, Run
-from ...harness.errors import HarnessError, StaleThread, ThreadBusy, UnknownThread
+from ...harness.errors import HarnessError, KnownRun, StaleThread, ThreadBusy, UnknownThread
 from ...harness.limits.limits import Limits
 from ...harness.loop.run.choices import RunChoices
 from ...harness.messages.message import HumanMessage, ToolCall, ToolMessage
@@ -27,7 +27,8 @@ from ..results import unknown
 from ..sampling.queue import Offer, SampledCall
 from .active_run import ActiveRun, busy
 from .cancellation import Servers
-from .supervisor import Agents, Changed, RunSupervisor
+from .contracts import Agents, Changed
+from .supervisor import RunSupervisor
 from .task_inputs import TaskInput, place_inputs, told, with_images
 
 __all__ = ["Began", "RunStarter", "Snapshot", "call_id"]
@@ -54,6 +55,7 @@ class Snapshot:
         notes: What became of answers that were not taken; why a call is not recorded.
         stuck: Why it cannot go on, while it is `running` and nobody works on it.
         data: Its structured answer, if it owed one and is done.
+        stopping: Whether this server stops, so that the next one goes on with it.
     """
 
     run: Run
@@ -63,6 +65,7 @@ class Snapshot:
     notes: Sequence[str] = ()
     stuck: str | None = None
     data: JsonValue = None
+    stopping: bool = False
 
 
 def call_id(run_id: str) -> str:
@@ -170,7 +173,8 @@ class RunStarter:
         )
         await live.finished.wait(seconds)
         if not live.finished.is_set():
-            return Snapshot(self._unrecorded(live))
+            stopping = self._carrier.stopping.has_begun
+            return Snapshot(self._unrecorded(live), stopping=stopping)
         if trust_cache and isinstance(live.error, StaleThread):
             # Another process has moved the thread, so look at what it did.
             return await self.drive(tool, args, thread_id, seconds, trust_cache=False)
@@ -253,6 +257,8 @@ class RunStarter:
         finally:
             if key is not None:
                 self._release(key, live)
+        if isinstance(live.error, KnownRun) and caller.owns(live.error.run_id):
+            return live.error.run_id  # another process was faster
         if live.error is not None:
             raise live.error
         return live.run_id

@@ -250,7 +250,15 @@ def _journal_keys(value: SecretStr) -> SecretStr:
 
 
 def _journal_url(value: SecretStr) -> SecretStr:
-    return _place_url(value, "memory", "sqlite", "postgresql", "redis")
+    from ...harness.agent_file.places import journal_plugin, scheme_of  # few name one
+
+    url = value.get_secret_value()
+    try:
+        if scheme_of(url) is None:
+            journal_plugin(url)
+    except HarnessError as error:
+        raise ValueError(str(error).rstrip(".")) from error
+    return value
 
 
 def _store_url(value: SecretStr) -> SecretStr:

@@ -13,7 +13,7 @@ from typing import Any, cast
 from ...harness import middleware as shipped
 from ...harness._internal.records import record
 from ...harness.agent_file.middlewares import class_names, options_of
-from ...harness.agent_file.reading import AgentFileText, python_names
+from ...harness.agent_file.reading import AgentFileText, plugin_names, python_names
 from ...harness.agent_file.schema import AgentFile
 from ...harness.agent_file.values import AgentFileError, expanded
 from ...harness.definitions.confined_files import ConfinedFiles
@@ -211,7 +211,7 @@ def _require_plain(
 ) -> None:
     """Refuse what a file in a place that agents and strangers can write to may not say."""
     where = "lies in the root, where agents and strangers can write"
-    for keys, name in python_names(file):
+    for keys, name in (*python_names(file), *plugin_names(file)):
         raise text.error(
             keys,
             f"{name!r} would run code, and this file {where}. Move the file elsewhere and name it "

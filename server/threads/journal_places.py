@@ -17,10 +17,10 @@ from ...harness.agent_file.places import (
     open_checkpointer,
     scheme_of,
     shown_place,
-    split_schema,
 )
 from ...harness.checkpoint.base import Checkpointer
-from ...harness.checkpoint.lease import FileLease, Holder, Lease
+from ...harness.checkpoint.lease import Claimable, Holder, Lease
+from ...harness.checkpoint.memory import MemoryCheckpointer
 from ...harness.errors import CheckpointError, LeaseLost
 from ..settings.settings import Settings
 from ..settings.state_dir import StateDir, StateDirError
@@ -71,7 +71,8 @@ def journal_name(settings: Settings) -> str:
     """Return the journal's place as it may be shown."""
     if settings.journal is None:
         return str(StateDir(settings.state_dir).journal)
-    return shown_place(settings.journal.get_secret_value())
+    url = settings.journal.get_secret_value()
+    return f"{url.partition(':')[0]}:…" if scheme_of(url) is None else shown_place(url)
 
 
 def require_kept(settings: Settings) -> None:
@@ -96,12 +97,13 @@ def require_kept(settings: Settings) -> None:
 
 @asynccontextmanager
 async def leased(
-    settings: Settings, state: StateDir, owner: str, *, beside: bool = False
+    journal: Checkpointer, name: str, state: StateDir, owner: str, *, beside: bool = False
 ) -> AsyncGenerator[None]:
-    """Keep other servers from using the journal that the setting `journal` names.
+    """Keep other servers from using a journal that is not in the state directory.
 
     Args:
-        settings: What the operator chose.
+        journal: The journal, which need not be open yet.
+        name: Where it is, for messages.
         state: The state directory, which we have claimed.
         owner: Our id in it.
         beside: Whether we may work beside a server of the same state directory.
@@ -110,11 +112,15 @@ async def leased(
         CheckpointError: Somebody else uses the journal, or its database cannot be reached.
     """
     place = blake2b(f"{platform.node()}\0{state.path}".encode(), digest_size=4).hexdigest()
-    us = Holder(owner, platform.node(), place)
-    lease = _lease(settings, us)
-    if lease is None:
+    if not isinstance(journal, Claimable):
+        if not isinstance(journal, MemoryCheckpointer):
+            logger.warning(
+                "the journal %s cannot tell whether another server uses it. Let only one do so.",
+                name,
+            )
         yield
         return
+    lease = journal.lease(Holder(owner, platform.node(), place))
     other = await _acquired(lease, state, place, beside)
     if other is not None:
         with suppress(CheckpointError):
@@ -122,38 +128,15 @@ async def leased(
         if beside and _is_ours(other, state, place):
             yield
             return
-        raise _taken(settings, other)
+        raise _taken(name, other)
     try:
         async with raising_one(), anyio.create_task_group() as group:
-            group.start_soon(_renew, lease, settings)
+            group.start_soon(_renew, lease, name)
             yield
             group.cancel_scope.cancel()
     finally:
         with anyio.CancelScope(shield=True), suppress(CheckpointError):
             await lease.release()
-
-
-def _lease(settings: Settings, us: Holder) -> Lease | None:
-    assert settings.journal is not None
-    url = settings.journal.get_secret_value()
-    plain, schema = split_schema(url)
-    match scheme_of(url):
-        case "postgresql":
-            from ...harness.checkpoint.postgres.lease import PostgresLease
-
-            named = {} if schema is None else {"schema": f"{schema}_journal"}
-            return PostgresLease(plain, us, **named)
-        case "redis":
-            from ...harness.checkpoint.redis.lease import RedisLease
-
-            named = {} if schema is None else {"prefix": f"{schema}:"}
-            return RedisLease(plain, us, **named)
-        case "sqlite":
-            file = journal_file(settings)
-            assert file is not None
-            return FileLease(file, us)
-        case _:
-            return None
 
 
 async def _acquired(lease: Lease, state: StateDir, place: str, beside: bool) -> Holder | None:
@@ -176,7 +159,7 @@ def _is_ours(holder: Holder, state: StateDir, place: str) -> bool:
     return known and state.is_alive(holder.owner)
 
 
-async def _renew(lease: Lease, settings: Settings) -> None:
+async def _renew(lease: Lease, name: str) -> None:
     while True:
         await anyio.sleep(RENEW_SECONDS)
         try:
@@ -187,14 +170,14 @@ async def _renew(lease: Lease, settings: Settings) -> None:
             continue
         if other is not None:
             raise LeaseLost(
-                f"the journal {journal_name(settings)} was taken over by {_who(other)} while its "
+                f"the journal {name} was taken over by {_who(other)} while its "
                 "database could not be reached. This server stops; its runs go on there."
             )
 
 
-def _taken(settings: Settings, other: Holder) -> CheckpointError:
+def _taken(name: str, other: Holder) -> CheckpointError:
     return CheckpointError(
-        f"the journal {journal_name(settings)} is in use by {_who(other)}. One server at a time "
+        f"the journal {name} is in use by {_who(other)}. One server at a time "
         "can use it. Stop the other one, or give this one a journal of its own. (After a machine "
         "was lost, its claim ends within half a minute.)"
     )

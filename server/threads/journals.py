@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import (
-    AbstractAsyncContextManager,
-    AsyncExitStack,
-    asynccontextmanager,
-    nullcontext,
-)
-from typing import TYPE_CHECKING, cast
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
 
 from ...harness._internal.records import record
 from ...harness.checkpoint.base import Checkpointer
@@ -22,7 +17,15 @@ from ..settings.state_dir import StateDir, StateDirError
 if TYPE_CHECKING:
     from ..python_agents.rules import OwnJournal
 
-__all__ = ["Sealed", "keys_of", "open_journal", "seal_journal", "unseal_journal"]
+__all__ = [
+    "Beside",
+    "Sealed",
+    "journal_beside_servers",
+    "keys_of",
+    "open_journal",
+    "seal_journal",
+    "unseal_journal",
+]
 
 
 @asynccontextmanager
@@ -48,20 +51,16 @@ async def open_journal(
         HarnessError: It cannot be opened, was written by a newer version, or is encrypted and the
             settings' keys do not fit; or it is not, and there are keys; or another server uses it.
     """
-    if own is not None:
-        async with own.journal if own.closes else nullcontext():
-            if isinstance(own.journal, EncryptedCheckpointer):
-                await own.journal.check()
-            else:
-                await require_plain(own.journal)
-            yield own.journal
-        return
     async with AsyncExitStack() as stack:
+        if own is not None:
+            yield await stack.enter_async_context(_own(own, state, owner))
+            return
+        plain, name = _plain(settings, state)
         if settings.journal is not None and owner is not None:
             from .journal_places import leased  # most journals are files of the state directory
 
-            await stack.enter_async_context(leased(settings, state, owner, beside=beside))
-        journal = await stack.enter_async_context(_plain(settings, state))
+            await stack.enter_async_context(leased(plain, name, state, owner, beside=beside))
+        journal = await stack.enter_async_context(_opened(plain))
         if settings.journal_key is None:
             await require_plain(journal)
             yield journal
@@ -71,13 +70,89 @@ async def open_journal(
             yield encrypted
 
 
-def _plain(settings: Settings, state: StateDir) -> AbstractAsyncContextManager[Checkpointer]:
-    """Return the journal without encryption, to be opened."""
-    if settings.journal is None:
-        return SqliteCheckpointer(state.journal)
-    from .journal_places import journal_at
+@asynccontextmanager
+async def _own(own: OwnJournal, state: StateDir, owner: str | None) -> AsyncGenerator[Checkpointer]:
+    """Check the journal that an agent brings, and keep other servers from it."""
+    async with AsyncExitStack() as stack:
+        if own.leased and owner is not None:
+            from .journal_places import leased
 
-    return cast("AbstractAsyncContextManager[Checkpointer]", journal_at(settings))
+            await stack.enter_async_context(leased(own.stored, own.place, state, owner))
+        if own.closes:
+            await stack.enter_async_context(_opened(own.journal))
+        if isinstance(own.journal, EncryptedCheckpointer):
+            await own.journal.check()
+        else:
+            await require_plain(own.journal)
+        yield own.journal
+
+
+def _plain(settings: Settings, state: StateDir) -> tuple[Checkpointer, str]:
+    """Return the journal without encryption, to be opened, and where it is."""
+    if settings.journal is None:
+        return SqliteCheckpointer(state.journal), str(state.journal)
+    from .journal_places import journal_at, journal_name
+
+    return journal_at(settings), journal_name(settings)
+
+
+@asynccontextmanager
+async def _opened(journal: Checkpointer) -> AsyncGenerator[Checkpointer]:
+    """Open a journal, if it is one that opens, and close it at the end."""
+    if isinstance(journal, AbstractAsyncContextManager):
+        async with journal:
+            yield journal
+        return
+    try:
+        yield journal
+    finally:
+        await journal.close()
+
+
+@record
+class Beside:
+    """Journal that a command has opened beside servers.
+
+    Attributes:
+        state: The state directory.
+        owner: Id of the command in it.
+        journal: The journal.
+    """
+
+    state: StateDir
+    owner: str
+    journal: Checkpointer
+
+
+@asynccontextmanager
+async def journal_beside_servers(
+    settings: Settings, *, create: bool = False
+) -> AsyncGenerator[Beside]:
+    """Open the journal of the settings, which servers of its state directory may be using.
+
+    Args:
+        settings: What the operator chose.
+        create: Make a journal if there is none.
+
+    Raises:
+        StateDirError: The directory cannot be used, or has no journal and none shall be made.
+        HarnessError: As for `open_journal`.
+    """
+    if settings.journal is not None:
+        from .journal_places import require_kept
+
+        if not create:
+            require_kept(settings)
+    elif not create and not StateDir(settings.state_dir).journal.exists():
+        raise StateDirError(
+            f"there are no threads in {settings.state_dir}: it has no journal. Nothing was "
+            "made. Name the directory of the server with --state-dir DIR or "
+            "DEEP_AGENT_STATE_DIR, or start the server once."
+        )
+    state = StateDir.open(settings.state_dir)
+    with state.claim() as owner:
+        async with open_journal(settings, state, owner, beside=True) as journal:
+            yield Beside(state, owner, journal)
 
 
 @record
@@ -170,5 +245,6 @@ async def _journal_elsewhere_alone(
     require_kept(settings)
     state = StateDir.open(settings.state_dir)
     with state.claim() as owner:
-        async with leased(settings, state, owner), _plain(settings, state) as journal:
+        plain, name = _plain(settings, state)
+        async with leased(plain, name, state, owner), _opened(plain) as journal:
             yield EncryptedCheckpointer(journal, keys)

@@ -272,6 +272,11 @@ def example(questions: Sequence[Interrupt]) -> str:
 
 def _next_while_running(snapshot: Snapshot) -> str:
     run_id = snapshot.run.id
+    if snapshot.stopping:
+        return (
+            "this server is stopping, and the next one goes on with the run. Call "
+            f'wait(run_id="{run_id}") again in about 10 s.'
+        )
     if snapshot.calls:
         return (
             "it needs the model of a client that declares sampling with tools. If yours does, "

@@ -9,14 +9,13 @@ import anyio
 import pytest
 
 from deep_agent_mcp.harness.agent_file.places import (
-    RouteSpec,
-    backend_from_routes,
     open_cache,
     open_checkpointer,
     open_store,
     scheme_of,
     shown_place,
 )
+from deep_agent_mcp.harness.agent_file.routes import RouteSpec, backend_from_routes
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
@@ -114,7 +113,7 @@ async def test_a_cache_keeps_what_it_is_given(tmp_path, url):
     [
         (open_store, "redis://:s3cret@h/0", "Accepted: memory:, sqlite:///"),
         (open_cache, "postgresql://u:s3cret@h/d", "Accepted: memory:, sqlite:///"),
-        (open_checkpointer, "mysql://u:s3cret@h/d", "redis://host"),
+        (open_checkpointer, "mysql://u:s3cret@h/d", "redis: or the name of a plugin"),
         (open_checkpointer, "s3cret", "named by no URL"),
         (open_checkpointer, "sqlite://s3cret@host/x", "a file is expected"),
         (open_store, "sqlite:", "a file is expected"),

@@ -35,7 +35,7 @@ from deep_agent_mcp.harness.checkpoint.keyring import Keyring
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.checkpoint.record_encryption import RecordCipher
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
-from deep_agent_mcp.harness.errors import CheckpointError
+from deep_agent_mcp.harness.errors import CheckpointError, KnownRun
 from tests.checkpoint.records import THREAD, checkpoint, grow, interrupt, run, step_batch, task
 
 pytestmark = pytest.mark.anyio
@@ -77,7 +77,7 @@ def full(thread: str = THREAD) -> Batch:
         answer="secret-answer",
         reason="secret-reason",
         used="secret-used",
-        idempotency_key="secret-key",
+        idempotency_key=f"secret-key of {thread}",
         created_at=1.0,
         updated_at=1.0,
     )
@@ -327,13 +327,14 @@ async def test_a_run_is_found_by_its_key_while_keys_are_being_changed(inner: Che
     await begin(old, "run_1", 1.0)
     assert await found(both) == ["run_1"]
     await begin(both, "run_2", 2.0)
-    await begin(old, "run_3", 3.0)
-    assert await found(both) == ["run_3", "run_2", "run_1"]
-    assert await found(both, limit=2) == ["run_3", "run_2"]
+    with pytest.raises(KnownRun):
+        await begin(old, "run_3", 3.0)
+    assert await found(both) == ["run_2", "run_1"]
+    assert await found(both, limit=1) == ["run_2"]
     assert await found(both, limit=0) == []
-    assert await found(both, status="done") == []
+    assert await found(both, status="failed") == []
     await both.reseal()
-    assert await found(sealed(inner, NEW)) == ["run_3", "run_2", "run_1"]
+    assert await found(sealed(inner, NEW)) == ["run_2", "run_1"]
     assert await sealed(inner, NEW).find_runs(idempotency_key="other") == []
 
 

@@ -31,6 +31,8 @@ from deep_agent_mcp.harness.checkpoint.base import (
 from deep_agent_mcp.harness.checkpoint.codec import SHARED_FROM
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.checkpoint.sqlite.connections import open_writer
+from deep_agent_mcp.harness.checkpoint.sqlite.migrations import VERSION
+from deep_agent_mcp.harness.databases.versions import Version
 from deep_agent_mcp.harness.errors import CheckpointError, NewerDatabase
 from tests.checkpoint.conftest import locked
 from tests.checkpoint.records import (
@@ -38,6 +40,7 @@ from tests.checkpoint.records import (
     checkpoint,
     grow,
     interrupt,
+    loaded,
     run,
     step_batch,
     task,
@@ -229,6 +232,26 @@ async def refused(path: Path, error: type[CheckpointError] = CheckpointError) ->
     return str(caught.value)
 
 
+@pytest.mark.parametrize("ahead", [1, 7])
+async def test_a_newer_database_that_says_so_is_used_as_it_is(path: Path, ahead: int):
+    """So servers of two releases may work beside each other."""
+    async with SqliteCheckpointer(path) as journal:
+        await grow(journal, "a")
+        newer = Version.of(VERSION + ahead, readable_from=VERSION).stored()
+        other = sqlite3.connect(path)
+        other.execute("ALTER TABLE runs ADD COLUMN something_new TEXT")
+        other.execute(f"PRAGMA user_version = {newer}")
+        other.close()
+        await grow(journal, "b", parent=step_id(None))  # a server that was running goes on
+    async with SqliteCheckpointer(path) as journal:
+        await grow(journal, "c", parent=step_id(step_id(None)))
+        await journal.commit(Batch(THREAD, runs=[run("run_1")]))
+        assert values((await loaded(journal)).writes) == ["a", "b", "c"]
+    other = sqlite3.connect(path)
+    assert other.execute("PRAGMA user_version").fetchone() == (newer,)
+    other.close()
+
+
 async def test_a_newer_database_is_refused_untouched(path: Path):
     async with SqliteCheckpointer(path) as journal:
         await grow(journal, "a")
@@ -238,7 +261,7 @@ async def test_a_newer_database_is_refused_untouched(path: Path):
     content = path.read_bytes()
     message = await refused(path, NewerDatabase)
     assert "version 99" in message
-    assert "only up to 5." in message
+    assert "only up to 6." in message
     assert "Upgrade" in message
     assert path.read_bytes() == content
 
@@ -401,7 +424,9 @@ async def test_a_list_of_threads_is_in_order_of_when_runs_began_or_ended(
 
     for thread in ("t1", "t2"):
         first = step_batch(None, "hi", thread=thread, source="input")
-        await sqlite.commit(replace(first, runs=[run(f"run_{thread}", thread=thread)]))
+        await sqlite.commit(
+            replace(first, runs=[run(f"run_{thread}", thread=thread, status="running")])
+        )
     at_work = replace(await runs_of(sqlite, "t1"), used="more")
     following = step_batch(step_id(None), "a", thread="t1", step=1)
     await sqlite.commit(replace(following, runs=[at_work]))

@@ -133,7 +133,7 @@ def test_any_thread_comes_back_byte_for_byte_pruned_ones_too(plan: Sequence[Move
 
 async def test_what_was_running_comes_in_paused_and_without_an_owner(journal: Checkpointer):
     await grow(journal, "a")
-    await journal.commit(Batch(THREAD, runs=[run("run_1", owner="process 7")]))
+    await journal.commit(Batch(THREAD, runs=[run("run_1", status="running", owner="process 7")]))
     lines = await exported(journal)
     async with MemoryCheckpointer() as other:
         await import_thread(other, lines)
@@ -243,7 +243,9 @@ async def test_a_file_cut_short_is_refused(cut: int):
 async def test_an_import_that_cannot_be_stored_leaves_nothing(journal: Checkpointer):
     async with MemoryCheckpointer() as source:
         for name in ("a", "b"):
-            await source.commit(Batch(THREAD, runs=[Run(f"run_{name}", THREAD, "drive", "main")]))
+            await source.commit(
+                Batch(THREAD, runs=[Run(f"run_{name}", THREAD, "drive", "main", "done")])
+            )
         parent: str | None = None
         for number in range(150):
             await source.commit(Batch(THREAD, checkpoints=[checkpoint(parent, step=number)]))

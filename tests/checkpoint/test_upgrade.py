@@ -77,7 +77,7 @@ def others() -> Iterator[Batch]:
             checkpoint(first, step=1, checkpoint_id=branch, source="fork", created_at=50.0)
         ],
         file_changes=[FileChange(THREAD, "run_1", "/large", large(2), "00ff")],
-        runs=[run("run_1", created_at=1.0, updated_at=2.0)],
+        runs=[run("run_1", status="running", created_at=1.0, updated_at=2.0)],
         events=[RunEvent("run_1", "tasks", ("main",), {"number": one}, 4e9) for one in range(3)],
     )
     for ns, salt in (("task:1", ""), ("odd", "?")):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from deep_agent_mcp.harness.agent import Agent, RunOptions, RunResult, create_agent
 from deep_agent_mcp.harness.checkpoint.base import Batch, ThreadSlice
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
-from deep_agent_mcp.harness.errors import RunEnded, StaleThread, ThreadBusy
+from deep_agent_mcp.harness.errors import RunEnded, Superseded, ThreadBusy
 from deep_agent_mcp.harness.loop.run.context import RunControl
 from deep_agent_mcp.harness.messages.message import HumanMessage
 from deep_agent_mcp.harness.tools.tool import ToolRuntime, tool
@@ -298,28 +298,28 @@ def test_whatever_comes_runs_never_interleave_and_the_thread_stays_usable(plan: 
 async def test_of_two_processes_that_begin_at_once_one_is_refused_and_stores_nothing():
     journal = Journal()
     both = [Gated(journal), Gated(journal)]
-    refused: list[StaleThread] = []
+    refused: list[ThreadBusy] = []
 
     async def begin(name: str, runs: Gated) -> None:
         runs.gate.set()
         try:
             await runs.run(name)
-        except StaleThread as error:
+        except ThreadBusy as error:
             refused.append(error)
 
     with anyio.fail_after(5):
         async with anyio.create_task_group() as group:
             for name, runs in zip("ab", both, strict=True):
                 group.start_soon(begin, name, runs)
-    assert len(refused) == 1
     (winner,) = [name for runs in both for name in runs.results]
+    assert [error.run_id for error in refused] == [f"run_{winner}"]
     assert {run.id for batch in journal.stored for run in batch.runs} == {f"run_{winner}"}
     assert await both[0].said() == [winner]
     await both[1].run("next")
     assert await both[0].said() == [winner, "next"]
 
 
-async def test_a_run_whose_thread_another_process_moved_fails_and_writes_nothing_into_it():
+async def test_a_run_of_another_process_keeps_its_thread():
     journal = Journal()
     slow, quick = Gated(journal), Gated(journal)
     quick.gate.set()
@@ -327,13 +327,35 @@ async def test_a_run_whose_thread_another_process_moved_fails_and_writes_nothing
         async with anyio.create_task_group() as group:
             group.start_soon(slow.run, "slow")
             await slow.model.asked.wait()
-            await quick.run("quick")
+            with pytest.raises(ThreadBusy, match="run_slow") as refused:
+                await quick.run("quick")
             slow.gate.set()
-    loser = slow.results["slow"]
-    assert loser.run.status == "failed"
-    assert isinstance(loser.error, StaleThread)
+    assert refused.value.run_id == "run_slow"
+    assert slow.results["slow"].run.status == "done"
+    assert await quick.said() == ["slow"]
+    assert await journal.run("run_quick") is None
+
+
+async def test_a_run_that_another_process_interrupted_stores_and_says_nothing_more():
+    journal = Journal()
+    slow, quick = Gated(journal), Gated(journal)
+    quick.gate.set()
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as group:
+
+            async def superseded() -> None:
+                with pytest.raises(Superseded):
+                    await slow.run("slow")
+
+            group.start_soon(superseded)
+            await slow.model.asked.wait()
+            await quick.run("quick", "interrupt")
+            slow.gate.set()
     assert await owners(quick.agent) == ["run_slow", "run_quick"]
     assert await quick.said() == ["slow", "quick"]
+    ended = await journal.run("run_slow")
+    assert ended is not None
+    assert (ended.status, ended.attempt, ended.answer) == ("cancelled", 2, None)
     with pytest.raises(RunEnded, match="moved on"):
         await slow.agent.aresume("run_slow")
 

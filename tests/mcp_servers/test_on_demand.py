@@ -8,6 +8,7 @@ from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.mcp_servers import MCPToolsMiddleware, StdioServer
+from deep_agent_mcp.harness.messages.message import ToolMessage
 from deep_agent_mcp.harness.subagents.definitions import SubAgent
 from tests.loop.models import Turns, call, says
 from tests.mcp_servers.support import agent_with, raw_server, results
@@ -144,5 +145,36 @@ async def test_a_subagent_with_few_tools_can_look_for_those_of_its_servers():
         of_subagent = [one for one in offered(model) if "task" not in one]
         assert of_subagent[0] == ["ls", "find_tools"]
         assert of_subagent[-1] == ["ls", "find_tools", "raw_echo"]
+    finally:
+        await mounted.aclose()
+
+
+async def test_a_subagent_is_given_the_tools_of_servers_that_it_names(caplog):
+    model = Turns(
+        says("", call("1", "task", description="echo", subagent_type="small")),
+        says("", call("2", "raw_echo", text="hi"), call("3", "raw_pid"), call("4", "also_pid")),
+        says("ok"),
+        says("ok"),
+    )
+    names = ["ls", "raw_e*", "also_echo", "also_pidd"]
+    small = SubAgent("small", "Small.", "Echo.", tools=names)
+    servers = {"raw": raw_server(on_demand=True), "also": raw_server(), "far": raw_server()}
+    agent = create_deep_agent(model, mcp_servers=servers, subagents=[small])
+    mounted = next(
+        one for one in agent.definition.middleware if isinstance(one, MCPToolsMiddleware)
+    )
+    try:
+        await agent.ainvoke("go")
+        seen = offered(model)
+        assert seen[1] == ["ls", "raw_echo", "also_echo"]  # what it names, need not be found
+        assert {"find_tools", "also_pid", "far_pid"} <= {*seen[0]}  # its caller has them all
+        last = model.requests[3].messages
+        _, echoed, *refused = [one for one in last if isinstance(one, ToolMessage)]
+        assert echoed.text == "hi"
+        assert ["there is no tool" in one.text for one in refused] == [True, True]
+        prompt = "".join(one.text for one in model.requests[1].system)
+        assert "'also_pidd' is missing: there is no such tool" in prompt
+        (warning,) = [one.message for one in caplog.records if "also_pidd" in one.message]
+        assert warning.startswith("agent small works without") and "mean 'also_pid'" in warning
     finally:
         await mounted.aclose()

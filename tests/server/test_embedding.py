@@ -101,7 +101,37 @@ def with_lifespan(mounted: MountedServer) -> tuple[Any, str]:
     return Starlette(routes=routes, lifespan=mounted.lifespan), "/agent"
 
 
-MOUNTS: list[Callable[[MountedServer], tuple[Any, str]]] = [alone, without_lifespan, with_lifespan]
+def in_fastapi(mounted: MountedServer) -> tuple[Any, str]:
+    app = fastapi().FastAPI(lifespan=mounted.lifespan)
+    app.add_route("/", home)
+    app.mount("/agent", mounted)
+    return app, "/agent"
+
+
+def in_a_lifespan_of_fastapi(mounted: MountedServer) -> tuple[Any, str]:
+    @asynccontextmanager
+    async def lifespan(_: Any) -> AsyncIterator[None]:
+        async with mounted.lifespan():
+            yield
+
+    app = fastapi().FastAPI(lifespan=lifespan)
+    app.add_route("/", home)
+    app.mount("/agents/one", mounted)
+    return app, "/agents/one"
+
+
+def fastapi() -> Any:
+    """Return the package, of which only these tests know; skip the test without it."""
+    return pytest.importorskip("fastapi")
+
+
+MOUNTS: list[Callable[[MountedServer], tuple[Any, str]]] = [
+    alone,
+    without_lifespan,
+    with_lifespan,
+    in_fastapi,
+    in_a_lifespan_of_fastapi,
+]
 
 
 @both_eras

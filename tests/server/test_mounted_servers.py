@@ -173,18 +173,40 @@ async def test_the_health_of_a_server_says_how_mounted_servers_are(tmp_path, mon
 
 
 @pytest.mark.anyio
-async def test_the_doctor_says_which_servers_cannot_be_used():
+async def test_the_doctor_says_which_servers_and_tools_cannot_be_used(tmp_path):
     command = [sys.executable, "-S", "-E", "-m", "tests.mcp_servers.raw_server"]
-    servers = {
-        "raw": StdioServer(command[0], [*command[1:], "behaves"], cwd=ROOT),
-        "odd": StdioServer(command[0], [*command[1:], "cycles"], cwd=ROOT),
-        "hangs": StdioServer(command[0], [*command[1:], "silent"], cwd=ROOT, connect_timeout=0.3),
-    }
-    found = {one.about: one for one in await examine_mounted(servers)}
+    tables = [
+        f"[mcp_servers.{name}]\ncommand = {json.dumps(command[0])}\n"
+        f"args = {json.dumps([*command[1:], habit])}\ncwd = {json.dumps(str(ROOT))}\n{more}"
+        for name, habit, more in (
+            ("raw", "behaves", 'tools = ["e*", "pid"]'),
+            ("odd", "cycles", ""),
+            ("hangs", "silent", "connect_timeout = 0.3"),
+        )
+    ]
+    reader = (
+        '[agents.reader]\ndescription = "Reads"\n'
+        'tools = ["ls", "raw_die", "raw_echo", "odd_bomb", "hangs_x"]\n'
+    )
+    path = tmp_path / "deep-agent.toml"
+    path.write_text("\n".join([*tables, reader.replace("raw_die", "raw_e*x")]))
+    settings = load_settings({"agent_file": str(path), "state_dir": str(tmp_path / "state")}, {})
+    found = {one.about: one for one in await examine_mounted(settings)}
     assert {name: one.status for name, one in found.items()} == {
         "MCP server raw": "ok",
         "MCP server odd": "note",
         "MCP server hangs": "broken",
+        "subagent reader": "broken",
     }
     assert "it did not answer within 0.3 s" in found["MCP server hangs"].text
-    assert await examine_mounted({}) == []
+    assert "there is no tool 'raw_e*x'" in found["subagent reader"].text
+    path.write_text("\n".join([*tables, reader]))
+    checked = CliRunner().invoke(cli, ["agent", "check", str(path)])
+    assert checked.exit_code == 2
+    assert "subagent 'reader': there is no tool 'raw_die'" in checked.stderr
+    assert "only these are used: e*, pid" in checked.stderr
+
+
+@pytest.mark.anyio
+async def test_the_doctor_has_nothing_to_say_without_servers(tmp_path):
+    assert await examine_mounted(load_settings({"state_dir": str(tmp_path)}, {})) == []

@@ -4,10 +4,12 @@ import importlib
 import json
 import re
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from traceback import format_exception
 from typing import Any
+from uuid import uuid4
 
 import anyio
 import pytest
@@ -29,16 +31,21 @@ from deep_agent_mcp import (
 )
 from deep_agent_mcp.harness.checkpoint.encryption import EncryptedCheckpointer
 from deep_agent_mcp.harness.checkpoint.keyring import Keyring
+from deep_agent_mcp.harness.checkpoint.postgres import PostgresCheckpointer
 from deep_agent_mcp.harness.checkpoint.redis import RedisCheckpointer
 from deep_agent_mcp.harness.errors import HarnessError
 from deep_agent_mcp.harness.middleware.todo_list import TodoListMiddleware
 from deep_agent_mcp.harness.skills import SkillRegistry
 from deep_agent_mcp.server import ServeContext
 from deep_agent_mcp.server.app import App, create_app
+from deep_agent_mcp.server.doctor.state import examine_agent
 from deep_agent_mcp.server.python_agents import source as source_module
 from deep_agent_mcp.server.python_agents.source import AgentSource
 from deep_agent_mcp.server.settings.settings import Settings, SettingsError
 from deep_agent_mcp.server.settings.sources import load_settings
+from tests.databases import Database, made_database
+from tests.redis_server import SERVER as REDIS
+from tests.redis_server import keys
 
 pytestmark = pytest.mark.anyio
 
@@ -292,19 +299,75 @@ async def test_settings_that_are_saved_reach_what_a_function_makes(tmp_path: Pat
             assert rules.judge("order", {"item": "figs"}).action == "ask"
 
 
-@pytest.mark.parametrize("kind", ["redis", "key", "inside"])
+@pytest.fixture(scope="module")
+def database() -> Iterator[Database]:
+    yield from made_database()
+
+
+@pytest.fixture(params=["postgres", "redis"])
+def journal_of_many(request: pytest.FixtureRequest) -> Iterator[Callable[[], Any]]:
+    """What opens one journal in a database, again and again."""
+    if request.param == "postgres":
+        database: Database = request.getfixturevalue("database")
+        schema = f"s{uuid4().hex}"
+        yield lambda: PostgresCheckpointer(database.conninfo, schema=schema)
+        return
+    with keys() as found:
+        yield lambda: RedisCheckpointer(REDIS, prefix=found.prefix)
+        found.server.delete(f"deep-agent-lease:{found.prefix}")
+
+
+async def test_a_journal_in_a_database_of_the_agents_own_is_served_by_one_server(
+    tmp_path: Path, journal_of_many: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deep_agent_mcp.server.threads.journal_places.PATIENCE_SECONDS", 0.2)
+    async with client_of(buyer(checkpointer=journal_of_many()), tmp_path / "one") as client:
+        run = await ask(client, "task", goal="Buy.")
+        for place in ("one", "two"):
+            with pytest.raises((HarnessError, BaseExceptionGroup)) as refused:
+                async with served(buyer(checkpointer=journal_of_many()), tmp_path / place):
+                    pass
+            assert "is in use by another server" in "".join(format_exception(refused.value))
+    assert not (tmp_path / "one" / "state" / "journal.sqlite3").exists()
+    async with client_of(buyer(checkpointer=journal_of_many()), tmp_path / "two") as client:
+        assert run["thread_id"] in (await ask(client, "threads"))["text"]
+
+
+async def test_the_doctor_does_not_touch_the_journal_of_an_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_journal_app.py").write_text(
+        "from deep_agent_mcp import *\n"
+        f"journal = SqliteCheckpointer({str(tmp_path / 'own.sqlite3')!r})\n"
+        "agent = create_agent(ScriptedModel([]), checkpointer=journal)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    found = await examine_agent("own_journal_app:agent", load_settings({}, {}))
+    assert found.status == "ok"
+    assert not [*tmp_path.glob("own.sqlite3*")]
+
+
+@pytest.mark.parametrize("kind", ["unknown", "key", "two", "inside"])
 async def test_a_journal_that_cannot_be_served_is_refused(tmp_path: Path, kind: str) -> None:
     flags: dict[str, object] = {}
-    if kind == "redis":
-        journal: Any = RedisCheckpointer("redis://127.0.0.1:1")
-        agent, told = buyer(checkpointer=journal), "RedisCheckpointer as its journal"
+    if kind == "unknown":
+
+        class OwnCheckpointer:
+            commit = load = close = None
+
+        journal: Any = OwnCheckpointer()
+        agent, told = buyer(checkpointer=journal), "OwnCheckpointer as its journal, without `place`"
+    elif kind == "two":
+        flags["journal"] = "memory:"
+        agent = buyer(checkpointer=SqliteCheckpointer(tmp_path / "own.sqlite3"))
+        told = "so the setting 'journal' has no effect"
     elif kind == "key":
         key = tmp_path / "key"
         key.write_text(Keyring.generate())
         key.chmod(0o600)
         flags["journal_key_file"] = str(key)
         agent = buyer(checkpointer=SqliteCheckpointer(tmp_path / "own.sqlite3"))
-        told = "does not encrypt"
+        told = "the setting 'journal_key' has no effect"
     else:
         agent = create_deep_agent(
             ScriptedModel([]),

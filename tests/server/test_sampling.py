@@ -170,7 +170,7 @@ async def test_a_paused_run_that_is_one_too_many_says_so(
     try:
         async with running(tmp_path) as app:
             run = await parked(app, monkeypatch)
-            app.runs.bound(Limits(), 1)
+            app.runs.bound(Limits(), 1, 0)
             await app.runs.start("hello", offer="tools")
             with pytest.raises(ThreadBusy, match="1 runs of yours are at work"):
                 await app.runs.unpark(run.id)

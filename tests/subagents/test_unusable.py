@@ -60,12 +60,17 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "of nobody": ({"tools": ["ours"]}, "no tool 'ours'"),
     "task": ({"tools": ["task"]}, "no tool 'task'"),
     "commands": ({"tools": ["execute"]}, "no tool 'execute'"),
-    "with MCP": ({"tools": ["one_echo"]}, "no tool 'one_echo'"),
+    "nearly of a server": ({"tools": ["oen_echo"]}, "no tool 'oen_echo'.*Available: .*one_[*]"),
+    "not used": ({"tools": ["two_ping"]}, "no tool 'two_ping': of MCP server 'two' only .* ech[*]"),
+    "of another server": (
+        {"tools": ["two_echo"], "mcp_servers": ["one"]},
+        "'two_echo' belongs to none of its MCP servers .one.. Add its server to mcp_servers",
+    ),
     "clash": ({"tools": [listing]}, "two tools are named 'ls'"),
     "answer": ({"tools": [shaky], "response_format": Shaky}, "Shaky"),
     "twice": ({"middleware": [TodoListMiddleware()]}, "named twice: TodoListMiddleware"),
     "skill": ({"skills": ["plam"]}, "no skill 'plam'. Did you mean 'plan'"),
-    "server": ({"mcp_servers": ["two"]}, "no MCP server 'two'.*Available: one"),
+    "server": ({"mcp_servers": ["tow"]}, "no MCP server 'tow'.*mean 'two'"),
     "model": ({"model": "haiku"}, "unknown model 'haiku'"),
     "provider": ({"model": "other:x"}, "unknown model 'other:x'"),
 }
@@ -77,7 +82,8 @@ async def test_what_cannot_work_is_refused_when_the_agent_is_built(
 ) -> None:
     given, expected = case
     write_skill(tmp_path, "plan")
-    options: Any = {"skills": SkillRegistry([tmp_path]), "mcp_servers": {"one": raw_server()}}
+    servers = {"one": raw_server(), "two": raw_server(tools=["ech*"])}
+    options: Any = {"skills": SkillRegistry([tmp_path]), "mcp_servers": servers}
     helper = SubAgent(**HELPER, **given)
     for subagents in ([helper], SubAgentRegistry(None, [helper])):
         with pytest.raises(AgentBuildError, match=f"subagent 'helper': .*{expected}"):

@@ -15,6 +15,7 @@ from ..base import (
     Checkpointer,
     Interrupt,
     Run,
+    RunStatus,
     Source,
     StoredWrite,
     TaskWrites,
@@ -192,9 +193,9 @@ async def grow(
     return ids
 
 
-def run(run_id: str, *, thread: str = THREAD, **fields: Any) -> Run:
+def run(run_id: str, *, thread: str = THREAD, status: RunStatus = "done", **fields: Any) -> Run:
     """Return a run of a thread."""
-    return Run(run_id, thread, "delegate", "main", **fields)
+    return Run(run_id, thread, "delegate", "main", status, **fields)
 
 
 def interrupt(

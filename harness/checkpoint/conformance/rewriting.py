@@ -15,17 +15,20 @@ from random import Random
 from typing import Any, TypeVar, cast, get_args
 
 from ..._internal.records import changed
-from ...errors import CheckpointError
-from ..admission import Facts, admit
+from ...errors import HarnessError
+from ..admission import Facts, StoredRun, admit
 from ..base import (
+    OPEN,
     Batch,
     Checkpoint,
     Checkpointer,
+    Fence,
     FileChange,
     Interrupt,
     Record,
     Run,
     RunEvent,
+    RunStatus,
     Snapshot,
     Source,
     StoredWrite,
@@ -188,7 +191,10 @@ ADMISSION_LAWS = Laws("admission")
 
 _SEEDS = range(8)
 _BATCHES = 25
-_RUNS = ("run_a", "run_b", "run_c")
+_RUNS = ("run_a", "run_b", "run_c", "run_d", "run_e")
+_STATUSES: tuple[RunStatus, ...] = (
+    *("running", "needs_approval", "done", "done", "cancelled", "paused"),
+)
 
 
 @dataclass(slots=True)
@@ -198,7 +204,7 @@ class Stored:
     Attributes:
         checkpoints: Ids in order of commit, by thread and namespace.
         tasks: Ids of tasks by step, by thread and namespace.
-        runs: The thread of each run.
+        runs: The runs by id.
         logs: The thread of each run's events.
     """
 
@@ -208,31 +214,42 @@ class Stored:
     tasks: dict[tuple[str, str], dict[str, set[str]]] = field(
         default_factory=dict[tuple[str, str], dict[str, set[str]]]
     )
-    runs: dict[str, str] = field(default_factory=dict[str, str])
+    runs: dict[str, Run] = field(default_factory=dict[str, Run])
     logs: dict[str, str] = field(default_factory=dict[str, str])
 
     def facts(self, batch: Batch) -> Facts:
         """Return what decides on a batch."""
         place, thread = (batch.thread_id, batch.ns), batch.thread_id
         known = self.checkpoints.get(place, [])
-        foreign = {one.id for one in batch.runs if self.runs.get(one.id, thread) != thread}
-        for event in batch.events:
-            if self.logs.get(event.run_id, thread) != thread:
-                foreign.add(event.run_id)
-        return Facts(known[-1] if known else None, known, self.tasks.get(place, {}), foreign)
+        named = {*(one.id for one in batch.runs), *(one.run_id for one in batch.fences)}
+        runs = {name: self.runs[name] for name in named if name in self.runs}
+        return Facts(
+            known[-1] if known else None,
+            known,
+            self.tasks.get(place, {}),
+            {name for name, one in runs.items() if one.thread_id != thread},
+            {one.run_id for one in batch.events if self.logs.get(one.run_id, thread) != thread},
+            {name: StoredRun(one.attempt, one.status in OPEN) for name, one in runs.items()},
+            {
+                name
+                for name, one in self.runs.items()
+                if one.thread_id == thread and one.status in OPEN
+            },
+            {one.idempotency_key: one.id for one in self.runs.values() if one.idempotency_key},
+        )
 
     def commit(self, batch: Batch) -> None:
         """Store a batch if it is admitted.
 
         Raises:
-            CheckpointError: It is not.
+            HarnessError: It is not.
         """
         new = admit(self.facts(batch), batch)
         place = batch.thread_id, batch.ns
         for one in new:
             self.tasks.setdefault(place, {}).setdefault(one.step_id, set()).add(one.task_id)
         self.checkpoints.setdefault(place, []).extend(one.id for one in batch.checkpoints)
-        self.runs |= {one.id: batch.thread_id for one in batch.runs}
+        self.runs |= {one.id: one for one in batch.runs}
         self.logs |= {one.run_id: batch.thread_id for one in batch.events}
 
 
@@ -256,18 +273,36 @@ def random_batch(chance: Random, stored: Stored, threads: Sequence[str], run_pre
     steps = [one.id for one in made] or [step_id(parent)]
     steps += [chance.choice([*known, "step_apart"])] if chance.random() < 0.2 else []
     named = [*steps, *known[-1:], "ckpt_unknown"]
-    runs, events = (
-        [run_prefix + chance.choice(_RUNS)] if chance.random() < 0.15 else [] for _ in range(2)
-    )
+    events = [run_prefix + chance.choice(_RUNS)] if chance.random() < 0.15 else []
+    runs = [
+        _some_run(chance, stored, thread, run_prefix)
+        for _ in range(chance.choice((0, 0, 0, 1, 1, 2)))
+    ]
+    fence = Fence(run_prefix + chance.choice(_RUNS), chance.randrange(1, 4), chance.random() < 0.3)
     return Batch(
         thread,
         ns,
         writes=[_some_task(chance, steps) for _ in range(chance.choice((0, 1, 1, 2, 3)))],
         checkpoints=made,
         snapshots=[Snapshot(chance.choice(named), "s", ())] if chance.random() < 0.15 else [],
-        runs=[run(one, thread=thread) for one in runs],
+        runs=[*{one.id: one for one in runs}.values()],
         events=[RunEvent(one, "tasks", ("main",), {}) for one in events],
         imported=chance.random() < 0.3,
+        fences=[fence] if chance.random() < 0.2 else [],
+    )
+
+
+def _some_run(chance: Random, stored: Stored, thread: str, run_prefix: str) -> Run:
+    """Return a run of which an earlier attempt may be stored, or a later one."""
+    run_id = run_prefix + chance.choice(_RUNS)
+    known = stored.runs.get(run_id)
+    key = known.idempotency_key if known else chance.choice((None, f"{run_prefix}key"))
+    return run(
+        run_id,
+        thread=thread,
+        status=chance.choice(_STATUSES),
+        attempt=max(1, (known.attempt if known else 1) + chance.choice((-1, 0, 0, 0, 1))),
+        idempotency_key=key,
     )
 
 
@@ -296,16 +331,16 @@ async def generated_batches_are_decided_as_the_law_of_admission_says(journal: Ch
 
 async def _refusals(
     journal: Checkpointer, stored: Stored, batch: Batch
-) -> tuple[CheckpointError | None, CheckpointError | None]:
+) -> tuple[HarnessError | None, HarnessError | None]:
     """Return why the law refuses a batch, and why the journal does."""
-    expected: CheckpointError | None = None
-    actual: CheckpointError | None = None
+    expected: HarnessError | None = None
+    actual: HarnessError | None = None
     try:
         stored.commit(batch)
-    except CheckpointError as error:
+    except HarnessError as error:
         expected = error
     try:
         await journal.commit(batch)
-    except CheckpointError as error:
+    except HarnessError as error:
         actual = error
     return expected, actual

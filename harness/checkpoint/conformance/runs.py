@@ -84,18 +84,19 @@ async def a_prefix_and_other_filters_must_all_match(journal: Checkpointer) -> No
         begun = run(
             f"run_{owner}_{number}",
             thread=thread,
-            status=("done", "running", "paused")[number // 4],
-            idempotency_key=f"k{number // 6}",
+            status=("done", "cancelled", "paused")[number // 4],
+            idempotency_key=f"k{number}",
         )
         await journal.commit(Batch(thread, runs=[begun]))
     equal(await found(), [f"run_me_{number}" for number in (10, 8, 6, 4, 2, 0)])
     equal(await found(thread_id="two"), ["run_me_10", "run_me_6", "run_me_2"])
     equal(await found(thread_id="two", limit=2), ["run_me_10", "run_me_6"])
-    equal(await found(status="running"), ["run_me_6", "run_me_4"])
-    equal(await found(idempotency_key="k1"), ["run_me_10", "run_me_8", "run_me_6"])
-    equal(await found(status="running", thread_id="one"), ["run_me_4"])
-    equal(await found(status="paused", idempotency_key="k1", limit=1), ["run_me_10"])
-    both = {"status": "running", "thread_id": "two", "idempotency_key": "k1"}
+    equal(await found(status="cancelled"), ["run_me_6", "run_me_4"])
+    equal(await found(idempotency_key="k6"), ["run_me_6"])
+    equal(await found(idempotency_key="k7"), [])
+    equal(await found(status="cancelled", thread_id="one"), ["run_me_4"])
+    equal(await found(status="paused", idempotency_key="k10", limit=1), ["run_me_10"])
+    both = {"status": "cancelled", "thread_id": "two", "idempotency_key": "k6"}
     equal(await found(**both), ["run_me_6"])
     equal(await found(**{**both, "thread_id": "one"}), [])
 

@@ -357,7 +357,7 @@ async def a_deleted_thread_is_gone_with_all_it_had(journal: Checkpointer) -> Non
             Batch(
                 thread,
                 writes=[task(step_id(first), "call_1", 0, "b")],
-                runs=[run(f"run_{thread}", thread=thread, idempotency_key="k")],
+                runs=[run(f"run_{thread}", thread=thread, idempotency_key=f"k_{thread}")],
                 interrupts=[interrupt("int_1", "c", thread=thread, run_id=f"run_{thread}")],
                 file_changes=[FileChange(thread, "run_1", "/f", b"", None)],
             )
@@ -371,7 +371,8 @@ async def a_deleted_thread_is_gone_with_all_it_had(journal: Checkpointer) -> Non
     equal(await head_id(journal, THREAD, "task:1"), None)
     equal(await journal.history(THREAD), [])
     equal(await journal.run(f"run_{THREAD}"), None)
-    equal([each.id for each in await journal.find_runs(idempotency_key="k")], ["run_other"])
+    equal([each.id for each in await journal.find_runs(idempotency_key="k_other")], ["run_other"])
+    equal(await journal.find_runs(idempotency_key=f"k_{THREAD}"), [])
     equal(await journal.interrupts(f"run_{THREAD}"), [])
     equal(await journal.file_changes(THREAD, 0), [])
     equal([each.thread_id for each in await journal.threads()], ["other"])

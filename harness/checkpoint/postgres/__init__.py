@@ -9,9 +9,10 @@ Needs the extra `postgres` (psycopg and psycopg_pool), and an asyncio event loop
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
+from psycopg.conninfo import conninfo_to_dict
 
 from ...databases.postgres import AsyncConnection, LockNotAvailable, PostgresDatabase
 from ...errors import CheckpointError
@@ -24,6 +25,10 @@ from . import queries
 from .commits import ServerClock
 from .committer import Committer
 from .database import JOURNAL, VACUUM, Session
+
+if TYPE_CHECKING:
+    from ..lease import Holder
+    from .lease import PostgresLease
 
 __all__ = ["PostgresCheckpointer"]
 
@@ -78,12 +83,27 @@ class PostgresCheckpointer(JournalFacade):
         )
         self._clock = ServerClock()
         self._committer = Committer(self._database, event_limits or EventLimits(), self._clock)
+        self._conninfo = conninfo
         self._timeout = timeout
         self._patience = timeout * _PATIENCE
 
     async def open(self) -> None:
         """Connect, and create or migrate the tables if need be; see `JournalFacade.open`."""
         await self._database.open()
+
+    @property
+    def place(self) -> str:
+        """The server, the database, and the schema."""
+        parts = conninfo_to_dict(self._conninfo)
+        names = (parts.get(one) for one in ("host", "port", "dbname"))
+        where = "/".join(str(one) for one in names if one)
+        return f"{self._database.tables.schema} in Postgres at {where or 'its usual place'}"
+
+    def lease(self, holder: Holder) -> PostgresLease:
+        """Return a lease on the tables; see `Claimable`."""
+        from .lease import PostgresLease  # only servers claim journals
+
+        return PostgresLease(self._conninfo, holder, schema=self._database.tables.schema)
 
     async def delete_thread(self, thread_id: str) -> None:
         """Delete a thread with all that belongs to it; unknown ids do nothing.

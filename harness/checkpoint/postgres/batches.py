@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..._internal.records import record
-from ..admission import Facts, unstorable
-from ..base import Batch, Checkpoint, FileChange, Interrupt, Run, RunEvent, StoredWrite
+from ..admission import Facts, StoredRun, unstorable
+from ..base import OPEN, Batch, Checkpoint, FileChange, Interrupt, Run, RunEvent, StoredWrite
 from ..codec import SHARED_FROM, compress, digest_of, pack
 from .database import Row, Session, Statement, columns
 from .records import as_bytes, as_json, as_text, damage, event_body, maybe_bytes
@@ -101,6 +101,14 @@ class EncodedBatch:
         batch = self.batch
         rows = len(self.tasks) + len(batch.checkpoints) + len(self.runs) + len(self.interrupts)
         return 2 + rows + len(self.changes) + len(self.events)
+
+    def named_runs(self) -> set[bytes]:
+        """Return the ids of the runs that it stores, or that fence it."""
+        return {*self.runs, *(as_bytes(one.run_id) for one in self.batch.fences)}
+
+    def idempotency_keys(self) -> list[bytes]:
+        """Return the idempotency keys of its runs."""
+        return [as_bytes(run.idempotency_key) for run in self.batch.runs if run.idempotency_key]
 
     def _fill(self) -> None:
         for task in self.batch.writes:
@@ -250,7 +258,13 @@ JOIN {tasks} AS t
 
 _LOGS = "SELECT thread, run_id, log, newest FROM {logs} WHERE run_id = ANY(%(ids)s::bytea[])"
 
-_OWNERS = "SELECT id, thread FROM {runs} WHERE id = ANY(%(ids)s::bytea[])"
+_STORED = "SELECT id, thread, attempt, status FROM {runs} WHERE id = ANY(%(ids)s::bytea[])"
+
+_OPEN = f"""
+SELECT thread, id FROM {{runs}} WHERE thread = ANY(%(threads)s::int8[]) AND status IN {OPEN!r}
+"""
+
+_KEYED = "SELECT idempotency_key, id FROM {runs} WHERE idempotency_key = ANY(%(keys)s::bytea[])"
 
 _BLOBS = "SELECT digest FROM {blobs} WHERE digest = ANY(%(digests)s::bytea[])"
 
@@ -268,7 +282,11 @@ class StoredState:
         seqs: Of the checkpoints that the batch names, by id.
         tasks: Ids of the batch's tasks that are stored, by step.
         logs: Number and newest event of the logs of its runs.
-        foreign: Those of its runs that belong to other threads, or whose events do.
+        foreign: Those of its runs that belong to other threads.
+        foreign_logs: Those of its runs whose events do.
+        runs: Those that are stored, or fence the batch, by id.
+        open_runs: Ids of the thread's open runs, if the batch has runs.
+        keyed: Runs by idempotency key, of the batch's keys.
     """
 
     entry: EncodedBatch
@@ -280,6 +298,10 @@ class StoredState:
     tasks: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
     logs: dict[bytes, tuple[int, int]] = field(default_factory=dict[bytes, tuple[int, int]])
     foreign: set[str] = field(default_factory=set[str])
+    foreign_logs: set[str] = field(default_factory=set[str])
+    runs: dict[str, StoredRun] = field(default_factory=dict[str, StoredRun])
+    open_runs: set[str] = field(default_factory=set[str])
+    keyed: dict[str, str] = field(default_factory=dict[str, str])
 
     def facts(self) -> Facts:
         """Return what decides on the batch.
@@ -289,7 +311,16 @@ class StoredState:
         """
         with damage(f"the newest checkpoint of thread {self.entry.thread_id!r}"):
             head = None if self.head is None else as_text(self.head)
-        return Facts(head, self.seqs, self.tasks, self.foreign)
+        return Facts(
+            head,
+            self.seqs,
+            self.tasks,
+            self.foreign,
+            self.foreign_logs,
+            self.runs,
+            self.open_runs,
+            self.keyed,
+        )
 
 
 @record
@@ -351,8 +382,12 @@ async def ask(session: Session, group: Group) -> None:
             tasks = fact.entry.tasks.values()
             wanted[_TASKS] += [(fact.scope, one.step, one.task_id) for one in tasks]
     statements = [one for text in (_SEQS, _TASKS) for one in columns(text, wanted[text])]
-    if runs := [run_id for fact in group.facts for run_id in fact.entry.runs]:
-        statements.append((_OWNERS, {"ids": runs}))
+    if named := [run_id for fact in group.facts for run_id in fact.entry.named_runs()]:
+        statements.append((_STORED, {"ids": named}))
+    if threads := [fact.thread for fact in group.facts if fact.entry.runs and fact.thread]:
+        statements.append((_OPEN, {"threads": threads}))
+    if keys := [key for fact in group.facts for key in fact.entry.idempotency_keys()]:
+        statements.append((_KEYED, {"keys": keys}))
     if logs := [run_id for fact in group.facts for run_id in fact.entry.events]:
         statements.append((_LOGS, {"ids": logs}))
     if digests := [digest for fact in group.facts for digest in fact.entry.blobs]:
@@ -367,16 +402,24 @@ def _note(group: Group, found: dict[str, list[Row]]) -> None:
         by_scope[scope].seqs[as_text(key)] = seq
     for scope, step, task_id in found.get(_TASKS, ()):
         by_scope[scope].tasks.setdefault(as_text(step), set()).add(as_text(task_id))
-    owners: dict[bytes, int] = dict(found.get(_OWNERS, ()))
+    stored = {run_id: row for run_id, *row in found.get(_STORED, ())}
+    keyed = {as_text(key): as_text(run_id) for key, run_id in found.get(_KEYED, ())}
+    open_runs = defaultdict[int, set[str]](set)
+    for thread, run_id in found.get(_OPEN, ()):
+        open_runs[thread].add(as_text(run_id))
     logs = {run_id: (thread, log, newest) for thread, run_id, log, newest in found.get(_LOGS, ())}
     for fact in group.facts:
-        for run_id in owners.keys() & fact.entry.runs.keys():
-            if owners[run_id] != fact.thread:
+        fact.keyed = keyed
+        fact.open_runs = open_runs[fact.thread] if fact.thread else set()
+        for run_id in stored.keys() & fact.entry.named_runs():
+            thread, attempt, status = stored[run_id]
+            fact.runs[as_text(run_id)] = StoredRun(attempt, as_text(status) in OPEN)
+            if thread != fact.thread:
                 fact.foreign.add(as_text(run_id))
         for run_id in logs.keys() & fact.entry.events.keys():
             thread, *counted = logs[run_id]
             if thread != fact.thread:
-                fact.foreign.add(as_text(run_id))
+                fact.foreign_logs.add(as_text(run_id))
             fact.logs[run_id] = counted[0], counted[1]
     group.digests.update(digest for (digest,) in found.get(_BLOBS, ()))
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from ...errors import CheckpointError
+from ...errors import HarnessError
 from ..admission import admit
 from ..base import EventLimits
 from .batches import EncodedBatch, Group, StoredState, TaskRow, ask
-from .database import Row, Session, columns
+from .database import Row, Session, UniqueViolation, columns
 from .records import as_bytes, as_text
 
 __all__ = [
@@ -139,7 +139,7 @@ DELETE FROM {events} WHERE (log, last) IN (
 
 
 class Collision(Exception):
-    """Others have just stored a run of the group for another thread, or the server refuses it.
+    """Others have just stored a run of the group, or one with its key, or the server refuses it.
 
     Attributes:
         run_id: One that may be the run.
@@ -176,7 +176,7 @@ class ServerClock:
 
 async def store(
     session: Session, group: Group, limits: EventLimits, clock: ServerClock
-) -> dict[EncodedBatch, CheckpointError]:
+) -> dict[EncodedBatch, HarnessError]:
     """Store batches whose threads are locked.
 
     Args:
@@ -194,11 +194,11 @@ async def store(
     """
     await ask(session, group)
     rows, blobs = _Rows(), dict[bytes, bytes]()
-    refusals: dict[EncodedBatch, CheckpointError] = {}
+    refusals: dict[EncodedBatch, HarnessError] = {}
     for fact in group.facts:
         try:
             made = _Admitted(fact, group.numbers, clock.at(group.now), limits).rows()
-        except CheckpointError as error:
+        except HarnessError as error:
             refusals[fact.entry] = error
         else:
             rows.add(made)
@@ -212,7 +212,10 @@ async def _write(session: Session, rows: _Rows, limits: EventLimits) -> None:
     statements = [one for text in _ORDER for one in columns(text, rows[text])]
     if rows[_EVENTS]:
         statements.append((_FORGET, {"seconds": limits.seconds}))
-    answers = await session.send(*statements)
+    try:
+        answers = await session.send(*statements)
+    except UniqueViolation as error:  # others have just begun a run with the same key
+        raise Collision from error
     for (text, _), answer in zip(statements, answers, strict=True):
         if text in _OWNED and len(answer) < len(rows[text]):
             raise Collision(as_text(rows[text][0][2]))
@@ -251,7 +254,8 @@ class _Admitted:
         """Return the rows to write.
 
         Raises:
-            StaleThread: Somebody else moved the thread.
+            StaleThread: Somebody else moved the thread, or carries the run.
+            ThreadBusy, KnownRun: A run may not begin.
             CheckpointError: A run is another thread's, or a snapshot of no checkpoint.
         """
         for task in admit(self._facts.facts(), self._batch):

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import anyio
 
 from ...databases.postgres import AsyncConnection, Error, PostgresDatabase
-from ...errors import CheckpointError
+from ...errors import CheckpointError, HarnessError
 from ..admission import off_loop, run_elsewhere, weight_of
 from ..base import Batch, EventLimits
 from .batches import EncodedBatch, lock, lock_free
@@ -49,7 +49,7 @@ class _Commit:
         self.apart = False
         self.settled = False
         self.stored = False
-        self.error: CheckpointError | None = None
+        self.error: HarnessError | None = None
 
     def fail(self, error: CheckpointError) -> None:
         """Say that its group failed, if it was in it to the end."""
@@ -221,10 +221,14 @@ class Committer:
             if refusals:
                 raise refusals[entry]
 
-        try:
-            await self._database.transact(work)
-        except Collision as error:
-            raise run_elsewhere(error.run_id) from error
+        for tries_left in (1, 0):
+            try:
+                await self._database.transact(work)
+            except Collision as error:
+                if not tries_left:  # whoever was faster would be seen now
+                    raise run_elsewhere(error.run_id) from error
+            else:
+                return
 
     def _wake(self) -> None:
         done, self._group_done = self._group_done, anyio.Event()

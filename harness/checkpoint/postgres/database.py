@@ -24,10 +24,17 @@ from hashlib import blake2b
 from typing import Any, TypeAlias
 
 from ..._internal.records import record
-from ...databases.postgres import AsyncConnection, DatabaseKind, Pipeline, Tables
-from ...errors import CheckpointError, NewerDatabase
+from ...databases.postgres import (
+    AsyncConnection,
+    DatabaseKind,
+    Pipeline,
+    Tables,
+    UniqueViolation,
+)
+from ...errors import CheckpointError, JournalAway, NewerDatabase
+from ..base import OPEN
 
-__all__ = ["JOURNAL", "VACUUM", "Row", "Session", "Statement", "columns"]
+__all__ = ["JOURNAL", "VACUUM", "Row", "Session", "Statement", "UniqueViolation", "columns"]
 
 
 _CREATE = (
@@ -171,6 +178,18 @@ _CREATE = (
     ),
 )
 
+_OPEN_RUNS = (
+    f"CREATE INDEX runs_open ON {{runs}} (thread) WHERE status IN {OPEN!r}",
+    # Two processes could begin runs with one key; the first of them keeps it.
+    """UPDATE {runs} AS later SET idempotency_key = NULL WHERE EXISTS (
+        SELECT 1 FROM {runs} AS first
+        WHERE first.idempotency_key = later.idempotency_key AND first.run < later.run
+    )""",
+    "DROP INDEX {runs_by_key}",
+    """CREATE UNIQUE INDEX runs_by_key ON {runs} (idempotency_key)
+    WHERE idempotency_key IS NOT NULL""",
+)
+
 _TABLES = (
     *("threads", "scopes", "checkpoints", "tasks", "uses", "blobs", "snapshots"),
     *("runs", "interrupts", "file_changes", "logs", "events"),
@@ -183,9 +202,11 @@ JOURNAL = DatabaseKind(
     lock=0x44414D4A,  # `DAMJ`
     tables=_TABLES,
     sequences=("numbers",),
-    migrations=(_CREATE,),
+    migrations=(_CREATE, _OPEN_RUNS),
+    indexes=("runs_by_key",),
     error=CheckpointError,
     newer=NewerDatabase,
+    away=JournalAway,
     # Every query has its index; a plan made while a table was small would read all of it for as
     # long as the connection lives. None is long enough for compiling it to pay.
     settings={"enable_seqscan": "off", "jit": "off"},

@@ -27,12 +27,13 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
 from ..._internal.records import record
-from ...errors import CheckpointError
+from ...databases.versions import Version
+from ...errors import CheckpointError, JournalAway
 from ..admission import off_loop, weight_of
 from ..base import Batch, EventLimits, Rewrite
 from ..facade import JournalFacade, Query
@@ -42,6 +43,10 @@ from .connections import Server, ServerFailed, Session
 from .maintenance import Maintenance
 from .queries import Queries
 from .scripts import OPEN
+
+if TYPE_CHECKING:
+    from ..lease import Holder
+    from .lease import RedisLease
 
 __all__ = ["RedisCheckpointer", "Trust", "check_server"]
 
@@ -96,7 +101,7 @@ async def check_server(session: Session, prefix: str, place: str) -> Trust:
     (stored,) = await session.run((OPEN, [prefix, VERSION]))
     if isinstance(stored, Exception):
         raise ValueError(str(stored).rstrip(".")) from stored
-    if stored != b"%d" % VERSION:
+    if not (stored.isdigit() and Version.parse(int(stored[:18])).admits(VERSION)):
         raise newer(place, stored)
     appends = info.get("aof_enabled") == "1"
     # With `no`, nobody asks the disk, and a commit would wait in vain.
@@ -191,6 +196,7 @@ class RedisCheckpointer(JournalFacade):
             raise ValueError("connections and timeout must be positive")
         if not prefix:
             raise ValueError("the keys of a journal need a prefix")
+        self._url = url
         self._prefix = prefix
         self._event_limits = event_limits or EventLimits()
         self._server = Server(url, connections, timeout)
@@ -213,6 +219,17 @@ class RedisCheckpointer(JournalFacade):
         """
         async with self._using():
             pass
+
+    @property
+    def place(self) -> str:
+        """The server, the database, and the prefix of the keys."""
+        return f"{self._prefix} in {self._server.place}/{self._server.database}"
+
+    def lease(self, holder: Holder) -> RedisLease:
+        """Return a lease on the keys; see `Claimable`."""
+        from .lease import RedisLease  # only servers claim journals
+
+        return RedisLease(self._url, holder, prefix=self._prefix)
 
     async def close(self) -> None:
         """Finish what has begun, then close all connections. A second call does nothing."""
@@ -291,7 +308,7 @@ class RedisCheckpointer(JournalFacade):
                     async with self._server.session() as session:
                         self._trust = await check_server(session, self._prefix, self._place)
                 except (ServerFailed, *_DAMAGE) as error:
-                    raise CheckpointError(
+                    raise _failed(error)(
                         f"{self._place} could not be opened: {error}. Check the URL, the server, "
                         f"and the user's rights."
                     ) from error
@@ -304,7 +321,7 @@ class RedisCheckpointer(JournalFacade):
             try:
                 return await query(*question)
             except (ServerFailed, *_DAMAGE) as error:
-                raise CheckpointError(
+                raise _failed(error)(
                     f"{self._place} could not be read: {error}. Nothing was changed; check the "
                     f"server, then try again."
                 ) from error
@@ -320,3 +337,8 @@ class RedisCheckpointer(JournalFacade):
                     f"{self._place} could not be changed: {error}. The thread is as it was; mend "
                     f"or delete it."
                 ) from error
+
+
+def _failed(error: Exception) -> type[CheckpointError]:
+    """Return what is raised for an error: whether the server is away, or what it has is damaged."""
+    return JournalAway if isinstance(error, ServerFailed) else CheckpointError

@@ -154,6 +154,7 @@ def _run_changes(stored: Stored, thread: Thread) -> list[Command]:
         if run is None:
             commands.append(("UNLINK", place))
             commands.append(("ZREM", keys.of(":r"), name))
+            commands.append(("SREM", keys.of(":w"), name))
             commands.append(("ZREM", keys.all("runs:all"), name))
             commands.append(("ZREM", keys.all("runs:status:") + status, name))
             continue

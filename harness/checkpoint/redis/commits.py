@@ -16,8 +16,18 @@ from typing import Any
 
 import anyio
 
-from ...errors import CheckpointError, NewerDatabase
-from ..admission import check_checkpoint, late_write, run_elsewhere, unknown_snapshot, unstorable
+from ...databases.versions import Version
+from ...errors import CheckpointError, HarnessError, JournalAway, NewerDatabase
+from ..admission import (
+    check_checkpoint,
+    known_run,
+    late_write,
+    run_elsewhere,
+    superseded,
+    thread_in_use,
+    unknown_snapshot,
+    unstorable,
+)
 from ..base import Batch, EventLimits
 from ..codec import compress
 from .connections import Server, ServerFailed, Session
@@ -55,9 +65,15 @@ def batch_arguments(prefix: str, batch: Batch, limits: EventLimits) -> list[Argu
     return arguments
 
 
-def refusal(batch: Batch, reply: Sequence[Any]) -> CheckpointError:
+def refusal(batch: Batch, reply: Sequence[Any]) -> HarnessError:
     """Return the error for what the script answered instead of `stored`."""
     match reply:
+        case [b"superseded", bytes(run_id), int(attempt)]:
+            return superseded(run_id.decode(), attempt)
+        case [b"busy", bytes(run_id)]:
+            return thread_in_use(batch.thread_id, run_id.decode())
+        case [b"known", bytes(run_id)]:
+            return known_run(run_id.decode())
         case [b"late", bytes(step), bytes(task)]:
             return late_write(batch.thread_id, step.decode(), task.decode())
         case [b"snapshot", int(place)]:
@@ -84,10 +100,11 @@ def refusal(batch: Batch, reply: Sequence[Any]) -> CheckpointError:
 
 def newer(place: str, version: bytes) -> CheckpointError:
     """Return the error for a journal of another version."""
-    if version.isdigit() and int(version[:18]) > VERSION:
+    if version.isdigit():
+        found = Version.parse(int(version[:18])).number
         return NewerDatabase(
-            f"{place} has version {int(version[:18])}, and this program knows versions up to "
-            f"{VERSION}. It was not touched; update deep-agent-mcp, or use another prefix."
+            f"{place} has version {found}, and this program knows versions up to {VERSION}. It was "
+            "not touched; update deep-agent-mcp, or use another prefix."
         )
     return CheckpointError(
         f"{place} has no version that a journal has: {version!r:.40}. It was not touched; use "
@@ -102,12 +119,16 @@ def _arguments(prefix: str, batch: Batch, limits: EventLimits) -> list[Argument]
         _checkpoints(batch),
         _counted([(one.checkpoint_id, one.schema, snapshot_body(one)) for one in batch.snapshots]),
         _counted(
-            [(run.id, run.status, maybe(run.idempotency_key), run_row(run)) for run in batch.runs]
+            [
+                (run.id, run.status, run.attempt, maybe(run.idempotency_key), run_row(run))
+                for run in batch.runs
+            ]
         ),
         _interrupts(batch),
         _counted([(asked, json_bytes(answer)) for asked, answer in batch.answers.items()]),
         _changes(batch, blobs),
         _events(batch),
+        _counted([(one.run_id, one.attempt, int(one.begins)) for one in batch.fences]),
     ]
     before = time.time() - limits.seconds
     head: list[Argument] = [prefix, VERSION, thread_key(batch.thread_id), batch.thread_id]
@@ -311,9 +332,9 @@ class Commits:
         return group
 
 
-def write_failed(place: str, error: ServerFailed) -> CheckpointError:
+def write_failed(place: str, error: ServerFailed) -> JournalAway:
     """Return the error for a write during which the server failed."""
     outcome = "Nothing was stored; check the server, then try again"
     if error.sent:
         outcome = "It is not known whether it was stored; load the thread, then go on"
-    return CheckpointError(f"{place} could not be written: {error}. {outcome}.")
+    return JournalAway(f"{place} could not be written: {error}. {outcome}.")

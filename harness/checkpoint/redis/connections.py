@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import anyio
 
@@ -135,6 +135,10 @@ class Server:
         connections: How many there are at most; more callers wait.
         timeout: Seconds that a caller waits for a connection at most, and then for each answer.
 
+    Attributes:
+        place: Where it is, for errors.
+        database: The number of the database.
+
     Raises:
         ValueError: `url` is none, or has options that there are not.
     """
@@ -155,6 +159,7 @@ class Server:
         except TypeError as error:
             raise ValueError(f"the URL of a Redis server has unknown options: {error}") from error
         self.place = f"Redis at {getattr(made, 'path', '') or f'{made.host}:{made.port}'}"
+        self.database = int(cast(Any, self._options.get("db")) or 0)
         self._timeout = timeout
         self._most = connections
         self._turns = anyio.Semaphore(connections)

@@ -10,6 +10,7 @@ has a hash of its own, `t:<thread>`, which every change of the thread touches, a
     :s         tasks of a step, one after the other    field: namespace and step
     :x         snapshots    field: namespace, id and schema
     :r         ids of runs by number
+    :w         ids of open runs
     :i         ids of interrupts by number; each is a hash, :i:<id>
     :q:<step>  ids of the interrupts that a step asked, by number
     :f, :g     file changes: their numbers by checkpoint seq, and what they hold
@@ -146,9 +147,12 @@ end
 """
 
 _BATCH = """
-local version = take()
+local version = count()
 local stored = call('HGET', meta, 'version')
-if stored and stored ~= version then return {'version', stored} end
+local from = math.floor((tonumber(stored) or 0) / 1000000)  -- see `databases.versions`
+if stored and tonumber(stored) ~= version and (from == 0 or from > version) then
+  return {'version', stored}
+end
 local hex, thread_id, ns, imported = take(), take(), take(), take()
 local k, scope = thread(hex), scope_of(ns)
 local per_run, before = count(), take()
@@ -171,7 +175,7 @@ local checkpoints = several(function()
 end)
 local snapshots = several(function() return {id = take(), schema = take(), body = take()} end)
 local runs = several(function()
-  return {id = take(), status = take(), key = maybe(), record = take()}
+  return {id = take(), status = take(), attempt = count(), key = maybe(), record = take()}
 end)
 local interrupts = several(function()
   return {id = take(), field = take(), run = take(), record = take(), answer = maybe()}
@@ -179,6 +183,71 @@ end)
 local answers = several(function() return {id = take(), answer = take()} end)
 local changes = several(function() return {uses = several(take), record = take()} end)
 local events = several(function() return {run = take(), time = take(), record = take()} end)
+local fences = several(function() return {run = take(), attempt = count(), begins = count()} end)
+"""
+
+_CHECK_RUNS = """
+local is_open = {running = true, needs_approval = true}
+local known = {}
+local function stored(run)
+  if known[run] == nil then
+    local found = call('HMGET', p .. 'run:' .. run, 'thread', 'attempt', 'status')
+    known[run] = false
+    if found[1] then  -- a run that an older program stored has no attempt here
+      local attempt = tonumber(found[2] or 1)
+      known[run] = {thread = found[1], attempt = attempt, open = is_open[found[3]]}
+    end
+  end
+  return known[run]
+end
+for _, named in ipairs({runs, fences}) do
+  for _, one in ipairs(named) do
+    local run = one.id or one.run
+    if stored(run) and stored(run).thread ~= hex then return {'run', run} end
+  end
+end
+for _, fence in ipairs(fences) do
+  local old = stored(fence.run)
+  if old and old.attempt >= fence.attempt + 1 - fence.begins then
+    return {'superseded', fence.run, fence.attempt}
+  end
+end
+local ended = {}
+for _, run in ipairs(runs) do
+  local old = stored(run.id)
+  if old and old.attempt > run.attempt then return {'superseded', run.id, run.attempt} end
+  ended[run.id] = not is_open[run.status]
+end
+if imported == '0' then
+  local still_open
+  local moves = #checkpoints + #tasks > 0
+  for _, run in ipairs(runs) do
+    local old = stored(run.id)
+    local begins = not old and (moves or run.status ~= 'cancelled')
+    if begins or (old and is_open[run.status] and not old.open) then
+      if not still_open then
+        still_open = {}
+        for _, other in ipairs(call('SMEMBERS', k .. ':w')) do
+          if not ended[other] then still_open[other] = true end
+        end
+      end
+      local first
+      for other in pairs(still_open) do
+        if other ~= run.id and (not first or other < first) then first = other end
+      end
+      if first then return {'busy', first} end
+      if is_open[run.status] then still_open[run.id] = true end
+    end
+  end
+end
+local keyed = {}
+for _, run in ipairs(runs) do
+  if run.key and not stored(run.id) then
+    local other = keyed[run.key] or call('ZRANGE', p .. 'runs:key:' .. run.key, -1, -1)[1]
+    if other and other ~= run.id then return {'known', other} end
+    keyed[run.key] = run.id
+  end
+end
 """
 
 _CHECKS = """
@@ -219,10 +288,6 @@ for n, new in ipairs(checkpoints) do
 end
 for n, snapshot in ipairs(snapshots) do
   if not fresh[snapshot.id] and not has(snapshot.id) then return {'snapshot', n - 1} end
-end
-for _, run in ipairs(runs) do
-  local owner = call('HGET', p .. 'run:' .. run.id, 'thread')
-  if owner and owner ~= hex then return {'run', run.id} end
 end
 for _, event in ipairs(events) do
   local owner = call('HGET', p .. 'logs', event.run)
@@ -287,7 +352,9 @@ for _, run in ipairs(runs) do
     call('HDEL', place, 'key')
   end
   call('ZADD', p .. 'runs:status:' .. run.status, number, run.id)
-  call('HSET', place, 'number', number, 'thread', hex, 'status', run.status, 'd', run.record)
+  call('HSET', place, 'number', number, 'thread', hex, 'status', run.status,
+    'attempt', run.attempt, 'd', run.record)
+  call(is_open[run.status] and 'SADD' or 'SREM', k .. ':w', run.id)
   if run.key then
     call('ZADD', p .. 'runs:key:' .. run.key, number, run.id)
     call('HSET', place, 'key', run.key)
@@ -330,5 +397,7 @@ if #events > 0 then purge(before) end
 return {'stored'}
 """
 
-COMMIT = script(NUMBERS + _PURGE + _BATCH + _CHECKS + _STORE + _STORE_RUNS + _STORE_REST)
+COMMIT = script(
+    NUMBERS + _PURGE + _BATCH + _CHECK_RUNS + _CHECKS + _STORE + _STORE_RUNS + _STORE_REST
+)
 """A batch, as `batches.batch_arguments` gives it -> `stored`, or why it is refused."""

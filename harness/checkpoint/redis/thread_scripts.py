@@ -52,7 +52,7 @@ for _, run in ipairs(call('SMEMBERS', k .. ':m')) do call('SREM', p .. 'made:' .
 for _, holder in ipairs({':u', ':v'}) do
   for _, digest in ipairs(call('HKEYS', k .. holder)) do release(digest) end
 end
-local names = {'', ':n', ':c', ':s', ':x', ':r', ':i', ':f', ':g', ':e', ':m', ':u', ':v'}
+local names = {'', ':n', ':c', ':s', ':x', ':r', ':w', ':i', ':f', ':g', ':e', ':m', ':u', ':v'}
 for _, name in ipairs(names) do call('UNLINK', k .. name) end
 call('ZREM', p .. 'threads', hex)
 return 1

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
@@ -29,6 +29,9 @@ from . import changes, queries
 from . import maintenance as upkeep
 from .committer import Committer
 from .connections import JournalConnection, connect
+
+if TYPE_CHECKING:
+    from ..lease import FileLease, Holder
 
 __all__ = ["SqliteCheckpointer"]
 
@@ -74,6 +77,17 @@ class SqliteCheckpointer(JournalFacade):
             CheckpointError: The file cannot be opened or is not a journal.
         """
         await self._open()
+
+    @property
+    def place(self) -> str:
+        """The file."""
+        return str(self.path)
+
+    def lease(self, holder: Holder) -> FileLease:
+        """Return a lease on the file; see `Claimable`."""
+        from ..lease import FileLease  # only servers claim journals
+
+        return FileLease(self.path, holder)
 
     async def _commit(self, batch: Batch) -> None:
         writer, _ = self._connections or await self._open()

@@ -24,7 +24,7 @@ from typing import TypeVar
 import anyio
 import anyio.to_thread
 
-from ...errors import CheckpointError
+from ...errors import CheckpointError, HarnessError
 from ..admission import Clock, unstorable
 from ..base import Batch, EventLimits
 from . import rows
@@ -94,7 +94,7 @@ class LogSyncer:
 T = TypeVar("T")
 
 _BATCH_ERRORS = (
-    CheckpointError,
+    HarnessError,
     StepBegun,
     sqlite3.IntegrityError,
     sqlite3.DataError,
@@ -260,7 +260,7 @@ class Committer:
             self._heads.forget()
             conn.execute("ROLLBACK TO batch")
             conn.execute("RELEASE batch")
-            if isinstance(error, CheckpointError):
+            if isinstance(error, HarnessError):
                 return error
             refused = unstorable(batch, error)
             refused.__cause__ = error

@@ -33,7 +33,7 @@ from typing import Literal, TypeVar
 import anyio
 
 from ...databases.sqlite_files import Connection, DatabaseKind, is_busy, is_damaged
-from ...errors import CheckpointError, NewerDatabase
+from ...errors import CheckpointError, JournalAway, NewerDatabase
 from .migrations import CREATE, UPGRADES, VERSION
 
 __all__ = [
@@ -150,6 +150,7 @@ async def connect(path: Path) -> tuple[JournalConnection, JournalConnection]:
 def failed(path: Path, verb: Verb, error: Exception) -> CheckpointError:
     """Return the error of an operation in which the database failed."""
     outcome = "Nothing was stored" if verb == "written" else "Nothing was changed"
-    return CheckpointError(
+    passes = isinstance(error, sqlite3.OperationalError) and not is_damaged(error)
+    return (JournalAway if passes else CheckpointError)(
         f"the journal {path} could not be {verb}: {error}. {outcome}; {remedy(error)}."
     )

@@ -20,6 +20,7 @@ from typing import Any
 from ..base import Batch, Checkpoint, StoredWrite, TaskWrites
 from ..codec import SHARED_FROM, PackedTask, compress, digest_of, pack, pack_step, plain, step_key
 from .page_compaction import Pager
+from .runs import RunCache
 
 __all__ = [
     "Head",
@@ -68,11 +69,13 @@ class HeadCache:
             row.
         task: The last number given to a pending task.
         oldest_event: No event is older that is kept; a Unix time.
+        runs: The open runs that are known.
     """
 
     def __init__(self) -> None:
         self.seq = self.task = 0
         self.oldest_event = 0.0
+        self.runs = RunCache()
         self._version: int | None = None
         self._known: dict[tuple[str, str], Head] = {}
 
@@ -81,6 +84,7 @@ class HeadCache:
         (version,) = conn.execute("PRAGMA data_version").fetchone()
         if version != self._version:
             self._known.clear()
+            self.runs.clear()
             self.seq, self.task = last_numbers(conn)
             self._version = version
 

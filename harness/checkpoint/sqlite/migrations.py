@@ -19,6 +19,7 @@ from typing import Any
 
 from ...databases.sqlite_files import Migration
 from ..codec import PackedTask, compress, decompress, pack_step, plain
+from .runs import OPEN_RUNS
 
 __all__ = ["CREATE", "UPGRADES", "VERSION", "pack_steps"]
 
@@ -162,7 +163,7 @@ def _unfinished(conn: sqlite3.Connection, scope: int, pages: _Pages) -> None:
         )
 
 
-VERSION = 5
+VERSION = 6
 
 _STEPS = """
 CREATE TABLE numbers (
@@ -351,7 +352,7 @@ def _parts(*scripts: str) -> Migration:
 
 
 CREATE = [
-    *_parts(_STEPS, _FILE_CHANGES, _OTHERS, _RUNS_BY_STATUS),
+    *_parts(_STEPS, _FILE_CHANGES, _OTHERS, _RUNS_BY_STATUS, OPEN_RUNS),
     "INSERT INTO numbers VALUES (0)",
 ]
 """Makes the tables in an empty file."""
@@ -361,6 +362,7 @@ UPGRADES: Mapping[int, Migration] = {
         *_parts(_OF_VERSION_4, _STEPS, _FILE_CHANGES, _RUNS_BY_STATUS, _COPIED),
         pack_steps,
         *_parts(_PACKED),
-    ]
+    ],
+    5: [OPEN_RUNS],
 }
 """What makes a file one version newer."""

@@ -11,39 +11,19 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from ..admission import Facts, admit, json_text, run_elsewhere, unknown_snapshot
-from ..base import Batch, EventLimits, FileChange, Interrupt, Run, TaskWrites
+from ..admission import Facts, admit, json_text, unknown_snapshot
+from ..base import Batch, EventLimits, FileChange, Interrupt, TaskWrites
 from ..codec import SHARED_FROM, PackedTask, compress, decompress, pack, step_key, step_name
 from .insert_buffer import Head, InsertBuffer, share
 from .page_compaction import Bodies
 from .records import store_events
+from .runs import store_run
 
 __all__ = [
     "content",
     "seq_of",
     "store",
 ]
-
-_RUN = """
-INSERT INTO runs (id, thread, kind, agent, status, goal, owner, answer, reason, idempotency_key,
-                  created_at, updated_at, attempt, used, base)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (id) DO UPDATE SET
-    kind = excluded.kind, agent = excluded.agent, status = excluded.status, goal = excluded.goal,
-    owner = excluded.owner, answer = excluded.answer, reason = excluded.reason,
-    idempotency_key = excluded.idempotency_key, created_at = excluded.created_at,
-    updated_at = excluded.updated_at, attempt = excluded.attempt, used = excluded.used,
-    base = excluded.base
-WHERE thread = excluded.thread
-"""
-
-# Of a run that goes on: no column of an index, which would be written for nothing.
-_RUN_GOES_ON = """
-UPDATE runs SET agent = ?, goal = ?, owner = ?, answer = ?, reason = ?, updated_at = ?, used = ?,
-                base = ?
-WHERE id = ? AND thread = ? AND kind = ? AND status = ? AND attempt = ? AND idempotency_key IS ?
-  AND created_at = ?
-"""
 
 _INTERRUPT = """
 INSERT INTO interrupts (thread, id, ns, step_id, run_id, kind, path, message, payload,
@@ -104,10 +84,12 @@ def store(
         limits: How many events are kept.
 
     Raises:
-        StaleThread: Somebody else moved the thread.
+        StaleThread: Somebody else moved the thread, or carries the run.
+        ThreadBusy, KnownRun: A run may not begin.
         CheckpointError: Something of the batch cannot be stored.
         sqlite3.Error: The database failed.
     """
+    waiting.heads.runs.admit(conn, batch)
     head = waiting.heads.of(batch.thread_id, batch.ns)
     if head is not None and _follows(batch, head):
         thread, scope = head.thread, head.scope
@@ -120,7 +102,7 @@ def store(
     if batch.snapshots and scope is not None:
         waiting.insert()
         _store_snapshots(conn, scope, batch)
-    moved = [_store_run(conn, thread, run) for run in batch.runs]
+    moved = [store_run(conn, thread, run) for run in batch.runs]
     if any(moved) or _edits(batch):
         waiting.touch(thread, now)
     _store_records(conn, thread, batch, waiting)
@@ -308,20 +290,6 @@ def _store_snapshots(conn: sqlite3.Connection, scope: int, batch: Batch) -> None
             "INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)",
             (seq, snapshot.schema, compress(pack(snapshot.writes, None))),
         )
-
-
-def _store_run(conn: sqlite3.Connection, thread: int, run: Run) -> bool:
-    """Store a run; return whether it is new, or has begun or ended."""
-    content = (run.agent, run.goal, run.owner, run.answer, run.reason, run.updated_at)
-    key = (run.id, thread, run.kind, run.status, run.attempt, run.idempotency_key, run.created_at)
-    if conn.execute(_RUN_GOES_ON, (*content, run.used, run.base, *key)).rowcount:
-        return False
-    values = (run.id, thread, run.kind, run.agent, run.status, run.goal, run.owner, run.answer)
-    values += (run.reason, run.idempotency_key, run.created_at, run.updated_at)
-    values += (run.attempt, run.used, run.base)
-    if conn.execute(_RUN, values).rowcount == 0:
-        raise run_elsewhere(run.id)
-    return True
 
 
 def _store_interrupt(conn: sqlite3.Connection, thread: int, asked: Interrupt) -> None:

@@ -20,7 +20,7 @@ import anyio
 
 from ..._internal.concurrency import LazyEvent
 from ..._internal.records import changed
-from ...checkpoint.base import Batch, Checkpointer, RunEvent
+from ...checkpoint.base import Batch, Checkpointer, Fence, RunEvent
 from ...errors import CheckpointError, StaleThread
 
 __all__ = ["JOURNALS", "CommitBuffer", "Durability"]
@@ -46,13 +46,17 @@ class CommitBuffer:
     Args:
         checkpointer: Where to.
         thread_id: The run's thread.
+        fence: The attempt of the run, which its first commit begins; None for writes from outside.
     """
 
     defers = False
 
-    def __init__(self, checkpointer: Checkpointer, thread_id: str) -> None:
+    def __init__(
+        self, checkpointer: Checkpointer, thread_id: str, fence: Fence | None = None
+    ) -> None:
         self.stored = False
         self._checkpointer = checkpointer
+        self._fence = fence
         self._thread_id = thread_id
         self._held: Batch | None = None
         self._storing: LazyEvent | None = None
@@ -77,20 +81,29 @@ class CommitBuffer:
         while self._storing is not None:
             await self._storing.wait()
         if self._held is None or not await self._store_held(self._held, batch):
-            await self._checkpointer.commit(batch)
-            self.stored = True
+            await self._send(batch)
 
     async def _store_held(self, held: Batch, batch: Batch) -> bool:
         """Store what was held; return whether the batch that asked for it was stored with it."""
         both = _joined(held, batch)
         self._storing = storing = LazyEvent()
         try:
-            await self._checkpointer.commit(held if both is None else both)
-            self._held, self.stored = None, True
+            await self._send(held if both is None else both)
+            self._held = None
         finally:
             self._storing = None
             storing.set()
         return both is not None
+
+    async def _send(self, batch: Batch) -> None:
+        """Store a batch under the run's fence."""
+        fence = self._fence
+        if fence is not None:
+            batch = changed(batch, fences=(*batch.fences, fence))
+        await self._checkpointer.commit(batch)
+        self.stored = True
+        if fence is not None and fence.begins:
+            self._fence = changed(fence, begins=False)
 
     step = commit
     """Store a step as soon as the durability asks for it; raises also what an earlier step met."""
@@ -141,8 +154,10 @@ class CommitAtExit(CommitBuffer):
 
     defers = True
 
-    def __init__(self, checkpointer: Checkpointer, thread_id: str) -> None:
-        super().__init__(checkpointer, thread_id)
+    def __init__(
+        self, checkpointer: Checkpointer, thread_id: str, fence: Fence | None = None
+    ) -> None:
+        super().__init__(checkpointer, thread_id, fence)
         self._turn = anyio.Lock()
         self._line: list[_Waiting] = []
 
@@ -179,8 +194,7 @@ class CommitAtExit(CommitBuffer):
                 left = _together(line)
                 try:
                     while left:
-                        await self._checkpointer.commit(left[0][0])
-                        self.stored = True
+                        await self._send(left[0][0])
                         del left[0]
                 except BaseException as error:
                     lost = [one for _, those in left for one in those]
@@ -206,8 +220,10 @@ class CommitAtExit(CommitBuffer):
 class OverlappingCommits(CommitAtExit):
     """Stores steps while the run works on; durability `async`."""
 
-    def __init__(self, checkpointer: Checkpointer, thread_id: str) -> None:
-        super().__init__(checkpointer, thread_id)
+    def __init__(
+        self, checkpointer: Checkpointer, thread_id: str, fence: Fence | None = None
+    ) -> None:
+        super().__init__(checkpointer, thread_id, fence)
         self._wake = anyio.Event()
         self._done = False
         self._error: Exception | None = None
@@ -254,7 +270,7 @@ class OverlappingCommits(CommitAtExit):
                     self._error = error  # else it waits for the next try
 
 
-JOURNALS: Mapping[Durability, Callable[[Checkpointer, str], CommitBuffer]] = {
+JOURNALS: Mapping[Durability, Callable[[Checkpointer, str, Fence], CommitBuffer]] = {
     "sync": CommitBuffer,
     "async": OverlappingCommits,
     "exit": CommitAtExit,
@@ -296,5 +312,6 @@ def _joined(first: Batch, second: Batch) -> Batch | None:
         file_changes=[*first.file_changes, *second.file_changes],
         snapshots=[*first.snapshots, *second.snapshots],
         events=[*first.events, *second.events],
+        fences=[*first.fences, *second.fences],
         synced=first.synced or second.synced,
     )

@@ -50,13 +50,14 @@ class RunControl:
     """A handle to end a run from outside.
 
     A run that is cancelled through it is recorded as `cancelled`, one that is paused or drained
-    as `paused`, which can be resumed. A run whose task is merely torn down (a closing server, a
-    crash) stays `running` in the journal and can be resumed too.
+    as `paused`, which can be resumed. One that is handed over stays `running` and has no owner, and
+    one whose task is merely torn down (a crash) stays `running`: both can be resumed too.
 
     Attributes:
         reason: Who or what stopped the run.
         ends_as: What a stopped run is recorded as.
         drained: Set when it shall stop once the step being worked on is stored.
+        hands_over: Why it then goes on elsewhere by itself; None if it waits to be resumed.
         scope: Surrounds the run.
         waiting: Surrounds its wait for its turn on the thread, while it waits.
         accepted: Set once the input is in the journal.
@@ -65,6 +66,7 @@ class RunControl:
     reason: str | None = None
     ends_as: Literal["cancelled", "paused"] = "cancelled"
     drained: LazyEvent = field(default_factory=LazyEvent)
+    hands_over: str | None = None
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     waiting: anyio.CancelScope | None = None
     accepted: LazyEvent = field(default_factory=LazyEvent)
@@ -82,6 +84,14 @@ class RunControl:
 
         A step that only waits to ask its model again does not go on; it is made anew later.
         """
+        self.drained.set()
+
+    def hand_over(self, reason: str) -> None:
+        """Drain, and leave the run to whoever looks for runs that nobody works on.
+
+        The reason stays in its record until somebody resumes it.
+        """
+        self.hands_over = reason
         self.drained.set()
 
     def _stop(self, reason: str, ends_as: Literal["cancelled", "paused"]) -> None:

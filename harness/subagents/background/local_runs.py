@@ -26,7 +26,7 @@ import anyio.to_thread
 from pydantic import JsonValue
 
 from ..._internal.records import record
-from ...checkpoint.base import Batch, Checkpointer, Run
+from ...checkpoint.base import Batch, Checkpointer, Run, taken_over
 from ...errors import HarnessError
 from ...loop.run.context import RunControl
 from ...loop.run_executor import RunOptions
@@ -249,9 +249,9 @@ class LocalRuns:
                 f"run {run.id} belongs to another process that is alive as far as is known, so it "
                 "was not cancelled. Cancel it there; if that process is gone, say so with is_alive."
             )
-        run = replace(run, status="cancelled", reason=reason)
-        await self._journal.commit(Batch(run.thread_id, runs=[run]))
-        return run
+        ended = taken_over(run, status="cancelled", reason=reason)
+        await self._journal.commit(ended)
+        return ended.runs[0]
 
     async def is_left(self, run: Run) -> bool:
         """See `RunEngine`."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from weakref import WeakValueDictionary
 
 import anyio
 from pydantic import JsonValue
 
-from ...checkpoint.base import Batch, Checkpointer, Run
+from ...checkpoint.base import Checkpointer, Run, taken_over
 from ...errors import CheckpointError, HarnessError, RunEnded, ToolError
 from ...loop.hooks.calling import FAILURES, as_failure
 from .engine import ALL, OPEN, AgentSource, Behalf, RunEngine, TaskQueue, Turn, parent_thread
@@ -185,8 +184,8 @@ class TaskRunner:
             if now is None or not (now.status == "running" or _not_begun(now)):
                 return
             if await self._engine.is_left(now):
-                ended = replace(now, status="failed", reason=f"it could not go on: {why}")
-                await self._journal.commit(Batch(now.thread_id, runs=[ended]))
+                reason = f"it could not go on: {why}"
+                await self._journal.commit(taken_over(now, status="failed", reason=reason))
         except HarnessError as error:
             logger.error("background run %s could not be ended: %s", run.id, error)
 

@@ -110,7 +110,7 @@ async def test_threads_delete_is_refused_while_a_server_has_a_task_of_the_thread
     task = await work(state)
     with state.claim() as owner:
         async with SqliteCheckpointer(state.journal) as journal:
-            held = replace(task, owner=owner, **change)
+            held = replace(task, id="run_next", owner=owner, **change)
             await journal.commit(Batch(held.thread_id, runs=[held]))
         async with ThreadAdmin.open(Settings(state_dir=state.path)) as office:
             with pytest.raises(ThreadBusy, match=f"{task.thread_id}; nothing was done"):

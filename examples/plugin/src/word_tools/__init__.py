@@ -1,1 +1,1 @@
-"""A plugin for deep-agent-mcp: a tool, a middleware and a model."""
+"""A plugin for deep-agent-mcp: a tool, a middleware, a model and a backend."""
