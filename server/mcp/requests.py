@@ -24,15 +24,10 @@ from typing import Any, Final, TypeAlias, cast
 import anyio
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.shared.exceptions import MCPError
-from mcp.types import (
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    MISSING_REQUIRED_CLIENT_CAPABILITY,
-    CallToolRequestParams,
-)
+from mcp.types import INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY, CallToolRequestParams
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from ...harness.errors import HarnessError
+from ...harness._internal.concurrency import LazyEvent
 from ...harness.skills import SkillRegistry
 from ...harness.subagents.registry import SubAgentRegistry
 from ..auth.caller import JournalReader, Principals
@@ -54,15 +49,13 @@ __all__ = [
     "RequestsInFlight",
     "ServedRequest",
     "Services",
-    "bound_texts",
     "has_extension",
-    "missing_extension",
+    "require_short_texts",
     "require_tasks",
     "takes_tasks",
     "too_long",
     "wait_budget",
     "wait_seconds",
-    "with_reasons",
 ]
 
 
@@ -99,20 +92,18 @@ class ServedRequest:
 
 
 class CancelledRequests:
-    """The requests whose cancellation matters. Append `middleware` to `Server.middleware`."""
+    """The requests whose cancellation matters."""
 
     def __init__(self) -> None:
         self._served: dict[tuple[int, str], ServedRequest] = {}
 
-    async def middleware(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        """Note why a client cancels a request."""
-        if ctx.method == "notifications/cancelled":
-            params = ctx.params or {}
-            served = self._served.get(_key(ctx, params.get("requestId")))
-            if served is not None:
-                served.reason = str(params.get("reason") or "")
-                served.told.set()
-        return await call_next(ctx)
+    def note(self, ctx: Context) -> None:
+        """Note why a client cancels a request; to be called with `notifications/cancelled`."""
+        params = ctx.params or {}
+        served = self._served.get(_key(ctx, params.get("requestId")))
+        if served is not None:
+            served.reason = str(params.get("reason") or "")
+            served.told.set()
 
     @contextmanager
     def serving(self, ctx: Context) -> Generator[ServedRequest]:
@@ -145,25 +136,20 @@ class RequestsInFlight:
     def __init__(self) -> None:
         self.calls = 0
         self.streams = 0
-        self._none = anyio.Event()
+        self._none = LazyEvent()
 
     async def middleware(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """Count a request while it is answered."""
         is_stream = ctx.method == "subscriptions/listen"
-        self._add(1, is_stream)
+        self.streams += is_stream
+        self.calls += not is_stream
         try:
             return await call_next(ctx)
         finally:
-            self._add(-1, is_stream)
-
-    def _add(self, number: int, is_stream: bool) -> None:
-        if is_stream:
-            self.streams += number
-        else:
-            self.calls += number
-        if not self.calls + self.streams:
-            self._none.set()
-            self._none = anyio.Event()
+            self.streams -= is_stream
+            self.calls -= not is_stream
+            if not self.calls + self.streams:
+                self._none.wake()
 
     async def answered(self) -> None:
         """Return once none is left."""
@@ -249,6 +235,9 @@ MAX_NAME_BYTES: Final = 10_000
 MAX_SAID_BYTES: Final = 400_000
 """Bytes of what is said to a model, or of a list of todos."""
 
+_SHORT_CHARS: Final = MAX_NAME_BYTES // 4
+"""Characters that are below every bound, whatever they are in UTF-8."""
+
 _BOUNDS: Final[Mapping[str, int]] = {
     **dict.fromkeys(("content", "old_string", "new_string"), MAX_FILE_BYTES),
     **dict.fromkeys(("goal", "message", "todos", "answers"), MAX_SAID_BYTES),
@@ -264,6 +253,8 @@ def too_long(given: Mapping[str, Any]) -> str | None:
     for name, value in given.items():
         if len(name) > MAX_NAME_BYTES:
             return f"an argument's name has {len(name):,} characters. Use one that exists."
+        if type(value) is str and len(value) <= _SHORT_CHARS:
+            continue
         most = _BOUNDS.get(name, MAX_NAME_BYTES)
         size = _size(value)
         if size > most:
@@ -290,8 +281,8 @@ def _size(value: object) -> int:
     return size
 
 
-async def bound_texts(ctx: Context, call_next: CallNext) -> HandlerResult:
-    """Refuse messages with a text that is too long; calls of tools are answered by the tools.
+def require_short_texts(ctx: Context) -> None:
+    """Refuse a message with a text that is too long; calls of tools are answered by the tools.
 
     Raises:
         MCPError: There is one.
@@ -304,19 +295,6 @@ async def bound_texts(ctx: Context, call_next: CallNext) -> HandlerResult:
     problem = too_long(given)
     if problem is not None:
         raise MCPError(INVALID_PARAMS, f"Nothing was done: {problem}")
-    return await call_next(ctx)
-
-
-async def with_reasons(ctx: Context, call_next: CallNext) -> HandlerResult:
-    """Answer a request that failed with the reason: the SDK hides what it does not know.
-
-    Raises:
-        MCPError: It failed with an error of ours, whose text is for the client.
-    """
-    try:
-        return await call_next(ctx)
-    except HarnessError as error:
-        raise MCPError(INTERNAL_ERROR, str(error)) from error
 
 
 TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
@@ -349,14 +327,9 @@ def require_tasks(ctx: Context) -> None:
         MCPError: It has not.
     """
     if not has_extension(ctx):
-        raise missing_extension()
-
-
-def missing_extension() -> MCPError:
-    """Return the error for a client that would have to declare the extension."""
-    return MCPError(
-        MISSING_REQUIRED_CLIENT_CAPABILITY,
-        f"This needs the extension {TASKS_EXTENSION}; declare it in the request's "
-        "clientCapabilities.",
-        {"requiredCapabilities": {"extensions": {TASKS_EXTENSION: {}}}},
-    )
+        raise MCPError(
+            MISSING_REQUIRED_CLIENT_CAPABILITY,
+            f"This needs the extension {TASKS_EXTENSION}; declare it in the request's "
+            "clientCapabilities.",
+            {"requiredCapabilities": {"extensions": {TASKS_EXTENSION: {}}}},
+        )

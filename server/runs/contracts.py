@@ -14,6 +14,11 @@ __all__ = ["Agents", "Changed", "Work"]
 class Agents(Protocol):
     """Returns the agent that works on a thread or run: not all have the same files."""
 
+    @property
+    def prepares(self) -> bool:
+        """Whether `prepare` has something to do."""
+        ...
+
     def __call__(self, id_: str = "") -> Agent:
         """Return it; without an id that of the caller.
 

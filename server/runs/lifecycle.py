@@ -81,12 +81,16 @@ def kind_of(live: ActiveRun) -> str:
 class Stopping:
     """Whether a server stops, and who waits for its runs meanwhile.
 
+    Args:
+        live: Its runs at work, by id.
+
     Attributes:
         has_begun: Whether nothing more is begun.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, live: Mapping[str, ActiveRun]) -> None:
         self.has_begun = False
+        self._live = live
         self._waiting: set[anyio.CancelScope] = set()
         self._released = False
 
@@ -115,13 +119,16 @@ class Stopping:
         self.has_begun = self._released = True
         for scope in self._waiting:
             scope.cancel()
+        for one in self._live.values():
+            one.finished.wake()
 
-    async def drain(self, live: Mapping[str, ActiveRun], seconds: float) -> None:
+    async def drain(self, seconds: float) -> None:
         """Let runs finish their step and hand them over, for so many seconds at most.
 
         A call of a client's own model is one step, so it ends as usual.
         """
         self.has_begun = True
+        live = self._live
         if not live:
             return
         count = len(live)

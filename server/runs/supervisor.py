@@ -67,7 +67,7 @@ class RunSupervisor:
         self.live: dict[str, ActiveRun] = {}
         self.stuck: dict[str, str] = {}
         self.structured = StructuredRuns()
-        self.stopping = Stopping()
+        self.stopping = Stopping(self.live)
         self.figures = RunFigures()
         self.journal_wait = JournalWait(journal, self._adopt_if_left)
         self._let_go: dict[str, LazyEvent] = {}
@@ -172,7 +172,8 @@ class RunSupervisor:
             with self.desk.carrying(
                 live.run_id, live.thread_id, live.control.pause, live.offer
             ) as live.sampled:
-                await self._agent.prepare(live.run_id)
+                if self._agent.prepares:
+                    await self._agent.prepare(live.run_id)
                 agent = self._agent(live.run_id)
                 if agent.limits is not None:
                     bounds = narrowed(options.limits or self.limits, agent.limits)
@@ -329,7 +330,7 @@ class RunSupervisor:
         """
         if self.tasks is not None:
             self.tasks.begin_no_more()
-        await self.stopping.drain(self.live, seconds)
+        await self.stopping.drain(seconds)
 
     async def end(self, run: Run, reason: str) -> Run:
         """End a run, whichever process works on it; see `Cancellation.end`."""

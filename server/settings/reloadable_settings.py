@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...harness._internal.records import record
 from ...harness.definitions.confined_files import FollowedFiles
@@ -20,6 +21,9 @@ from ...harness.errors import HarnessError
 from .definition import definition_of
 from .settings import Settings, SettingsError
 from .sources import default_config_file
+
+if TYPE_CHECKING:
+    from ...harness.agent_file.schema import AgentFile
 
 __all__ = ["ReloadableSettings", "SettingsSnapshot"]
 
@@ -157,6 +161,7 @@ class ReloadableSettings(FollowedFiles[SettingsSnapshot]):
             and name != "config_file"
             and getattr(wanted, name) != getattr(self._started, name)
         )
+        waiting += _waiting_tables(self._started, wanted)
         settings = _mixed(self._started, wanted, at_once | {"config_file"})
         same = (settings, waiting) == (old.settings, old.waiting)
         configured = texts[0] if texts and self.roots[0] == self._path else b""
@@ -171,7 +176,7 @@ class ReloadableSettings(FollowedFiles[SettingsSnapshot]):
         if waiting and waiting != old.waiting:
             logger.warning(
                 "%s: %s: takes effect when the server is started again",
-                self._path,
+                wanted.agent_file if wanted.config_file is None else self._path,
                 ", ".join(waiting),
             )
         self._text = texts
@@ -189,6 +194,19 @@ class ReloadableSettings(FollowedFiles[SettingsSnapshot]):
         if self._started.execute != "off" or self._started.per_principal:
             return _AT_ONCE | _IN_THE_AGENT
         return _AT_ONCE | _IN_THE_AGENT | _OF_FILES
+
+
+def _waiting_tables(started: Settings, wanted: Settings) -> tuple[str, ...]:
+    """Return the tables of the agent file that were changed and are read at the start alone."""
+    old, new = definition_of(started), definition_of(wanted)
+    if old is None or new is None:
+        return ()
+    read: Mapping[str, Callable[[AgentFile], object]] = {
+        "[files]": lambda file: file.files,
+        "[cache]": lambda file: file.cache,
+        "[store.vectors]": lambda file: None if file.store is None else file.store.vectors,
+    }
+    return tuple(name for name, of in read.items() if of(old.file) != of(new.file))
 
 
 def _mixed(started: Settings, wanted: Settings, names: frozenset[str]) -> Settings:

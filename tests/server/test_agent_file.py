@@ -174,6 +174,18 @@ async def test_a_saved_file_counts_for_new_runs_and_a_broken_one_does_not(tmp_pa
         assert (await call(client, "task", goal="x", agent="critic"))["status"] == "done"
 
 
+async def test_a_table_that_waits_for_the_next_start_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = Served(tmp_path)
+    async with served.running() as (app, _):
+        route = '[files]\n"/scratch" = { thread = true }'
+        served.save(served.text.replace("[files]", route) + '\n[cache]\nurl = "memory:"\n')
+        await anyio.to_thread.run_sync(app.settings.reload)
+        told = f"{served.path}: [files], [cache]: takes effect when the server is started again"
+        assert told in caplog.text
+
+
 async def test_text_in_files_of_their_own_is_followed_too(tmp_path: Path) -> None:
     served = Served(tmp_path)
     notes = tmp_path / "notes.md"
