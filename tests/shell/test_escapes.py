@@ -195,7 +195,8 @@ async def test_the_journal_and_other_state_are_not_there(host: Host) -> None:
     state = host.outside / "state"
     state.mkdir(mode=0o700)
     (state / "journal.sqlite3").write_text(SECRET)
-    search = "find / -name 'journal.sqlite3' 2>/dev/null"
+    elsewhere = "-path /usr -o -path /proc -o -path /sys"  # large, and not of this machine's users
+    search = rf"find / \( {elsewhere} \) -prune -o -name journal.sqlite3 -print 2>/dev/null"
     result = await host.run(f"cat {state}/*; {search}; echo end")
     assert text(result).endswith("end\n")
     assert SECRET not in text(result)
@@ -245,7 +246,6 @@ async def test_nothing_guarded_can_be_written(host: Host, attempt: str) -> None:
 async def test_a_program_gains_no_rights(host: Host) -> None:
     result = await host.run(
         "grep -E 'Cap(Eff|Prm|Bnd)|NoNewPrivs' /proc/self/status; "
-        "find /usr /bin -perm -4000 -type f 2>/dev/null | head -3 | xargs -r ls -l >/dev/null; "
         "su -c id </dev/null 2>&1 | head -1"
     )
     lines = text(result)
@@ -282,28 +282,40 @@ async def test_keys_of_the_host_cannot_be_used(host: Host) -> None:
 
 
 LENDING = {
-    "chmod": "os.chmod('s', {mode})",
-    "fchmod": "os.fchmod(os.open('s', os.O_RDONLY), {mode})",
-    "fchmodat": "os.chmod('s', {mode}, dir_fd=os.open('.', os.O_RDONLY))",
-    "a new file": "os.close(os.open('n', os.O_CREAT | os.O_WRONLY, {mode}))",
-    "a new file with creat": "import ctypes; assert ctypes.CDLL(None).creat(b'n', {mode}) >= 0",
-    "a file without a name": "os.close(os.open('.', os.O_TMPFILE | os.O_RDWR, {mode}))",
-    "a pipe": "os.mkfifo('n', {mode})",
+    "chmod": "os.chmod('s', mode)",
+    "fchmod": "os.fchmod(os.open('s', os.O_RDONLY), mode)",
+    "fchmodat": "os.chmod('s', mode, dir_fd=os.open('.', os.O_RDONLY))",
+    "a new file": "os.close(os.open(new(), os.O_CREAT | os.O_WRONLY, mode))",
+    "a new file with creat": "assert ctypes.CDLL(None).creat(new().encode(), mode) >= 0",
+    "a file without a name": "os.close(os.open('.', os.O_TMPFILE | os.O_RDWR, mode))",
+    "a pipe": "os.mkfifo(new(), mode)",
 }
+LEND = f"""
+import ctypes, itertools, os
+number = itertools.count()
+def new():
+    return f"new {{next(number)}}"
+
+for mode in (0o4755, 0o2755, 0o755):
+    for name, attempt in {LENDING!r}.items():
+        try:
+            exec(attempt)
+        except (PermissionError, AssertionError) as error:
+            print("refused", oct(mode), name)
+        else:
+            print("done", oct(mode), name)
+"""
 
 
-@pytest.mark.parametrize("attempt", LENDING)
-@pytest.mark.parametrize("mode", ["0o4755", "0o2755"])
-async def test_no_file_lends_rights(host: Host, attempt: str, mode: str) -> None:
+async def test_no_file_lends_rights(host: Host) -> None:
     if os.uname().machine not in ("x86_64", "aarch64"):
         pytest.skip("there is no filter for this machine")
     (host.root / "s").write_text("")
-    code = f'python3 -c "import os; {LENDING[attempt]}"'
-    result = await host.run(code.format(mode=mode))
-    assert result.exit_code == 1, text(result)
-    assert "not permitted" in text(result) or "AssertionError" in text(result)
+    (host.root / "lend.py").write_text(LEND)
+    lines = text(await host.run("python3 lend.py")).splitlines()
+    expected = [f"refused {mode} {one}" for mode in ("0o4755", "0o2755") for one in LENDING]
+    assert lines == [*expected, *(f"done 0o755 {one}" for one in LENDING)]
     assert not any(one.lstat().st_mode & 0o6000 for one in host.root.iterdir())
-    assert (await host.run(code.format(mode="0o755"))).exit_code == 0
 
 
 # --- the network -----------------------------------------------------------------------------
@@ -591,7 +603,7 @@ async def test_a_job_that_flips_links_makes_nothing_on_the_host(host: Host) -> N
         job = await open_session(execution.launch_in(empty, None, {}), execution)
         group.start_soon(job.run, "python3 flip.py", 200)
         with anyio.fail_after(100):
-            while failed < 5 or opened < 5:
+            while failed < 3 or opened < 3:
                 layout = await anyio.to_thread.run_sync(host.layout)
                 try:
                     launch = execution.launch_in(layout, None, {})
