@@ -86,12 +86,8 @@ async def main_http() -> None:
 
 async def main_ours(transport: str) -> None:
     from deep_agent_mcp.server.settings.sources import load_settings
-    from deep_agent_mcp.server.transports.transports import (
-        bind,
-        serve_http,
-        serve_stdio,
-        stop_on_signals,
-    )
+    from deep_agent_mcp.server.transports.signals import stop_on_signals
+    from deep_agent_mcp.server.transports.transports import bind, serve_http, serve_stdio
 
     settings = load_settings({"transport": transport, "port": 0}, {})
     with stop_on_signals() as stop:

@@ -44,7 +44,6 @@ from .runs.mounted_servers import MountedServers
 from .runs.reloadable_agent import ReloadableModels
 from .runs.runs import RunManager
 from .runs.workplaces import Common, Parts, Workplaces
-from .sampling.carriers import OpenRequests
 from .settings.definition import definition_of
 from .settings.protected_paths import GuardedRules
 from .settings.reloadable_settings import ReloadableSettings
@@ -59,6 +58,7 @@ if TYPE_CHECKING:
     from ..harness.telemetry import TelemetryMiddleware
     from .python_agents.source import AgentSource
     from .runs.background import ServedTasks
+    from .transports.health import Health
 
 __all__ = ["App", "built_agent", "create_app"]
 
@@ -83,7 +83,10 @@ class App:
         common: What is the same for all agents.
         settings: What the operator chose, and has changed since.
         scopes_of: Returns of which scopes a tool needs one.
-        requests: What clients are being asked.
+        services: What handlers of requests share.
+        journal: Where threads are stored.
+        group: Where what outlives requests is done.
+        close_streams: Ends the listen streams.
         fit: Lets clients be offered the tools of an agent that was made in Python.
         source: Where that comes from; None for the built-in one.
     """
@@ -95,7 +98,10 @@ class App:
     common: Common
     settings: ReloadableSettings
     scopes_of: ScopesOf
-    requests: OpenRequests
+    services: Services
+    journal: Checkpointer
+    group: TaskGroup
+    close_streams: Callable[[], None]
     fit: Callable[[Agent], None]
     source: AgentSource | None = None
 
@@ -147,6 +153,21 @@ class App:
             **mounted_servers(self.agent.all.values()),
         }
 
+    def health(self) -> Health:
+        """Return what is seen of it over HTTP."""
+        from .operations.health import ServerHealth  # not needed on stdio
+        from .transports.health import Health
+
+        checks = ServerHealth(self.services, self.journal, self.group)
+        return Health(self.status, checks.not_ready, checks.metrics)
+
+    async def drain(self, at_once: anyio.Event) -> None:
+        """Let runs finish their step, and answer every request; cut short when `at_once` is set."""
+        from .operations.shutdown import shut_down
+
+        seconds = self.settings.current.drain_seconds
+        await shut_down(self.services, self.close_streams, seconds, at_once)
+
 
 @asynccontextmanager
 async def create_app(
@@ -157,7 +178,7 @@ async def create_app(
     """Open the journal, put the server together, and continue what a dead server left.
 
     Leaving the block stops quickly: runs stay `running` in the journal, and the next server goes
-    on with them.
+    on with them. `App.drain` lets them finish their step first.
 
     Args:
         settings: What the operator chose.
@@ -204,6 +225,7 @@ async def create_app(
                 group.start_soon(app.announcements.run)
                 group.start_soon(_recover, app.runs)
                 group.start_soon(_watch, app)
+                group.start_soon(_take_retries, app, state, owner)
                 yield app
             finally:
                 group.cancel_scope.cancel()
@@ -362,7 +384,10 @@ def _assemble(
         common,
         live,
         face.scopes_of,
-        services.requests,
+        services,
+        journal,
+        group,
+        face.close_streams,
         face.fit,
         source,
     )
@@ -373,6 +398,13 @@ async def _recover(runs: RunManager) -> None:
         await runs.recover()
     except (HarnessError, OSError) as error:
         logger.error("runs of earlier servers were not continued: %s", error)
+
+
+async def _take_retries(app: App, state: StateDir, owner: str) -> None:
+    await anyio.sleep(WATCH_AFTER_SECONDS)
+    from .operations.retries import take_retries
+
+    await take_retries(app.runs, app.journal, state, owner)
 
 
 async def _watch(app: App) -> None:

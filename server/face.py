@@ -17,6 +17,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.shared.exceptions import MCPError
 from mcp.types import (
+    INTERNAL_ERROR,
     CallToolRequestParams,
     CallToolResult,
     EmptyResult,
@@ -31,10 +32,10 @@ from pydantic import JsonValue
 from ..harness.agent import Agent
 from ..harness.errors import HarnessError
 from ..harness.tools.tool import InvalidArguments
-from .auth.caller import Identify, Scope, current_caller
+from .auth.caller import LOCAL, Identify, Scope, current_caller
 from .mcp.offered_agents import drives, offered_agents
 from .mcp.prompts import Completions, Prompts, instructions
-from .mcp.requests import Context, Services, bound_texts, missing_extension, takes_tasks, too_long
+from .mcp.requests import TASK_VERSION, Context, Services, require_short_texts, too_long
 from .mcp.resources import UI_EXTENSION, UI_SETTINGS, Resources
 from .mcp.skill_methods import (
     SKILLS_EXTENSION,
@@ -51,7 +52,7 @@ from .settings.settings import Settings
 from .settings.toolsets import withheld_tools
 from .tasks import find_task
 from .tasks.listening import TaskListenHandler
-from .tasks.methods import HandshakeTasks, add_tasks, created
+from .tasks.methods import CAPABILITY, HandshakeTasks, add_tasks, created
 from .tools.base import FaceTool, TaskStarted, ToolReply, without_advice
 from .tools.delegation import Delegation, with_subagents
 from .tools.driven import DRIVEN, DRIVING, drivable, driven_tool
@@ -85,21 +86,19 @@ class Face:
         self._withheld = withheld_tools(services.settings)
         self._own = [*Delegation(services).tools(), *History(services).tools()]
         self._old_tasks = HandshakeTasks(services, self._reply)
+        self._streams = TaskListenHandler(services)
         self.server = self._build()
         security = RequestStateSecurity(keys=[state_key], ttl=APPROVAL_SECONDS)
         traced = _traced(self.server, services.settings)
         needs_token = services.settings.serves_several
+        prepare = services.places.prepare if services.places.prepares else None
         self.server.middleware[:] = [
             *traced,
-            bound_texts,
-            services.cancelled.middleware,
-            Identify(services.principals, services.places.prepare, needs_token=needs_token),
-            services.announcements.sessions.middleware,
-            _with_extensions,
-            self._with_instructions,
-            RequestStateBoundary(security, default_audience=NAME),
-            self._old_tasks.middleware,
+            services.in_flight.middleware,
+            Identify(services.principals, prepare, needs_token=needs_token),
+            self._served,
         ]
+        self._boundary = RequestStateBoundary(security, default_audience=NAME)
 
     def _build(self) -> Server[Any]:
         services = self._services
@@ -120,7 +119,7 @@ class Face:
             on_read_resource=resources.read,
             on_subscribe_resource=self._subscribe,
             on_unsubscribe_resource=self._unsubscribe,
-            on_subscriptions_listen=TaskListenHandler(services),
+            on_subscriptions_listen=self._streams,
             on_list_prompts=prompts.list,
             on_get_prompt=prompts.get,
             on_completion=Completions(services).complete,
@@ -160,6 +159,10 @@ class Face:
         self._withheld = withheld_tools(self._services.settings) | absent
         self._made = {}
         self.server.instructions = instructions(self._withheld)
+
+    def close_streams(self) -> None:
+        """End all listen streams as the protocol has it, so that clients listen anew elsewhere."""
+        self._streams.close()
 
     def scopes_of(self, name: str) -> frozenset[Scope]:
         """Return the scopes of which a tool needs one; none if there is no such tool."""
@@ -201,15 +204,15 @@ class Face:
         return reply
 
     async def _reply(self, ctx: Context, params: CallToolRequestParams) -> ToolReply:
-        tool = self.tools.get(params.name)
-        if tool is None or not self._is_offered(tool):
-            names = [name for name, one in self.tools.items() if self._is_offered(one)]
+        tools, caller = self.tools, current_caller.get()
+        tool = tools.get(params.name)
+        # The local user is bound to no agents, and has all scopes.
+        if tool is None or (caller is not LOCAL and not self._is_offered(tool)):
+            names = [name for name, one in tools.items() if self._is_offered(one)]
             reply = error(unknown("tool", params.name, names, f"Tools: {', '.join(names)}."))
-        elif not any(map(current_caller.get().may, tool.scopes)):
+        elif caller is not LOCAL and not any(map(caller.may, tool.scopes)):
             needed = " or ".join(map(repr, sorted(tool.scopes)))
             reply = error(f"{params.name} did nothing: it needs the scope {needed}.")
-        elif tool.tasks == "required" and not takes_tasks(ctx, params):
-            raise missing_extension()
         elif (problem := too_long(params.arguments or {})) is not None:
             reply = error(f"{params.name} did nothing: {problem}")
         else:
@@ -229,14 +232,51 @@ class Face:
                 )
         return without_advice(reply, self._withheld) if self._withheld else reply
 
-    async def _with_instructions(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        """Tell callers who are bound to other agents nothing of the tools of the main one."""
-        result = await call_next(ctx)
-        if not isinstance(result, dict) or "instructions" not in result:
+    # --- what stands in front of every handler ---------------------------------------------
+
+    async def _served(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Serve a message whose caller is known.
+
+        Raises:
+            MCPError: It failed; an error of ours is for the client, and the SDK would hide it.
+        """
+        require_short_texts(ctx)
+        try:
+            return await self._answered(ctx, call_next)
+        except HarnessError as error:
+            raise MCPError(INTERNAL_ERROR, str(error)) from error
+
+    async def _answered(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        match ctx.method:
+            case "tools/call" if ctx.protocol_version == TASK_VERSION and ctx.params:
+                # Only the SDK's handlers cannot answer a call that asks for a task.
+                asks = isinstance(ctx.params.get("task"), dict)
+                return await self._boundary(ctx, self._old_tasks.call if asks else call_next)
+            case "initialize":
+                sessions = self._services.announcements.sessions
+                return self._introduced(ctx, await sessions.registering(ctx, call_next))
+            case "server/discover":
+                return self._introduced(ctx, await call_next(ctx))
+            case "notifications/cancelled":
+                self._services.cancelled.note(ctx)
+            case _:
+                pass
+        return await self._boundary(ctx, call_next)
+
+    def _introduced(self, ctx: Context, result: HandlerResult) -> HandlerResult:
+        """Return what a client is told of the server, as its caller may know it."""
+        if not isinstance(result, dict):
             return result
-        if ctx.method not in ("initialize", "server/discover") or drives(self._services):
+        if "instructions" in result and not drives(self._services):
+            # Of the tools of the main agent, who is bound to others is told nothing.
+            result = {**result, "instructions": instructions(self._withheld | {*DRIVEN})}
+        if ctx.method != "initialize":
             return result
-        return {**result, "instructions": instructions(self._withheld | {*DRIVEN})}
+        capabilities = dict(cast("dict[str, Any]", result.get("capabilities") or {}))
+        capabilities["extensions"] = EXTENSIONS  # which the SDK drops
+        if result.get("protocolVersion") == TASK_VERSION:
+            capabilities["tasks"] = CAPABILITY
+        return {**result, "capabilities": capabilities}
 
     # --- subscriptions of the handshake era ------------------------------------------------
 
@@ -257,15 +297,3 @@ def _traced(server: Server[Any], settings: Settings) -> list[ServerMiddleware[An
     from .telemetry import RequestSpans
 
     return [RequestSpans(one, texts=settings.telemetry_content) for one in server.middleware]
-
-
-async def _with_extensions(ctx: Context, call_next: CallNext) -> HandlerResult:
-    """Put the extensions back into the handshake's result: the SDK drops them."""
-    result = await call_next(ctx)
-    if ctx.method != "initialize" or not isinstance(result, dict):
-        return result
-    capabilities = cast("dict[str, Any]", result.get("capabilities") or {})
-    return {
-        **result,
-        "capabilities": {**capabilities, "extensions": EXTENSIONS},
-    }

@@ -48,7 +48,8 @@ class Answer:
 
     def result(self) -> CallToolResult:
         """Return the protocol's result."""
-        blocks = [TextContent(type="text", text=cut(self.text, MAX_CHARS))]
+        text = self.text if len(self.text) <= MAX_CHARS else cut(self.text, MAX_CHARS)
+        blocks = [TextContent(type="text", text=text)]
         if self.notes:
             blocks.append(TextContent(type="text", text="\n".join(self.notes)))
         return CallToolResult(

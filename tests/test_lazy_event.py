@@ -36,6 +36,23 @@ async def test_who_comes_later_does_not_wait_but_can_be_cancelled():
     assert scope.cancelled_caught
 
 
+async def test_who_has_waited_long_enough_goes_on():
+    event = LazyEvent()
+    with anyio.fail_after(5):
+        await event.wait(0.01)
+        await event.wait(0)
+    assert not event.is_set()
+    event.set()
+
+
+async def test_who_is_cancelled_is_not_woken():
+    event = LazyEvent()
+    with anyio.move_on_after(0) as scope:
+        await event.wait(60)
+    assert scope.cancelled_caught
+    event.set()
+
+
 def test_it_can_be_made_and_set_without_an_event_loop():
     event = LazyEvent()
     event.set()

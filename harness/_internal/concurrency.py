@@ -10,6 +10,7 @@ A lazy event costs nothing if it is set before anybody waits for it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Final, TypeVar
@@ -58,17 +59,17 @@ async def work_apart(work: Callable[[], _T], chars: int = 0, *, items: int = 0) 
 
 
 class LazyEvent:
-    """An `anyio.Event` that is made by the first who waits for it.
+    """An event that costs next to nothing until somebody waits for it.
 
     A driven call says of a handful of things that they are over, each to whoever may wait. Hardly
     ever somebody does, and what asks which event loop it is costs more than what it says.
     """
 
-    __slots__ = ("_event", "_is_set")
+    __slots__ = ("_is_set", "_waiting")
 
     def __init__(self) -> None:
         self._is_set = False
-        self._event: anyio.Event | None = None
+        self._waiting: list[asyncio.Future[None]] = []
 
     def is_set(self) -> bool:
         """Whether it has happened."""
@@ -77,14 +78,31 @@ class LazyEvent:
     def set(self) -> None:
         """Say that it has happened, and wake all who wait."""
         self._is_set = True
-        if self._event is not None:
-            self._event.set()
+        if self._waiting:
+            self.wake()
 
-    async def wait(self) -> None:
-        """Return once it has happened."""
+    def wake(self) -> None:
+        """End the waits of now, whether it has happened or not."""
+        for one in self._waiting:
+            _wake(one)
+
+    async def wait(self, seconds: float | None = None) -> None:
+        """Return once it has happened, after so many seconds, or when `wake` is called."""
         if self._is_set:
             await anyio.lowlevel.checkpoint()
             return
-        if self._event is None:
-            self._event = anyio.Event()
-        await self._event.wait()
+        loop = asyncio.get_running_loop()
+        woken = loop.create_future()
+        timer = None if seconds is None else loop.call_later(seconds, _wake, woken)
+        self._waiting.append(woken)
+        try:
+            await woken
+        finally:
+            self._waiting.remove(woken)
+            if timer is not None:
+                timer.cancel()
+
+
+def _wake(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():  # nor cancelled
+        waiting.set_result(None)

@@ -206,19 +206,18 @@ _NESTED = (dict, list)
 
 def is_too_deep(value: object) -> bool:
     """Whether JSON data has more than `MAX_DEPTH` levels of objects and lists."""
-    level = [value]
+    level: list[Any] = [value]
     for _ in range(MAX_DEPTH):
-        nested: list[object] = [one for one in level if isinstance(one, _NESTED)]
-        level = [inner for one in nested for inner in _within(one)]
-        if not level:
+        inner: list[Any] = []
+        for one in level:
+            if isinstance(one, dict):
+                inner += one.values()  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+            elif isinstance(one, list):
+                inner += one
+        if not inner:
             return False
+        level = inner
     return any(isinstance(one, _NESTED) for one in level)
-
-
-def _within(nested: object) -> list[object]:
-    if isinstance(nested, dict):
-        return list(cast("dict[str, object]", nested).values())
-    return cast("list[object]", nested)
 
 
 def can_be_read(data: bytes) -> bool:

@@ -63,18 +63,7 @@ def changed(record: T, /, **changes: Any) -> T:
     Raises:
         TypeError: There is no such field.
     """
-    kind: type[Any] = type(record)
-    try:
-        copy: Any = _copier(kind)(record)
-    except TypeError:  # not a class of slots alone
-        return replace(cast(Any, record), **changes)
-    for name, value in changes.items():
-        try:
-            setattr(copy, name, value)
-        except AttributeError:
-            raise TypeError(f"{kind.__name__} has no field {name!r}") from None
-    copy.__class__ = kind
-    return copy
+    return _copier(type(record), *changes)(record, **changes)
 
 
 def _freeze(kind: Any, names: frozenset[str]) -> None:
@@ -184,10 +173,23 @@ def _twin(kind: type[Any]) -> type[Any]:
 
 
 @cache
-def _copier(kind: type[Any]) -> Callable[[Any], Any]:
-    """Return a function that copies a record into its twin."""
-    lines = [f"copy.{one.name} = record.{one.name}" for one in fields(kind)]
-    return _function("copier", ["record"], ["copy = NEW(TWIN)", *lines, "return copy"], kind, {})
+def _copier(kind: type[Any], *names: str) -> Callable[..., Any]:
+    """Return a function that copies a record, and takes other values of some fields by name."""
+    known = [one.name for one in fields(kind)]
+    for name in names:
+        if name not in known:
+            raise TypeError(f"{kind.__name__} has no field {name!r}")
+    body = [
+        "COPY = NEW(TWIN)",
+        *(f"COPY.{one} = {one if one in names else f'RECORD.{one}'}" for one in known),
+        "COPY.__class__ = KIND",
+        "return COPY",
+    ]
+    arguments = ["RECORD", "/", *(["*", *names] if names else ())]
+    try:
+        return _function("copier", arguments, body, kind, {})
+    except TypeError:  # not a class of slots alone
+        return replace
 
 
 def _function(

@@ -253,7 +253,7 @@ def checked_path(path: str) -> str:
     """
     canonical = canonical_path(path)
     problem = None
-    if not nameable(canonical):
+    if not (canonical.isascii() or nameable(canonical)):
         problem = "it is not valid Unicode"
     elif len(canonical) > _MAX_PATH:
         problem = f"it is longer than {_MAX_PATH} characters"
@@ -267,8 +267,6 @@ def checked_path(path: str) -> str:
 
 def nameable(name: str) -> bool:
     """Whether a name on disk can be written down; others are left out of listings."""
-    if name.isascii():
-        return True
     try:
         name.encode()
     except UnicodeEncodeError:

@@ -12,34 +12,23 @@ decides inside its commit script, because nothing else is atomic there.
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import field
-from typing import TypeVar
 
-import anyio.to_thread
-from pydantic import JsonValue
-
-from .._internal.records import changed, record
+from .._internal.records import record
 from ..errors import CheckpointError, KnownRun, StaleThread, Superseded, ThreadBusy
 from .base import (
     OPEN,
     Batch,
     Checkpoint,
-    FileChange,
     Interrupt,
-    Record,
-    Rewrite,
     Run,
-    RunEvent,
     Snapshot,
-    StoredWrite,
     TaskWrites,
 )
 
 __all__ = [
-    "CONTENT",
     "Clock",
     "Facts",
     "StoredRun",
@@ -48,39 +37,19 @@ __all__ = [
     "check_batch",
     "check_checkpoint",
     "in_step_order",
-    "json_text",
     "known_run",
     "late_write",
     "missing_ancestor",
-    "off_loop",
     "opened_runs",
     "prefix_range",
-    "rewritten",
     "run_elsewhere",
     "superseded",
     "thread_exists",
     "thread_in_use",
     "unknown_snapshot",
     "unstorable",
-    "weight_of",
 ]
 
-
-R = TypeVar("R", bound=Record)
-T = TypeVar("T")
-
-_LARGE = 131_072
-"""Bytes that are packed or unpacked in about a millisecond."""
-
-CONTENT: Mapping[type[Record], tuple[str, ...]] = {
-    StoredWrite: ("value",),
-    Checkpoint: ("author", "summary"),
-    Run: ("goal", "answer", "reason", "used", "idempotency_key"),
-    Interrupt: ("message", "payload", "answer_schema", "answer"),
-    FileChange: ("path", "before", "after_digest"),
-    RunEvent: ("path", "data"),
-}
-"""The fields of each record that `Checkpointer.rewrite` may change."""
 
 _RELOAD = "Nothing was stored. Load the thread's head and continue from there."
 
@@ -240,38 +209,6 @@ def prefix_range(prefix: str) -> tuple[bytes, bytes]:
     """
     start = prefix.encode("utf-8", "surrogatepass")
     return start, start[:-1] + bytes((start[-1] + 1,))  # no byte of UTF-8 is the last there is
-
-
-def json_text(value: JsonValue) -> str:
-    """Return a value as JSON text.
-
-    Raises:
-        CheckpointError: It is not JSON.
-    """
-    try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    except (TypeError, ValueError) as error:
-        raise CheckpointError(
-            f"{type(value).__name__} cannot be stored as JSON: {error}. Nothing was stored."
-        ) from error
-
-
-def rewritten(rewrite: Rewrite, record: R) -> R:
-    """Return a record with the content that `rewrite` gives it."""
-    new = rewrite(record)
-    return changed(record, **{name: getattr(new, name) for name in CONTENT[type(record)]})
-
-
-def weight_of(batch: Batch) -> int:
-    """Return how many bytes of values a batch brings."""
-    values = sum(len(write.value) for task in batch.writes for write in task.writes)
-    folded = sum(len(write.value) for one in batch.snapshots for write in one.writes)
-    return values + folded + sum(len(one.before or b"") for one in batch.file_changes)
-
-
-async def off_loop(size: int, function: Callable[[], T]) -> T:
-    """Call a function that packs or unpacks so many bytes; in a thread if that takes long."""
-    return function() if size < _LARGE else await anyio.to_thread.run_sync(function)
 
 
 class Clock:

@@ -6,15 +6,20 @@ what is there: a damaged or hostile body is a `ValueError`, never more memory th
 
 from __future__ import annotations
 
+import json
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 from struct import Struct
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from zlib import crc32
 
-from .base import StoredWrite
+import anyio.to_thread
+from pydantic import JsonValue
+
+from ..errors import CheckpointError
+from .base import Batch, StoredWrite
 
 __all__ = [
     "SHARED_FROM",
@@ -22,6 +27,8 @@ __all__ = [
     "compress",
     "decompress",
     "digest_of",
+    "json_text",
+    "off_loop",
     "pack",
     "pack_step",
     "plain",
@@ -31,7 +38,13 @@ __all__ = [
     "unpack",
     "unpack_all",
     "unpack_step",
+    "weight_of",
 ]
+
+T = TypeVar("T")
+
+_LARGE = 131_072
+"""Bytes that are packed or unpacked in about a millisecond."""
 
 SHARED_FROM = 4096
 """Values of at least this many bytes are stored once, however many writes hold them."""
@@ -290,3 +303,29 @@ def step_key(step: str) -> int | str:
 def step_name(key: int | str) -> str:
     """Return the id that `step_key` was given."""
     return key if isinstance(key, str) else f"ckpt_{key & 0xFFFFFFFFFFFFFFFF:016x}"
+
+
+def json_text(value: JsonValue) -> str:
+    """Return a value as JSON text.
+
+    Raises:
+        CheckpointError: It is not JSON.
+    """
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"{type(value).__name__} cannot be stored as JSON: {error}. Nothing was stored."
+        ) from error
+
+
+def weight_of(batch: Batch) -> int:
+    """Return how many bytes of values a batch brings."""
+    values = sum(len(write.value) for task in batch.writes for write in task.writes)
+    folded = sum(len(write.value) for one in batch.snapshots for write in one.writes)
+    return values + folded + sum(len(one.before or b"") for one in batch.file_changes)
+
+
+async def off_loop(size: int, function: Callable[[], T]) -> T:
+    """Call a function that packs or unpacks so many bytes; in a thread if that takes long."""
+    return function() if size < _LARGE else await anyio.to_thread.run_sync(function)

@@ -9,7 +9,6 @@ import anyio.to_thread
 
 from .._internal.records import changed
 from ..errors import CheckpointError
-from .admission import rewritten
 from .base import (
     Batch,
     Checkpoint,
@@ -28,6 +27,7 @@ from .base import (
     ThreadSlice,
 )
 from .keyring import Cipher, Keyring
+from .maintenance import rewritten
 from .record_encryption import RecordCipher, is_sealed
 
 __all__ = ["EncryptedCheckpointer", "require_plain"]

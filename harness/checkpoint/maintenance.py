@@ -10,12 +10,26 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field
+from typing import TypeVar
 
-from .._internal.records import record
+from .._internal.records import changed, record
 from .admission import missing_ancestor
-from .base import Checkpoint, Checkpointer, StoredWrite, TaskWrites, step_id
+from .base import (
+    Checkpoint,
+    Checkpointer,
+    FileChange,
+    Interrupt,
+    Record,
+    Rewrite,
+    Run,
+    RunEvent,
+    StoredWrite,
+    TaskWrites,
+    step_id,
+)
 
 __all__ = [
+    "CONTENT",
     "MERGED",
     "Removal",
     "check_prune",
@@ -25,9 +39,12 @@ __all__ = [
     "prunable_ids",
     "prune_to_size",
     "removal",
+    "rewritten",
     "steps_left",
 ]
 
+
+R = TypeVar("R", bound=Record)
 
 MERGED = "#merged"
 """Task that holds the writes a checkpoint has taken over from removed ancestors."""
@@ -233,3 +250,20 @@ async def _longest(journal: Checkpointer, thread_id: str) -> int:
             count, before = count + len(page), page[-1].id
         most = max(most, count)
     return most
+
+
+CONTENT: Mapping[type[Record], tuple[str, ...]] = {
+    StoredWrite: ("value",),
+    Checkpoint: ("author", "summary"),
+    Run: ("goal", "answer", "reason", "used", "idempotency_key"),
+    Interrupt: ("message", "payload", "answer_schema", "answer"),
+    FileChange: ("path", "before", "after_digest"),
+    RunEvent: ("path", "data"),
+}
+"""The fields of each record that `Checkpointer.rewrite` may change."""
+
+
+def rewritten(rewrite: Rewrite, record: R) -> R:
+    """Return a record with the content that `rewrite` gives it."""
+    new = rewrite(record)
+    return changed(record, **{name: getattr(new, name) for name in CONTENT[type(record)]})

@@ -14,16 +14,7 @@ from pydantic import JsonValue
 
 from .._internal.records import changed
 from ..errors import CheckpointError, UnknownThread
-from .admission import (
-    Clock,
-    Facts,
-    StoredRun,
-    admit,
-    check_batch,
-    in_step_order,
-    json_text,
-    thread_exists,
-)
+from .admission import Clock, Facts, StoredRun, admit, check_batch, in_step_order, thread_exists
 from .base import (
     OPEN,
     Batch,
@@ -39,6 +30,7 @@ from .base import (
     ThreadSlice,
     step_id,
 )
+from .codec import json_text
 from .maintenance import check_prune, prunable_ids
 from .memory_threads import EventLog, Namespace, Thread
 

@@ -9,7 +9,6 @@ from itertools import chain
 from pydantic import JsonValue
 
 from .._internal.records import changed
-from .admission import rewritten
 from .base import (
     OPEN,
     Checkpoint,
@@ -23,7 +22,7 @@ from .base import (
     StoredWrite,
     TaskWrites,
 )
-from .maintenance import MERGED, Removal, merged, removal, steps_left
+from .maintenance import MERGED, Removal, merged, removal, rewritten, steps_left
 
 __all__ = ["Namespace", "Thread"]
 

@@ -23,7 +23,7 @@ from pydantic import JsonValue
 
 from .._internal.records import changed, record
 from ..errors import CheckpointError
-from .admission import json_text, unstorable
+from .admission import unstorable
 from .base import (
     Batch,
     Checkpoint,
@@ -35,7 +35,7 @@ from .base import (
     StoredWrite,
     TaskWrites,
 )
-from .codec import compress, decompress
+from .codec import compress, decompress, json_text
 from .keyring import Cipher, Damaged, UnknownKey
 
 __all__ = ["FIELDS", "RecordCipher", "is_sealed"]

@@ -35,6 +35,7 @@ except ImportError as missing:
     ) from missing
 
 from ..errors import HarnessError
+from .versions import Version
 
 __all__ = [
     "AsyncConnection",
@@ -67,6 +68,7 @@ class DatabaseKind:
         error: What is raised when the database cannot be used.
         away: What is raised instead when it cannot be used just now; by default the same.
         newer: What is raised when a newer version made the tables.
+        readable_from: The oldest version whose programs may use these tables; by default the last.
         settings: Of the server, for each connection.
     """
 
@@ -79,6 +81,7 @@ class DatabaseKind:
     away: type[HarnessError] | None = None
     sequences: Sequence[str] = ()
     indexes: Sequence[str] = ()
+    readable_from: int | None = None
     settings: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
@@ -345,7 +348,8 @@ async def _set_up(conn: AsyncConnection, kind: DatabaseKind, tables: Tables) -> 
         HarnessError: `newer`; the tables were not touched.
         Error: The server refuses.
     """
-    if await _version(conn, kind, tables) == len(kind.migrations):
+    ours = len(kind.migrations)
+    if (await _version(conn, kind, tables) or 0) >= ours:
         return
     async with conn.transaction():
         await conn.execute(
@@ -358,7 +362,9 @@ async def _set_up(conn: AsyncConnection, kind: DatabaseKind, tables: Tables) -> 
         for script in kind.migrations[version:]:
             for statement in script:
                 await conn.execute(tables.sql(statement))
-        await conn.execute(tables.sql("UPDATE {version} SET version = %s"), (len(kind.migrations),))
+        if version < ours:
+            made = Version.of(ours, kind.readable_from).stored()
+            await conn.execute(tables.sql("UPDATE {version} SET version = %s"), (made,))
 
 
 async def _create_schema(conn: AsyncConnection, tables: Tables) -> None:
@@ -381,11 +387,11 @@ async def _version(conn: AsyncConnection, kind: DatabaseKind, tables: Tables) ->
         return None
     found = await conn.execute(tables.sql("SELECT version FROM {version}"))
     row = await found.fetchone()
-    version = 0 if row is None else row[0]
-    if version > len(kind.migrations):
+    version = Version.parse(0 if row is None else row[0])
+    if not version.admits(len(kind.migrations)):
         raise kind.newer(
-            f"the schema {tables.schema!r} has {kind.name} version {version}, but this program "
-            f"knows only up to version {len(kind.migrations)}; it was not touched. Upgrade the "
-            "program, or use another schema."
+            f"the schema {tables.schema!r} has {kind.name} version {version.number}, but "
+            f"this program knows only up to version {len(kind.migrations)}; it was not touched. "
+            "Upgrade the program, or use another schema."
         )
-    return version
+    return version.number

@@ -8,7 +8,9 @@ run in the thread of a connection.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import shutil
 import sqlite3
 import threading
 import time
@@ -21,6 +23,7 @@ from typing import TypeAlias, TypeVar
 import aiosqlite
 
 from ..errors import HarnessError
+from .versions import Version
 
 __all__ = [
     "Connection",
@@ -40,6 +43,9 @@ Migration: TypeAlias = Sequence[str | Callable[[sqlite3.Connection], None]]
 
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _DAMAGED = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
+
+_LEAST_FREE_BYTES = 64 * 1024
+"""What SQLite needs to open a database, at least: 32 KiB of it are an index of its log."""
 
 _creating = threading.Lock()
 
@@ -104,6 +110,7 @@ class DatabaseKind:
         error: What is raised when a file cannot be used.
         newer: What is raised when a newer version wrote it.
         version: Of the tables that `create` makes.
+        readable_from: The oldest version whose programs may use these tables; by default `version`.
         upgrades: What makes a file one version newer, by the version it has.
         synchronous: `FULL` waits for the disk at each commit; with `NORMAL` a power cut may lose
             some.
@@ -117,6 +124,7 @@ class DatabaseKind:
     error: type[HarnessError]
     newer: type[HarnessError]
     version: int = 1
+    readable_from: int | None = None
     upgrades: Mapping[int, Migration] = field(default_factory=dict[int, Migration])
     synchronous: str = "FULL"
     busy_seconds: float = 10.0
@@ -170,6 +178,11 @@ class DatabaseKind:
                 f"the {self.name} {path} has been locked by another process for "
                 f"{self.busy_seconds:.0f} s. Try again, or stop that process."
             )
+        if _is_full(path):
+            return self.error(
+                f"the {self.name} {path} cannot be used, because its disk is full ({error}). Make "
+                "room on the disk, then try again."
+            )
         return self.error(
             f"the {self.name} {path} cannot be used: {error}. Check that the file and its "
             "directory exist, belong to you, are writable, and that the disk is not full."
@@ -209,7 +222,7 @@ class DatabaseKind:
                 return
 
     def _migrate(self, conn: sqlite3.Connection, path: Path) -> None:
-        if self._check(conn, path) == self.version:
+        if self._check(conn, path) >= self.version:
             return
         conn.execute("BEGIN IMMEDIATE")
         try:
@@ -220,7 +233,9 @@ class DatabaseKind:
                 else:
                     conn.execute(part)
             conn.execute(f"PRAGMA application_id = {self.application_id}")
-            conn.execute(f"PRAGMA user_version = {self.version}")
+            if version < self.version:
+                made = Version.of(self.version, self.readable_from)
+                conn.execute(f"PRAGMA user_version = {made.stored()}")
             conn.execute("COMMIT")
         finally:
             if conn.in_transaction:
@@ -235,27 +250,38 @@ class DatabaseKind:
     def _check(self, conn: sqlite3.Connection, path: Path) -> int:
         """Return the version of the file; 0 for an empty one."""
         # In one statement: another process may be making the file right now.
-        version, application, tables = conn.execute(
+        stored, application, tables = conn.execute(
             "SELECT user_version, application_id, (SELECT count(*) FROM sqlite_master)"
             " FROM pragma_user_version, pragma_application_id"
         ).fetchone()
-        if application != self.application_id and (tables or version or application):
+        version = Version.parse(stored)
+        if application != self.application_id and (tables or stored or application):
             raise self.error(
                 f"{path} is a database of another program; it was not touched. Give the "
                 f"{self.name} a file of its own."
             )
-        if version > self.version:
+        if not version.admits(self.version):
             raise self.newer(
                 f"{path} was made by a newer version of this program: it has {self.name} version "
-                f"{version}, and this one knows only up to {self.version}. It was not touched. "
-                f"Upgrade the program, or give the {self.name} another file."
+                f"{version.number}, and this one knows only up to {self.version}. It was not "
+                f"touched. Upgrade the program, or give the {self.name} another file."
             )
-        if version and any(one not in self.upgrades for one in range(version, self.version)):
+        missing = range(version.number, self.version) if version.number else ()
+        if any(one not in self.upgrades for one in missing):
             raise self.error(
-                f"{path} has {self.name} version {version}, which this version of the program can "
-                f"no longer read. It was not touched. Give the {self.name} another file."
+                f"{path} has {self.name} version {version.number}, which this version of the "
+                f"program can no longer read. It was not touched. Give the {self.name} another "
+                "file."
             )
-        return version
+        return version.number
+
+
+def _is_full(path: Path) -> bool:
+    """Whether there is no room for the files that SQLite makes beside a database."""
+    try:
+        return shutil.disk_usage(path.parent).free < _LEAST_FREE_BYTES
+    except OSError:
+        return False
 
 
 def make_private(database: Path) -> None:
@@ -266,8 +292,11 @@ def make_private(database: Path) -> None:
     it. Another process would then take the database for unused and remove the log under it.
 
     Raises:
-        OSError: The file or a directory cannot be made.
+        OSError: The file or a directory cannot be made, or what is there is no file. A device, such
+            as /dev/null, would be taken from everybody else.
     """
+    if database.exists() and not database.is_file():
+        raise OSError(errno.EINVAL, "it is not a regular file")
     missing = [each for each in database.parents if not each.exists()]
     for directory in reversed(missing):
         directory.mkdir(mode=0o700, exist_ok=True)

@@ -17,6 +17,7 @@ from pydantic_core import to_json
 
 from .._internal.records import changed
 from ..checkpoint.base import Checkpointer, Run
+from ..errors import CheckpointError
 from ..messages.message import Usage
 from .limits import LimitName, LimitReached, Limits, Meter, Remaining, Used, counted
 
@@ -154,8 +155,19 @@ def noted(meter: Meter) -> str:
 
 
 def used_by(run: Run) -> Used | None:
-    """Return what a run has used; None if nothing is known of it."""
-    return Used.from_json(json.loads(run.used)) if run.used else None
+    """Return what a run has used; None if nothing is known of it.
+
+    Raises:
+        CheckpointError: Its record is damaged.
+    """
+    try:
+        return Used.from_json(json.loads(run.used)) if run.used else None
+    except ValueError as error:
+        raise CheckpointError(
+            f"The journal is damaged where it says what run {run.id} has used of its limits. "
+            "Nothing was changed. `deep-agent-mcp journal check` says what else is damaged; start "
+            "a new run on the thread."
+        ) from error
 
 
 async def used_before(run: Run, journal: Checkpointer) -> Used:

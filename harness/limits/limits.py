@@ -9,7 +9,8 @@ the call that was under way: one for each agent at work just then.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import ClassVar, cast
 
 from ..messages.message import Usage
@@ -51,6 +52,13 @@ _WARN = 0.75
 _NOTHING = Used()
 
 
+@lru_cache(maxsize=256)
+def _budgets_of(limits: Limits) -> Sequence[tuple[Budget, float]]:
+    """Return the bounds on what calls use that are set."""
+    bounds: Mapping[Budget, float | None] = {name: getattr(limits, name) for name in BUDGETS}
+    return [(name, bound) for name, bound in bounds.items() if bound is not None]
+
+
 class Meter:
     """Usage of a run tree so far; shared by all of its agents.
 
@@ -80,6 +88,7 @@ class Meter:
         "_seconds_before",
         "_silent",
         "_started",
+        "_used_before",
         "cost",
         "limits",
         "model_calls",
@@ -109,13 +118,9 @@ class Meter:
         self.usage = used.usage
         self.cost = used.cost
         self.unpriced_calls = used.unpriced_calls
-        self._ledger = Ledger(used.ledger)
-        budgets: list[tuple[Budget, float]] = []
-        for name in BUDGETS:
-            bound = cast("float | None", getattr(limits, name))
-            if bound is not None:
-                budgets.append((name, bound))
-        self._budgets = tuple(budgets)
+        self._used_before = used
+        self._ledger: Ledger | None = None
+        self._budgets = _budgets_of(limits)
         self._silent: str | None = None
         self._seconds_before = used.seconds
         self._clock = clock
@@ -197,7 +202,7 @@ class Meter:
         if usage is None:
             self._silent = asked or model
             self.unpriced_calls += 1
-            self._ledger.add(agent, model, Usage(), 0.0)
+            self._note(agent, model, Usage(), 0.0)
             return 0.0
         self.usage += usage
         prices = self.limits.prices
@@ -205,10 +210,22 @@ class Meter:
         cost = 0.0 if price is None else price.cost(usage)
         self.unpriced_calls += price is None
         self.cost += cost
-        self._ledger.add(agent, model, usage, cost)
+        self._note(agent, model, usage, cost)
         return cost
 
+    def _note(self, agent: str, model: str, usage: Usage, cost: float) -> None:
+        if self._ledger is None:
+            self._ledger = Ledger(self._used_before.ledger)
+        self._ledger.add(agent, model, usage, cost)
+
     # --- reading ---------------------------------------------------------------------------
+
+    @property
+    def is_worth_noting(self) -> bool:
+        """Whether a run that goes on has to know what was used."""
+        if self.model_calls or self.usage is not _NOTHING.usage:
+            return True
+        return any(name.startswith(THREAD) for name, _ in self._budgets)
 
     @property
     def tokens(self) -> int:
@@ -227,11 +244,11 @@ class Meter:
             self.tool_calls,
             self.usage,
             self.cost,
-            self.seconds,
+            self._seconds_before + self._clock() - self._started,
             self.unpriced_calls,
-            tuple(self._ledger.lines),
+            self._used_before.ledger if self._ledger is None else self._ledger.lines,
             {**self._left, **{ns: one.used() for ns, one in self._children.items()}},
-            self._earlier if self.limits.for_thread else None,
+            None if self._earlier is _NOTHING else self._earlier,
         )
 
     # --- subagents with bounds of their own ------------------------------------------------

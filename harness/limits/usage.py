@@ -5,7 +5,7 @@ A ledger counts tokens by agent and model, for a whole run tree.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from functools import cache
 from typing import Literal, TypeAlias, cast, get_args
@@ -93,7 +93,7 @@ class Ledger:
         )
 
     @property
-    def lines(self) -> Sequence[LedgerLine]:
+    def lines(self) -> tuple[LedgerLine, ...]:
         """All lines, in the order in which they began."""
         return tuple(self._lines.values())
 

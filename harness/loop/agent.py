@@ -22,12 +22,14 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from pydantic import JsonValue
 
 from ..checkpoint.base import Checkpointer
+from ..errors import HarnessError, RunEnded
 from ..policy import CallPolicy, NarrowedPolicy
 from .agent_runs import LEFT, AgentRuns
+from .caller_input import AgentInput
 from .drawing import draw_mermaid
 from .run.context import RunControl, StateCache
 from .run.events import Event, StreamMode
-from .run_executor import AgentInput, RunOptions, RunResult
+from .run_executor import RunOptions, RunResult
 from .tools.execution import ToolPipeline
 
 if TYPE_CHECKING:
@@ -42,6 +44,37 @@ class Agent(AgentRuns):
     `invoke`, `resume`, `batch` and `stream` are for code that has no event loop; their async
     counterparts are for code on one.
     """
+
+    async def abatch(
+        self,
+        inputs: Sequence[AgentInput],
+        *,
+        options: RunOptions | None = None,
+        max_concurrency: int = 16,
+    ) -> list[RunResult | Exception]:
+        """Run each input on a thread of its own; return results in the order of the inputs.
+
+        A run that cannot begin leaves its error in its place; the others are not touched by it.
+
+        Raises:
+            ValueError: `max_concurrency` is not positive; nothing was run.
+        """
+        if max_concurrency < 1:
+            raise ValueError(f"max_concurrency must be 1 or more; got {max_concurrency}")
+        results: list[RunResult | Exception] = [RunEnded("it did not run")] * len(inputs)
+        limiter = anyio.CapacityLimiter(max_concurrency)
+
+        async def one(place: int) -> None:
+            async with limiter:
+                try:
+                    results[place] = await self.ainvoke(inputs[place], options=options)
+                except HarnessError as error:
+                    results[place] = error
+
+        async with anyio.create_task_group() as group:
+            for place in range(len(inputs)):
+                group.start_soon(one, place)
+        return results
 
     def invoke(
         self,

@@ -9,12 +9,10 @@ import anyio
 from pydantic import JsonValue
 
 from .._internal.concurrency import raising_one
-from ..checkpoint.base import OPEN, Batch, Checkpointer, Fence, Next, Run, taken_over
+from ..checkpoint.base import Batch, Checkpointer, Fence, Next, Run
 from ..errors import (
-    HarnessError,
     InvalidUpdate,
     RunEnded,
-    Superseded,
     ThreadBusy,
     UnknownThread,
 )
@@ -22,7 +20,14 @@ from ..limits.carried_limits import used_before, used_by
 from ..limits.limits import Limits, Meter
 from ..messages.message import AIMessage, ToolCall
 from ..state.channels import Mark
-from .caller_input import checked_answers, context_schema_of, screened_answers
+from .caller_input import (
+    AgentInput,
+    as_update,
+    checked_answers,
+    context_schema_of,
+    goal_of,
+    screened_answers,
+)
 from .definition import AgentDefinition
 from .engine import AgentLoop
 from .model_answers import sanitize_answer
@@ -30,18 +35,10 @@ from .run.choices import InvalidChoice, RunChoices
 from .run.commit_buffer import JOURNALS
 from .run.context import RunContext, RunControl
 from .run.events import Event, EventBuffer, StreamMode, printing
-from .run_executor import (
-    AgentInput,
-    RunExecutor,
-    RunOptions,
-    RunResult,
-    as_update,
-    goal_of,
-    new_run,
-)
+from .run_executor import RunExecutor, RunOptions, RunResult, new_run
 from .thread_access import ThreadAccess
 from .thread_input import accept_input, open_for_run
-from .thread_locks import is_left, process_id
+from .thread_locks import process_id
 
 __all__ = ["LEFT", "AgentRuns"]
 
@@ -127,47 +124,37 @@ class AgentRuns(ThreadAccess):
             loop.begin_turn()
             await accept_input(loop.thread, update, definition.entry, goal[:100])
 
-        with await self._turns.turn(run, options.control, options.when_busy) as control:
-            return await self._carry(
-                run,
-                options,
-                lambda: self._executor(run, options, control, definition, options.choices),
-                begin,
-            )
+        return await self._carry(run, options, definition, options.choices, begin)
 
     async def _carry(
         self,
         run: Run,
         options: RunOptions,
-        prepare: Callable[[], Awaitable[RunExecutor]],
+        definition: AgentDefinition,
+        choices: RunChoices | None,
         begin: Callable[[AgentLoop], Awaitable[None]],
+        **kind: bool,
     ) -> RunResult:
-        """Carry a run that begins, once the thread's open run has ended, if it may be ended."""
-        try:
-            return await (await prepare()).carry(begin)
-        except ThreadBusy as busy:
-            if busy.run_id is None or not await self._make_way(busy.run_id, run, options):
-                raise
-        return await (await prepare()).carry(begin)
+        """Carry a run that begins, once it has its turn and the thread's open run has ended.
 
-    async def _make_way(self, run_id: str, run: Run, options: RunOptions) -> bool:
-        """End the open run of a thread for another one; return whether the thread is free.
-
-        One that waits for an answer is ended, as a new message takes its place. So is one that its
-        process has left behind, and, if the caller wishes it, one that another process carries.
+        Raises:
+            ThreadBusy: That run may not be ended; see `_make_way`.
         """
-        other = await self.checkpointer.run(run_id)
-        if other is None or other.status not in OPEN:
-            return True
-        waits = other.status == "needs_approval"
-        if not (waits or options.when_busy == "interrupt" or is_left(other)):
-            return False
-        reason = f"the thread moved on with run {run.id}"
-        try:
-            await self.checkpointer.commit(taken_over(other, status="cancelled", reason=reason))
-        except Superseded:
-            return False
-        return True
+
+        async def carry() -> RunResult:
+            executor = await self._executor(run, options, control, definition, choices, **kind)
+            return await executor.carry(begin)
+
+        with await self._turns.turn(run, options.control, options.when_busy) as control:
+            try:
+                return await carry()
+            except ThreadBusy as busy:
+                ends, insists = options.owner is None, options.when_busy == "interrupt"
+                if busy.run_id is None or not await self._make_way(
+                    busy.run_id, run.id, ends_others=ends, insists=insists
+                ):
+                    raise
+            return await carry()
 
     async def _go_on(self, thread_id: str | None, options: RunOptions) -> RunResult:
         if thread_id is None or await self.checkpointer.load(thread_id) is None:
@@ -184,13 +171,7 @@ class AgentRuns(ThreadAccess):
             with anyio.CancelScope(shield=True):
                 await loop.run.journal.commit(Batch(run.thread_id, runs=[begun]))
 
-        with await self._turns.turn(run, options.control, options.when_busy) as control:
-            return await self._carry(
-                run,
-                options,
-                lambda: self._executor(run, options, control, definition, choices),
-                begin,
-            )
+        return await self._carry(run, options, definition, choices, begin)
 
     async def adrive(
         self,
@@ -236,16 +217,15 @@ class AgentRuns(ThreadAccess):
         # crash at once, from a power cut a moment later. Before a tool acts outside, the disk
         # has everything.
         only_reads = all(one is not None and one.read_only and not one.once for one in used)
-        with await self._turns.turn(run, options.control, options.when_busy) as control:
-            return await self._carry(
-                run,
-                options,
-                lambda: self._executor(
-                    run, options, control, self.definition, options.choices,
-                    synced=not inside, only_reads=only_reads,
-                ),
-                begin,
-            )  # fmt: skip
+        return await self._carry(
+            run,
+            options,
+            self.definition,
+            options.choices,
+            begin,
+            synced=not inside,
+            only_reads=only_reads,
+        )
 
     async def aresume(
         self,
@@ -317,24 +297,6 @@ class AgentRuns(ThreadAccess):
         executor = await self._executor(run, options, control, definition, choices)
         return await executor.carry(begin)
 
-    async def answer(self, run_id: str, answers: Mapping[str, JsonValue]) -> None:
-        """Store answers for a run that is still working on other calls; it picks them up itself.
-
-        Raises:
-            UnknownInterrupt, InvalidAnswer: As for `aresume`.
-        """
-        interrupts = await self.checkpointer.interrupts(run_id)
-        fresh = checked_answers(self.definition, interrupts, answers)
-        if fresh:
-            thread_id = interrupts[0].thread_id
-            if self.definition.states.rules:
-                loop = await self._open(thread_id, None)
-                await loop.run.journal.commit(
-                    Batch(thread_id, answers=screened_answers(loop, fresh))
-                )
-            else:
-                await self.checkpointer.commit(Batch(thread_id, answers=fresh))
-
     async def astream(
         self,
         agent_input: AgentInput | None,
@@ -371,37 +333,6 @@ class AgentRuns(ThreadAccess):
                 control.pause(LEFT)
             finally:
                 buffer.end()
-
-    async def abatch(
-        self,
-        inputs: Sequence[AgentInput],
-        *,
-        options: RunOptions | None = None,
-        max_concurrency: int = 16,
-    ) -> list[RunResult | Exception]:
-        """Run each input on a thread of its own; return results in the order of the inputs.
-
-        A run that cannot begin leaves its error in its place; the others are not touched by it.
-
-        Raises:
-            ValueError: `max_concurrency` is not positive; nothing was run.
-        """
-        if max_concurrency < 1:
-            raise ValueError(f"max_concurrency must be 1 or more; got {max_concurrency}")
-        results: list[RunResult | Exception] = [RunEnded("it did not run")] * len(inputs)
-        limiter = anyio.CapacityLimiter(max_concurrency)
-
-        async def one(place: int) -> None:
-            async with limiter:
-                try:
-                    results[place] = await self.ainvoke(inputs[place], options=options)
-                except HarnessError as error:
-                    results[place] = error
-
-        async with anyio.create_task_group() as group:
-            for place in range(len(inputs)):
-                group.start_soon(one, place)
-        return results
 
     async def replay(
         self, thread_id: str, checkpoint_id: str, *, options: RunOptions | None = None

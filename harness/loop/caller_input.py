@@ -1,17 +1,19 @@
-"""Caller input besides the input of the run: people's answers, and its context.
+"""Caller input: the input of a run as a state update, people's answers, and the context.
 
-Both are checked, and answers are cleaned of what is redacted before they are stored.
+All of it is checked, and answers are cleaned of what is redacted before they are stored.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from pydantic import JsonValue
 
 from ..checkpoint.base import Interrupt
-from ..errors import InvalidAnswer
+from ..errors import InvalidAnswer, InvalidUpdate
+from ..messages.message import AIMessage, HumanMessage, Message, TextBlock
+from ..messages.transcript import Transcript
 from .definition import AgentDefinition
 from .engine import AgentLoop
 from .run.interrupts import check_answers
@@ -19,7 +21,7 @@ from .run.interrupts import check_answers
 if TYPE_CHECKING:
     from .context_schema import ContextSchema
 
-__all__ = ["checked_answers", "screened_answers"]
+__all__ = ["AgentInput", "as_update", "checked_answers", "goal_of", "screened_answers"]
 
 
 def checked_answers(
@@ -104,3 +106,49 @@ def context_schema_of(schema: type | None) -> ContextSchema | None:
     from .context_schema import ContextSchema
 
     return ContextSchema(schema)
+
+
+AgentInput: TypeAlias = str | Sequence[Message | Mapping[str, str]] | Mapping[str, Any]
+"""A user's message, messages, or a state update. A message may be `{"role": …, "content": text}`
+with the role `user` or `assistant`."""
+
+
+def as_update(agent_input: AgentInput) -> Mapping[str, Any]:
+    """Return the input as a state update.
+
+    Raises:
+        InvalidUpdate: A message has a role that input cannot have.
+    """
+    if isinstance(agent_input, str):
+        return {"messages": [HumanMessage(agent_input)]}
+    update = agent_input if isinstance(agent_input, Mapping) else {"messages": agent_input}
+    messages = update.get("messages")
+    if not isinstance(messages, list | tuple | Transcript):
+        return update
+    return {**update, "messages": [_message(one) for one in cast(Sequence[Any], messages)]}
+
+
+def _message(one: Any) -> Any:
+    match one:
+        case {"role": "user", "content": str(text), **more} if not more:
+            return HumanMessage(text)
+        case {"role": "assistant", "content": str(text), **more} if not more:
+            return AIMessage((TextBlock(text),))
+        case {"role": role}:
+            raise InvalidUpdate(
+                f"a message of the input, with the role {role!r}, is not understood; nothing "
+                'was run. {"role": "user" or "assistant", "content": text} stands for a message; '
+                "pass a HumanMessage, AIMessage or ToolMessage for anything else, and system "
+                "prompts to create_agent"
+            )
+        case _:
+            return one
+
+
+def goal_of(update: Mapping[str, Any]) -> str:
+    """Return the last human text of an update."""
+    messages = update.get("messages")
+    if not isinstance(messages, list | tuple | Transcript):
+        return ""  # if that is wrong, it is said when the input is checked
+    texts = [one.text for one in cast(Sequence[Any], messages) if isinstance(one, HumanMessage)]
+    return texts[-1] if texts else ""

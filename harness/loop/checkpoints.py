@@ -247,9 +247,7 @@ def announce(
         state: The state after it.
         written: The writes that led to it.
     """
-    if run.emit is None:
-        return
-    if run.wants("checkpoints"):
+    if "checkpoints" in run.wanted:
         data: dict[str, JsonValue] = {
             "checkpoint_id": checkpoint.id,
             "step": checkpoint.step,
@@ -263,9 +261,9 @@ def announce(
             ],
         }
         run.send("checkpoints", path, data)
-    if run.wants("updates"):
+    if "updates" in run.wanted:
         run.send("updates", path, {checkpoint.author: _json(schema, written)})
-    if run.wants("values"):
+    if "values" in run.wanted:
         shown = schema.without(state, _HIDDEN)
         values = {name: schema[name].to_json(value) for name, value in shown.items()}
         run.send("values", path, values)

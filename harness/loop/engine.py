@@ -140,7 +140,8 @@ class AgentLoop:
             StaleThread: Somebody else moved the thread.
         """
         self._paused = None  # an answer may have come since
-        self.thread.take_kept()
+        if self.thread.kept:
+            self.thread.take_kept()
         current = CurrentAgent(self._runtime_now(), self.run, self.agent.watchers)
         token = CURRENT_AGENT.set(current)
         phase = self.thread.next
@@ -148,7 +149,8 @@ class AgentLoop:
             while phase != "end":
                 if self.run.control.drained.is_set():
                     return await self._pause(())
-                await self.run.relieve()
+                if self.run.room is not None:
+                    await self.run.room()  # for a consumer of the events that lags behind
                 self._askers.clear()
                 if self._breaks:
                     self._break_after_step()
@@ -235,6 +237,8 @@ class AgentLoop:
             self.thread.write_messages([AIMessage(tuple(sent), source="send")])
             self.thread.write({"sent_calls": Overwrite([])}, "send")
             return "tools"
+        if self._driven:
+            return "end"
         if state.get("structured_response") is not None:
             return self._clip("after_agent")
         return self._clip(routing.after_tools(state["messages"], self.agent.direct))

@@ -12,10 +12,10 @@ has lost its way. Both are cleaned.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from pydantic import JsonValue, TypeAdapter
+from pydantic import TypeAdapter
 from pydantic_core import PydanticSerializationError, to_json
 
 from .._internal.json_bounds import MAX_DEPTH, is_too_deep
@@ -216,25 +216,15 @@ def _require_whole(message: AIMessage) -> None:
                 texts.append(data)
             case ToolCall(call_id, name, args, invalid):
                 texts += (call_id, name, invalid)
-                texts += _texts(args)
+                texts += args
+                # The text of a file is not copied into JSON to be looked at.
+                texts += [one for one in args.values() if isinstance(one, str)]
+                to_json([one for one in args.values() if not isinstance(one, str)])
             case ProviderBlock():
                 to_json(block.data)
     for text in texts:
         if text is not None and not text.isascii():
             text.encode()
-
-
-def _texts(args: Mapping[str, JsonValue]) -> Generator[str]:
-    """Yield texts of arguments, and raise for what is nested as `_require_whole` does.
-
-    The text of a file is not copied into JSON to be looked at.
-    """
-    for name, value in args.items():
-        yield name
-        if isinstance(value, str):
-            yield value
-        else:
-            to_json(value)
 
 
 def _whole(text: str) -> str:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import field, replace
-from typing import Any, Literal, TypeAlias, TypeGuard, cast
+from typing import Any, Literal, TypeAlias, TypeGuard
 
 import anyio
 import anyio.lowlevel
@@ -16,7 +16,6 @@ from ..checkpoint.base import Batch, Checkpoint, Interrupt, Run, RunStatus
 from ..errors import (
     CheckpointError,
     HarnessError,
-    InvalidUpdate,
     JournalAway,
     StaleThread,
     Superseded,
@@ -26,14 +25,11 @@ from ..limits.carried_limits import noted
 from ..limits.limits import LimitName, LimitReached, Limits, Used
 from ..messages.message import (
     AIMessage,
-    HumanMessage,
     Message,
-    TextBlock,
     ToolMessage,
     Usage,
     new_id,
 )
-from ..messages.transcript import Transcript
 from ..state.channels import Mark, State
 from ..state.schema import StateSchema
 from ..tools.runtime import storable_text
@@ -49,12 +45,9 @@ from .run.interrupts import Pause
 from .thread_locks import carried_here, process_id
 
 __all__ = [
-    "AgentInput",
     "RunExecutor",
     "RunOptions",
     "RunResult",
-    "as_update",
-    "goal_of",
     "new_run",
     "public_state",
 ]
@@ -83,7 +76,8 @@ class RunOptions:
         limits: Bounds for the run and its subagents; the agent's by default.
         control: A handle to cancel it.
         owner: Id of the process that works on it, kept in its record. By default it tells other
-            processes of the machine whether this one still lives.
+            processes of the machine whether this one still lives. With one of your own, an open run
+            of the thread is ended only if `when_busy` says so.
         idempotency_key: Kept in its record.
         configurable: Values for models that are configured at run time (`init_chat_model`).
         when_busy: What to do while another run of this agent moves the thread: `refuse` raises
@@ -288,7 +282,12 @@ class RunExecutor:
                 await self._record("done", None)
             return ()
         if self._control.drained.is_set() and not pause.interrupts:
-            await self._record("paused", "drained: the step was finished and stored")
+            why = self._control.hands_over
+            if why is None:
+                await self._record("paused", "drained: the step was finished and stored")
+            else:
+                self._context.update_run(owner=None)
+                await self._record("running", why)
             return ()
         if not await self._answered(pause.interrupts):
             await self._record("needs_approval", None)
@@ -344,52 +343,6 @@ def _screened(context: RunContext, result: RunResult) -> RunResult:
 def public_state(schema: StateSchema, state: State) -> State:
     """Return the keys of a state that callers may see."""
     return schema.without(state, _HIDDEN)
-
-
-AgentInput: TypeAlias = str | Sequence[Message | Mapping[str, str]] | Mapping[str, Any]
-"""A user's message, messages, or a state update. A message may be `{"role": …, "content": text}`
-with the role `user` or `assistant`."""
-
-
-def as_update(agent_input: AgentInput) -> Mapping[str, Any]:
-    """Return the input as a state update.
-
-    Raises:
-        InvalidUpdate: A message has a role that input cannot have.
-    """
-    if isinstance(agent_input, str):
-        return {"messages": [HumanMessage(agent_input)]}
-    update = agent_input if isinstance(agent_input, Mapping) else {"messages": agent_input}
-    messages = update.get("messages")
-    if not isinstance(messages, list | tuple | Transcript):
-        return update
-    return {**update, "messages": [_message(one) for one in cast(Sequence[Any], messages)]}
-
-
-def _message(one: Any) -> Any:
-    match one:
-        case {"role": "user", "content": str(text), **more} if not more:
-            return HumanMessage(text)
-        case {"role": "assistant", "content": str(text), **more} if not more:
-            return AIMessage((TextBlock(text),))
-        case {"role": role}:
-            raise InvalidUpdate(
-                f"a message of the input, with the role {role!r}, is not understood; nothing "
-                'was run. {"role": "user" or "assistant", "content": text} stands for a message; '
-                "pass a HumanMessage, AIMessage or ToolMessage for anything else, and system "
-                "prompts to create_agent"
-            )
-        case _:
-            return one
-
-
-def goal_of(update: Mapping[str, Any]) -> str:
-    """Return the last human text of an update."""
-    messages = update.get("messages")
-    if not isinstance(messages, list | tuple | Transcript):
-        return ""  # if that is wrong, it is said when the input is checked
-    texts = [one.text for one in cast(Sequence[Any], messages) if isinstance(one, HumanMessage)]
-    return texts[-1] if texts else ""
 
 
 def new_run(

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import (
-    Mapping,
-    Sequence,
-)
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import anyio.to_thread
+from pydantic import JsonValue
 
 from .._internal.records import record
-from ..checkpoint.base import Checkpoint, Checkpointer, Interrupt, Next, Run, RunEvent
+from ..checkpoint.base import (
+    OPEN,
+    Batch,
+    Checkpoint,
+    Checkpointer,
+    Interrupt,
+    Next,
+    Run,
+    RunEvent,
+    taken_over,
+)
 from ..errors import (
     RunEnded,
+    Superseded,
     ThreadBusy,
     UnknownCheckpoint,
     UnknownRun,
@@ -23,16 +32,14 @@ from ..errors import (
 from ..limits.limits import Limits, Meter
 from ..state.channels import State
 from ..tools.tool import Tool
+from .caller_input import checked_answers, screened_answers
 from .definition import AgentDefinition
 from .engine import AgentLoop, Node
 from .run.choices import RunChoices
 from .run.commit_buffer import CommitBuffer
 from .run.context import RunContext
 from .run_executor import public_state
-from .thread_locks import ThreadLocks
-
-if TYPE_CHECKING:
-    pass
+from .thread_locks import ThreadLocks, is_left
 
 __all__ = ["StateSnapshot", "ThreadAccess"]
 
@@ -271,6 +278,52 @@ class ThreadAccess:
         if choices is None:
             return self.definition
         return await anyio.to_thread.run_sync(self.definition.chosen, choices)
+
+    async def answer(self, run_id: str, answers: Mapping[str, JsonValue]) -> None:
+        """Store answers for a run that is still working on other calls; it picks them up itself.
+
+        Raises:
+            UnknownInterrupt, InvalidAnswer: As for `aresume`.
+        """
+        interrupts = await self.checkpointer.interrupts(run_id)
+        fresh = checked_answers(self.definition, interrupts, answers)
+        if fresh:
+            thread_id = interrupts[0].thread_id
+            if self.definition.states.rules:
+                loop = await self._open(thread_id, None)
+                await loop.run.journal.commit(
+                    Batch(thread_id, answers=screened_answers(loop, fresh))
+                )
+            else:
+                await self.checkpointer.commit(Batch(thread_id, answers=fresh))
+
+    async def _make_way(
+        self, run_id: str, for_run: str, *, ends_others: bool, insists: bool
+    ) -> bool:
+        """End the open run of a thread for another one; return whether the thread is free.
+
+        One that waits for an answer is ended, as a new message takes its place. So is one that its
+        process has left behind, and, if the caller insists, one that another process carries.
+
+        Args:
+            run_id: The open run.
+            for_run: The run that wants the thread.
+            ends_others: Whether those that wait, or were left, are ended. A caller with an owner of
+                its own knows better which those are.
+            insists: Whether any is.
+        """
+        other = await self.checkpointer.run(run_id)
+        if other is None or other.status not in OPEN:
+            return True
+        over = ends_others and (other.status == "needs_approval" or is_left(other))
+        if not (over or insists):
+            return False
+        reason = f"the thread moved on with run {for_run}"
+        try:
+            await self.checkpointer.commit(taken_over(other, status="cancelled", reason=reason))
+        except Superseded:
+            return False
+        return True
 
     async def _unfinished(self, run_id: str) -> Run:
         run = await self.checkpointer.run(run_id)

@@ -99,7 +99,8 @@ async def accept_input(
         StaleThread: Somebody else moved the thread; nothing was stored.
     """
     left = [*thread.kept, *thread.pending]
-    thread.take_kept()
+    if thread.kept:
+        thread.take_kept()
     closing = _closing_tasks(thread)
     for task in sorted([*thread.pending, *closing], key=lambda task: task.index):
         thread.adopt(thread.decode(task.writes))

@@ -58,7 +58,6 @@ class ThreadState:
     """State of a thread, as its loop knows it.
 
     Attributes:
-        state: The state after the last write, uncommitted ones included.
         writes: What is not committed, but for the writes of finished calls.
         head: The newest checkpoint; None on a new thread.
         pending: Finished calls of the unfinished step, left by an earlier attempt.
@@ -81,7 +80,6 @@ class ThreadState:
         self.schema = schema
         self.run = run
         self.ns = ns
-        self.state: State = schema.initial()
         self.head: Checkpoint | None = None
         self.pending: list[TaskWrites] = []
         self.kept: Sequence[TaskWrites] = ()
@@ -97,6 +95,11 @@ class ThreadState:
         self._weight = 0
         self._added = 0
         self._next_kept = FIRST_KEPT
+
+    @cached_property
+    def state(self) -> State:
+        """The state after the last write, uncommitted ones included."""
+        return self.schema.initial()
 
     @property
     def changes_only_the_transcript(self) -> bool:
@@ -208,7 +211,7 @@ class ThreadState:
         Raises:
             InvalidUpdate: As for `write`.
         """
-        writes = self._coerced(update, author)
+        writes = self.schema.writes(update, author)
         self.state = self.joined(writes, author)
         self.writes.extend(writes)
 
@@ -243,16 +246,8 @@ class ThreadState:
         Raises:
             InvalidUpdate, PIIDetectionError: As for `write`.
         """
-        writes = self._coerced(update, author)
-        return writes if self.screen is None else self.screen.writes(self.schema, writes, place)
-
-    def _coerced(self, update: Mapping[str, Any], author: str) -> list[ChannelWrite]:
         writes = self.schema.writes(update, author)
-        try:
-            channels = self.schema.channels
-            return [ChannelWrite(name, channels[name].coerce(value)) for name, value in writes]
-        except InvalidUpdate as error:
-            raise InvalidUpdate(f"{author}: {error}") from error
+        return writes if self.screen is None else self.screen.writes(self.schema, writes, place)
 
     def answer(self) -> str:
         """Return the newest answer to the user that has text; empty if there is none.
@@ -298,7 +293,7 @@ class ThreadState:
                 await self.screen.keys.store()
             # What it cost, such as the model call behind a summary, is stored with it.
             meter = self.run.meter
-            spent = meter.model_calls or meter.tokens
+            spent = meter.is_worth_noting
             runs = [self.run.update_run(used=noted(meter))] if spent else ()
             batch = Batch(self.run.thread_id, self.ns, writes=[task], runs=runs)
             with anyio.CancelScope(shield=True):
@@ -359,9 +354,7 @@ class ThreadState:
             answer = self.answer() if self.run.run.kind == "delegate" else None
             run = self.run.update_run(status="done", answer=answer)
         meter = self.run.meter
-        if metered or (
-            run is not None and (meter.limits.for_thread or meter.model_calls or meter.tokens)
-        ):
+        if metered or (run is not None and meter.is_worth_noting):
             run = self.run.update_run(used=noted(meter))
         batch = Batch(
             checkpoint.thread_id,
@@ -384,8 +377,9 @@ class ThreadState:
         self.state = self.schema.without(self.state, EPHEMERAL)
         if not hold and not (self.run.journal.defers and source == "loop"):
             self._cache.put(checkpoint, self.state)
-        written = [*self._adopted, *self.writes]
-        announce(self.run, self._path, self.schema, checkpoint, self.state, written)
+        if self.run.wanted:
+            written = [*self._adopted, *self.writes]
+            announce(self.run, self._path, self.schema, checkpoint, self.state, written)
         self.writes, self._adopted = [], []
         self._next_kept = FIRST_KEPT
         self._weight, self._added = weight, 0

@@ -285,7 +285,7 @@ class ToolMessage:
     @property
     def text(self) -> str:
         """All text of the result."""
-        return text_of(self.content)
+        return self.content if isinstance(self.content, str) else text_of(self.content)
 
 
 Message: TypeAlias = Annotated[HumanMessage | AIMessage | ToolMessage, Discriminator("type")]
@@ -329,5 +329,6 @@ def pending_tool_calls(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
         if isinstance(message, ToolMessage):
             answered.add(message.tool_call_id)
         elif isinstance(message, AIMessage):
-            return tuple([call for call in message.tool_calls if call.id not in answered])
+            calls = message.tool_calls
+            return tuple([one for one in calls if one.id not in answered]) if answered else calls
     return ()

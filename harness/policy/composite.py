@@ -96,7 +96,8 @@ class CompositePolicy(ABC):
         self, tool: str, args: Arguments, definition: Tool | None = None, **caller: Unpack[Caller]
     ) -> Verdict:
         """Return the strictest verdict; see `Policy.judge`."""
-        return strictest([one.judge(tool, args, definition, **caller) for one in self.parts()])
+        verdicts = [one.judge(tool, args, definition, **caller) for one in self.parts()]
+        return verdicts[0] if len(verdicts) == 1 else strictest(verdicts)
 
     def hides(
         self,

@@ -195,8 +195,11 @@ class Channel:
         """
         overwrite = isinstance(write, Overwrite)
         adapter = self._value_adapter if overwrite else self._write_adapter
+        value = write.value if overwrite else write
+        if type(value) is Transcript:
+            value = [*value]  # what its type says
         try:
-            value = adapter.validate_python(_plain(write.value if overwrite else write))
+            value = adapter.validator.validate_python(value)
         except ValidationError as error:
             raise InvalidUpdate(f"{self.name!r} was given a wrong value: {error}") from error
         return Overwrite(value) if overwrite else value
@@ -209,9 +212,12 @@ class Channel:
         """
         overwrite = isinstance(write, Overwrite)
         adapter = self._value_adapter if overwrite else self._write_adapter
+        value = write.value if overwrite else write
+        if type(value) is Transcript:
+            value = [*value]
         try:
             # What cannot be read back must not be stored; pydantic would only warn.
-            data = adapter.dump_json(_plain(write.value if overwrite else write), warnings="error")
+            data = adapter.serializer.to_json(value, warnings="error")
         except PydanticSerializationError as error:
             raise InvalidUpdate(
                 f"a value of {self.name!r} does not fit its type, so nothing was stored: {error}"
@@ -254,7 +260,9 @@ class Channel:
 
     def to_json(self, value: Any) -> JsonValue:
         """Return the value as JSON data, for people and clients to read."""
-        return self._value_adapter.dump_python(_plain(value), mode="json")
+        if type(value) is Transcript:
+            value = [*value]
+        return self._value_adapter.dump_python(value, mode="json")
 
     def apply(self, current: Any, write: Any) -> Any:
         """Return the value after a write."""
@@ -269,11 +277,6 @@ class Channel:
         if self.reducer is not None and self.reducer.default is not None:
             return self.reducer.default()
         return None
-
-
-def _plain(value: Any) -> Any:
-    """Return a transcript as the list that its type says, and anything else as it is."""
-    return [*value] if type(value) is Transcript else value
 
 
 @lru_cache(maxsize=512)

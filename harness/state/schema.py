@@ -58,18 +58,22 @@ class StateSchema:
         return [name for name, one in reducers.items() if one is not None and one.default]
 
     def writes(self, update: Mapping[str, Any], author: str) -> list[ChannelWrite]:
-        """Turn an update into writes.
+        """Turn an update into writes with validated values.
 
         Raises:
-            InvalidUpdate: It names a key no schema declares.
+            InvalidUpdate: It names a key no schema declares, or a value does not fit its key.
         """
-        unknown = [key for key in update if key not in self.channels]
-        if unknown:
+        channels = self.channels
+        if not update.keys() <= channels.keys():
+            unknown = ", ".join(map(repr, sorted(update.keys() - channels.keys())))
             raise InvalidUpdate(
-                f"{author} wrote undeclared state {', '.join(map(repr, sorted(unknown)))}. Declare "
-                f"it in a state_schema; declared are: {', '.join(sorted(self.channels))}."
+                f"{author} wrote undeclared state {unknown}. Declare "
+                f"it in a state_schema; declared are: {', '.join(sorted(channels))}."
             )
-        return [ChannelWrite(key, value) for key, value in update.items()]
+        try:
+            return [ChannelWrite(key, channels[key].coerce(value)) for key, value in update.items()]
+        except InvalidUpdate as error:
+            raise InvalidUpdate(f"{author}: {error}") from error
 
     def fold(self, state: State, writes: Iterable[ChannelWrite]) -> State:
         """Return the state after the writes. Unknown channels, from older code, are dropped."""

@@ -173,8 +173,7 @@ class Tool:
         Raises:
             InvalidArguments: They do not fit; the text names each problem and what is accepted.
         """
-        model = self._checked(args)
-        return {name: getattr(model, name) for name in type(model).model_fields}
+        return {**self._checked(args).__dict__}
 
     def _checked(self, args: Mapping[str, JsonValue]) -> BaseModel:
         if self.arguments is None:

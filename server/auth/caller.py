@@ -107,7 +107,7 @@ class Caller:
         """Whether a thread or run is theirs to see."""
         if self.principal and "admin" in self.scopes:
             return True
-        return owner_of(id_) == self.owner
+        return owner_of(id_) == _digest(self.principal)
 
     def new_id(self, kind: Literal["thr", "run"], thread_id: str | None = None) -> str:
         """Return a new id of something of theirs; of a run, of whoever the thread belongs to."""
@@ -218,7 +218,7 @@ class Identify:
 
     Args:
         principals: Told who has called.
-        prepare: Makes what is the caller's own, such as a directory.
+        prepare: Makes what is the caller's own, such as a directory; None where nobody has that.
         needs_token: Whether a message over HTTP without an authenticated user is refused; the
             guard in front of the transports lets none through, so that would be a mistake.
     """
@@ -226,7 +226,7 @@ class Identify:
     def __init__(
         self,
         principals: Principals,
-        prepare: Callable[[], Awaitable[None]],
+        prepare: Callable[[], Awaitable[None]] | None,
         *,
         needs_token: bool,
     ) -> None:
@@ -239,14 +239,15 @@ class Identify:
     ) -> HandlerResult:
         """Serve a message on behalf of whoever it comes from."""
         caller = self._caller(ctx)
-        if not self._principals.knows(caller):
+        if caller is not LOCAL and not self._principals.knows(caller):
             await anyio.to_thread.run_sync(self._principals.note, caller)
         token = current_caller.set(caller)
         try:
-            try:
-                await self._prepare()
-            except HarnessError as error:
-                raise MCPError(INVALID_REQUEST, str(error)) from error
+            if self._prepare is not None:
+                try:
+                    await self._prepare()
+                except HarnessError as error:
+                    raise MCPError(INVALID_REQUEST, str(error)) from error
             return await call_next(ctx)
         finally:
             current_caller.reset(token)

@@ -45,7 +45,7 @@ RECHECK_SECONDS = 5.0
 END_SECONDS = 1.0
 """How long a client that reads nothing may hold up the end of its stream then."""
 
-OPEN_PATHS = ("/healthz", "/.well-known/", "/ui", "/ui/")
+OPEN_PATHS = ("/healthz", "/readyz", "/metrics", "/.well-known/", "/ui", "/ui/")
 """What needs no token; the page at `/ui` holds nothing but itself, and asks `/mcp` with one."""
 
 logger = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class _Guard:
         self._challenge = challenge
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or _is_open(scope.get("path", "")):
+        if scope["type"] != "http" or _is_open(scope):
             await self._app(scope, receive, send)
         elif isinstance(scope.get("user"), AuthenticatedUser):
             await self._while_accepted(scope, receive, send)
@@ -124,7 +124,8 @@ class _Answer:
         await self._send(message)
 
 
-def _is_open(path: str) -> bool:
+def _is_open(scope: Scope) -> bool:
+    path = scope["path"].removeprefix(scope.get("root_path", ""))  # of an app around this one
     return any(path == one or (one[-1] == "/" and path.startswith(one)) for one in OPEN_PATHS)
 
 

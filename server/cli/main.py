@@ -17,6 +17,7 @@ import click
 from .agent import agent, mcp
 from .checks import models, policy
 from .install import doctor, install
+from .runs import runs
 from .state import journal, token
 from .threads import threads
 
@@ -217,6 +218,11 @@ def cli(ctx: click.Context) -> None:
     metavar="SECONDS",
     help="How long runs wait while the journal's database is down.  [300]",
 )
+@click.option(
+    "--drain-seconds",
+    metavar="SECONDS",
+    help="How long runs may take to finish their step when an HTTP server is stopped.  [30]",
+)
 @click.option("--config", metavar="FILE", help="TOML file of settings.")
 @click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error.  [warning]")
 @click.option("--reload", is_flag=True, help="Reload MODULE:ATTRIBUTE when its files change.")
@@ -289,6 +295,7 @@ cli.add_command(journal)
 cli.add_command(mcp)
 cli.add_command(models)
 cli.add_command(policy)
+cli.add_command(runs)
 cli.add_command(threads)
 cli.add_command(token)
 
@@ -373,7 +380,8 @@ def _leaves(group: BaseExceptionGroup[Exception]) -> list[Exception]:
 async def _main(
     settings: Settings, read: Callable[[], Settings], application: str | None, *, reload: bool
 ) -> None:
-    from ..transports.transports import bind, serve_http, serve_stdio, stop_on_signals
+    from ..transports.signals import stop_on_signals
+    from ..transports.transports import bind, serve_http, serve_stdio
 
     over_http = settings.transport != "stdio"
     listener = bind(settings.host, settings.port) if over_http else None
@@ -400,9 +408,9 @@ async def _main(
                     settings,
                     stop,
                     listener=listener,
-                    status=app.status,
+                    health=app.health(),
                     scopes_of=app.scopes_of,
-                    stopping=app.requests.close,
+                    drain=app.drain,
                 )
 
 

@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 def asgi_app(
     agent: Agent | Callable[..., Any] | str, *, reload: bool = False, **settings: Any
 ) -> MountedServer:
-    """Return an ASGI app that serves an agent at `/mcp`, `/sse`, `/healthz` and `/ui`.
+    """Return an ASGI app that serves an agent at `/mcp`, `/sse`, `/healthz`, `/ui` and so on.
 
     Args:
         agent: An `Agent`; a function that makes one, given a `ServeContext` or nothing; or the name
@@ -99,7 +99,7 @@ class MountedServer:
             await self.aclose()
 
     async def aclose(self) -> None:
-        """End it: runs stay `running` in the journal, and the next server goes on with them."""
+        """End it: runs finish their step, and the next server goes on with them."""
         serving, self._serving = self._serving, None
         if serving is not None:
             await serving.end()
@@ -172,12 +172,12 @@ class _Serving:
 
         try:
             async with raising_one(), create_app(self._settings, source=self._source) as app:
-                web = http_app(app.server, self._settings, app.status, app.scopes_of)
+                web = http_app(app.server, self._settings, app.health(), app.scopes_of)
                 async with web.router.lifespan_context(web):
                     self._app = web
                     self._ready.set()
                     await self._stop.wait()
-                    app.requests.close()
+                    await app.drain(anyio.Event())
         except REFUSALS as error:
             self._error = error
         finally:

@@ -62,7 +62,8 @@ def serve(
 
 async def _served(source: AgentSource, settings: Settings) -> None:
     from ..app import create_app
-    from ..transports.transports import bind, serve_http, serve_stdio, stop_on_signals
+    from ..transports.signals import stop_on_signals
+    from ..transports.transports import bind, serve_http, serve_stdio
 
     over_http = settings.transport != "stdio"
     listener = bind(settings.host, settings.port) if over_http else None
@@ -76,7 +77,7 @@ async def _served(source: AgentSource, settings: Settings) -> None:
                 settings,
                 stop,
                 listener=listener,
-                status=app.status,
+                health=app.health(),
                 scopes_of=app.scopes_of,
-                stopping=app.requests.close,
+                drain=app.drain,
             )

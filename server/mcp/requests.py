@@ -27,6 +27,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY, CallToolRequestParams
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from ...harness._internal.concurrency import LazyEvent
 from ...harness.skills import SkillRegistry
 from ...harness.subagents.registry import SubAgentRegistry
 from ..auth.caller import JournalReader, Principals
@@ -45,11 +46,11 @@ __all__ = [
     "TASK_VERSION",
     "CancelledRequests",
     "Context",
+    "RequestsInFlight",
     "ServedRequest",
     "Services",
-    "bound_texts",
     "has_extension",
-    "missing_extension",
+    "require_short_texts",
     "require_tasks",
     "takes_tasks",
     "too_long",
@@ -91,20 +92,18 @@ class ServedRequest:
 
 
 class CancelledRequests:
-    """The requests whose cancellation matters. Append `middleware` to `Server.middleware`."""
+    """The requests whose cancellation matters."""
 
     def __init__(self) -> None:
         self._served: dict[tuple[int, str], ServedRequest] = {}
 
-    async def middleware(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        """Note why a client cancels a request."""
-        if ctx.method == "notifications/cancelled":
-            params = ctx.params or {}
-            served = self._served.get(_key(ctx, params.get("requestId")))
-            if served is not None:
-                served.reason = str(params.get("reason") or "")
-                served.told.set()
-        return await call_next(ctx)
+    def note(self, ctx: Context) -> None:
+        """Note why a client cancels a request; to be called with `notifications/cancelled`."""
+        params = ctx.params or {}
+        served = self._served.get(_key(ctx, params.get("requestId")))
+        if served is not None:
+            served.reason = str(params.get("reason") or "")
+            served.told.set()
 
     @contextmanager
     def serving(self, ctx: Context) -> Generator[ServedRequest]:
@@ -126,6 +125,38 @@ def _key(ctx: Context, request_id: object) -> tuple[int, str]:
     return id(connection.outbound), str(request_id)
 
 
+class RequestsInFlight:
+    """The requests that are being answered. Put `middleware` first.
+
+    Attributes:
+        calls: How many there are, listen streams aside.
+        streams: How many of those there are.
+    """
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.streams = 0
+        self._none = LazyEvent()
+
+    async def middleware(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Count a request while it is answered."""
+        is_stream = ctx.method == "subscriptions/listen"
+        self.streams += is_stream
+        self.calls += not is_stream
+        try:
+            return await call_next(ctx)
+        finally:
+            self.streams -= is_stream
+            self.calls -= not is_stream
+            if not self.calls + self.streams:
+                self._none.wake()
+
+    async def answered(self) -> None:
+        """Return once none is left."""
+        while self.calls + self.streams:
+            await self._none.wait()
+
+
 PATIENCE = {"claude-code": 110.0, "codex": 280.0, "gemini-cli": 280.0}
 """Seconds that clients are known to bear, by the start of their name."""
 
@@ -144,6 +175,7 @@ class Services:
         principals: Who has called.
         requests: What clients are being asked.
         cancelled: What they have cancelled.
+        in_flight: What is being answered.
     """
 
     live: ReloadableSettings
@@ -154,6 +186,7 @@ class Services:
     principals: Principals
     requests: OpenRequests = field(default_factory=OpenRequests)
     cancelled: CancelledRequests = field(default_factory=CancelledRequests)
+    in_flight: RequestsInFlight = field(default_factory=RequestsInFlight)
 
     @property
     def skills(self) -> SkillRegistry:
@@ -202,6 +235,9 @@ MAX_NAME_BYTES: Final = 10_000
 MAX_SAID_BYTES: Final = 400_000
 """Bytes of what is said to a model, or of a list of todos."""
 
+_SHORT_CHARS: Final = MAX_NAME_BYTES // 4
+"""Characters that are below every bound, whatever they are in UTF-8."""
+
 _BOUNDS: Final[Mapping[str, int]] = {
     **dict.fromkeys(("content", "old_string", "new_string"), MAX_FILE_BYTES),
     **dict.fromkeys(("goal", "message", "todos", "answers"), MAX_SAID_BYTES),
@@ -217,6 +253,8 @@ def too_long(given: Mapping[str, Any]) -> str | None:
     for name, value in given.items():
         if len(name) > MAX_NAME_BYTES:
             return f"an argument's name has {len(name):,} characters. Use one that exists."
+        if type(value) is str and len(value) <= _SHORT_CHARS:
+            continue
         most = _BOUNDS.get(name, MAX_NAME_BYTES)
         size = _size(value)
         if size > most:
@@ -243,8 +281,8 @@ def _size(value: object) -> int:
     return size
 
 
-async def bound_texts(ctx: Context, call_next: CallNext) -> HandlerResult:
-    """Refuse messages with a text that is too long; calls of tools are answered by the tools.
+def require_short_texts(ctx: Context) -> None:
+    """Refuse a message with a text that is too long; calls of tools are answered by the tools.
 
     Raises:
         MCPError: There is one.
@@ -257,7 +295,6 @@ async def bound_texts(ctx: Context, call_next: CallNext) -> HandlerResult:
     problem = too_long(given)
     if problem is not None:
         raise MCPError(INVALID_PARAMS, f"Nothing was done: {problem}")
-    return await call_next(ctx)
 
 
 TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
@@ -290,14 +327,9 @@ def require_tasks(ctx: Context) -> None:
         MCPError: It has not.
     """
     if not has_extension(ctx):
-        raise missing_extension()
-
-
-def missing_extension() -> MCPError:
-    """Return the error for a client that would have to declare the extension."""
-    return MCPError(
-        MISSING_REQUIRED_CLIENT_CAPABILITY,
-        f"This needs the extension {TASKS_EXTENSION}; declare it in the request's "
-        "clientCapabilities.",
-        {"requiredCapabilities": {"extensions": {TASKS_EXTENSION: {}}}},
-    )
+        raise MCPError(
+            MISSING_REQUIRED_CLIENT_CAPABILITY,
+            f"This needs the extension {TASKS_EXTENSION}; declare it in the request's "
+            "clientCapabilities.",
+            {"requiredCapabilities": {"extensions": {TASKS_EXTENSION: {}}}},
+        )

@@ -26,6 +26,7 @@ from mcp.server.subscriptions import (
     PromptsListChanged,
     ResourcesListChanged,
     ResourceUpdated,
+    ServerEvent,
     SubscriptionBus,
     ToolsListChanged,
 )
@@ -94,31 +95,32 @@ class SessionRegistry:
 
     Attributes:
         most: The same, for connections that are opened from now on.
+        watched: How many resources all of them watch.
 
-    Append `registry.middleware` to `Server.middleware`; route `resources/subscribe` and
+    Serve `initialize` through `registering`; route `resources/subscribe` and
     `resources/unsubscribe` to `subscribe` and `unsubscribe`; `run` sends what is announced.
     """
 
     def __init__(self, most: int = 100) -> None:
         self.most = most
+        self.watched = 0
         self._clients: dict[Connection, _Client] = {}
         self._wake = anyio.Event()
 
     def __len__(self) -> int:
         return len(self._clients)
 
-    async def middleware(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        """Register the session of a handshake that succeeds.
+    async def registering(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Serve `initialize`, and register the session if that succeeds.
 
         Raises:
             MCPError: The caller has as many open as one may have.
         """
-        if ctx.method == "initialize":
-            self._require_room(_connection(ctx))
-        result = await call_next(ctx)
-        if ctx.method != "initialize" or not isinstance(result, dict):
-            return result
         connection = _connection(ctx)
+        self._require_room(connection)
+        result = await call_next(ctx)
+        if not isinstance(result, dict):
+            return result
         known = self._clients.get(connection)
         if known is None:
             connection.exit_stack.callback(self._forget, connection)
@@ -150,11 +152,13 @@ class SessionRegistry:
                 f"This connection watches {MAX_WATCHED} resources, which is the most there may be. "
                 "Unsubscribe from some.",
             )
+        self.watched += uri not in watched
         watched.add(uri)
 
     def unsubscribe(self, ctx: Context, uri: str) -> None:
         """Stop telling it; a URI it does not watch is fine."""
         client = self._clients[_connection(ctx)]
+        self.watched -= uri in client.watched
         client.watched.discard(uri)
         client.notices.pop(uri, None)
 
@@ -196,6 +200,7 @@ class SessionRegistry:
 
     def _forget(self, connection: Connection) -> None:
         gone = self._clients.pop(connection)
+        self.watched -= len(gone.watched)
         if gone.sending is not None:
             gone.sending.cancel()
 
@@ -212,6 +217,32 @@ COLLECT_SECONDS = 0.1
 """How long changes of threads are collected before they are announced."""
 
 
+class _LocalBus(InMemorySubscriptionBus):
+    """Reaches the listeners of this process.
+
+    Attributes:
+        listeners: How many there are.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.listeners = 0
+
+    def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
+        """Register a listener, and return what takes it back."""
+        unsubscribe = super().subscribe(listener)
+        self.listeners += 1
+        subscribed = True
+
+        def take_back() -> None:
+            nonlocal subscribed
+            self.listeners -= subscribed
+            subscribed = False
+            unsubscribe()
+
+        return take_back
+
+
 class Announcements:
     """Sends change notices to clients of both eras.
 
@@ -223,7 +254,7 @@ class Announcements:
     def __init__(
         self, bus: SubscriptionBus | None = None, sessions: SessionRegistry | None = None
     ) -> None:
-        self.bus: SubscriptionBus = bus or InMemorySubscriptionBus()
+        self.bus: SubscriptionBus = bus or _LocalBus()
         self.sessions = SessionRegistry() if sessions is None else sessions
         self._changed: dict[str, set[str]] = {}  # by thread, as in the URIs of its resources
         self._new_owners: set[str] = set()
@@ -264,6 +295,9 @@ class Announcements:
             files: Paths of files that were written, which changes the listing too.
             is_new: Whether this is its first step.
         """
+        heard = self.sessions.watched or getattr(self.bus, "listeners", True)
+        if not (heard or is_new):  # of new threads all are told
+            return
         changed = self._changed.setdefault(thread_id, set())
         changed.update(parts)
         for path in files:

@@ -19,6 +19,7 @@ from typing import Literal, TypeAlias, cast
 
 import anyio
 
+from ...harness._internal.concurrency import LazyEvent
 from ...harness._internal.records import record
 from ...harness.agent import RunResult
 from ...harness.errors import HarnessError, ThreadBusy
@@ -91,7 +92,7 @@ class ActiveRun:
     offer: Offer | None = None
     sampled: SampledRun | None = None
     control: RunControl = field(default_factory=RunControl)
-    finished: anyio.Event = field(default_factory=anyio.Event)
+    finished: LazyEvent = field(default_factory=LazyEvent)
     listeners: list[Emit] = field(default_factory=list[Emit])
     unheard: deque[Event] = field(default_factory=lambda: deque(maxlen=MAX_UNHEARD))
     written: dict[str, None] = field(default_factory=dict[str, None])

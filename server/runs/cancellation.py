@@ -24,7 +24,14 @@ from anyio.abc import TaskGroup
 
 from ...harness._internal.records import record
 from ...harness.checkpoint.base import Checkpointer, Run, taken_over
-from ...harness.errors import HarnessError, RunEnded, Superseded, ThreadBusy
+from ...harness.errors import (
+    CheckpointError,
+    HarnessError,
+    RunEnded,
+    StaleThread,
+    Superseded,
+    ThreadBusy,
+)
 from ..settings.state_dir import StateDir
 from .active_run import ActiveRun
 
@@ -106,9 +113,14 @@ class CancelRequests:
         path = self._file(request.run_id)
         own = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
         descriptor = os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump([request.run_id, request.attempt, request.reason], file)
-        own.replace(path)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                json.dump([request.run_id, request.attempt, request.reason], file)
+            own.replace(path)
+        except OSError:
+            with suppress(OSError):
+                own.unlink()
+            raise
 
     def of(self, run: Run) -> CancelRequest | None:
         """Return the request for a run, if it concerns the attempt that its record shows."""
@@ -201,6 +213,7 @@ class Cancellation:
         self._is_left = is_left
         self._ended = ended
         self._looks = False
+        self._unrecorded: dict[str, str] = {}
 
     async def end(self, run: Run, reason: str) -> Run:
         """End a run; what it has committed stays. One that has ended is returned as it is.
@@ -208,12 +221,15 @@ class Cancellation:
         Raises:
             ThreadBusy: Another process works on it and has not ended it within 20 s. The request
                 is stored, so it still ends there, or where the run is taken over.
+            CheckpointError: The journal cannot be written. A run of this process has stopped, and
+                its end is recorded as soon as that is possible.
+            HarnessError: The request to another process cannot be stored.
         """
         asked = False
         while True:
             live = self._live.get(run.id)
             if live is not None:
-                live.control.cancel(reason)
+                self._stop(live, reason)
                 await live.finished.wait()
             run = await self._journal.run(run.id) or replace(run, status="cancelled")
             if run.status in _ENDED:
@@ -223,9 +239,15 @@ class Cancellation:
             elif run.id not in self._live:
                 asked = True
                 await self._have_ended(run, reason)
+        self._unrecorded.pop(run.id, None)
         if asked:
             await anyio.to_thread.run_sync(self._requests.discard, run.id)
         return run
+
+    def _stop(self, live: ActiveRun, reason: str) -> None:
+        """Stop a run of this process, and remember that until its end is recorded."""
+        self._unrecorded[live.run_id] = reason
+        live.control.cancel(reason)
 
     async def _is_anothers(self, run: Run) -> bool:
         return run.status == "running" and not await self._is_left(run)
@@ -239,18 +261,40 @@ class Cancellation:
             await self._record(now, reason)
 
     async def _record(self, run: Run, reason: str) -> None:
-        with suppress(Superseded):  # it goes on, or was ended, in this moment: look again
+        try:
             await self._journal.commit(taken_over(run, status="cancelled", reason=reason))
-            self._ended(run)
+        except Superseded:
+            return  # it goes on, or was ended, in this moment: look again
+        except StaleThread:
+            raise
+        except CheckpointError as error:
+            if run.id not in self._unrecorded:
+                raise
+            raise CheckpointError(
+                f"Run {run.id} was stopped, but that is not recorded yet: {error} This server "
+                "does not go on with the run, and records its end as soon as it can. If the "
+                "server ends before that, the run goes on."
+            ) from error
+        self._unrecorded.pop(run.id, None)
+        self._ended(run)
 
     async def _have_ended(self, run: Run, reason: str) -> None:
         """Ask the process that works on a run to end it, and wait until it stopped there.
 
         Raises:
             ThreadBusy: It takes too long.
+            HarnessError: The request cannot be stored.
         """
         request = CancelRequest(run.id, run.attempt, reason)
-        await anyio.to_thread.run_sync(self._requests.store, request)
+        try:
+            await anyio.to_thread.run_sync(self._requests.store, request)
+        except OSError as error:
+            raise HarnessError(
+                f"Run {run.id} is not cancelled: another server process works on it, and the "
+                f"request to end it could not be stored: {error}. Nothing was changed. Check the "
+                "disk and the permissions of the state directory, then try again; or cancel the "
+                "run through the server that works on it."
+            ) from error
         with anyio.move_on_after(CANCEL_SECONDS):
             now: Run | None = run
             while now is not None and now.attempt == run.attempt and await self._is_anothers(now):
@@ -267,19 +311,24 @@ class Cancellation:
     # --- what other processes ask of this one ------------------------------------------------
 
     def look_out(self, group: TaskGroup) -> None:
-        """See to it that requests are noticed while this process works on runs."""
+        """See to it that requests are noticed while this process works on runs.
+
+        Ends of runs that could not be recorded are recorded as soon as possible.
+        """
         if not self._looks:
             self._looks = True
             group.start_soon(self._look_out)
 
     async def _look_out(self) -> None:
         try:
-            while self._live:
+            while self._live or self._unrecorded:
                 await anyio.sleep(LOOK_SECONDS)
                 try:
                     await self._look()
                 except (OSError, HarnessError) as error:
                     logger.warning("cancel requests of other servers cannot be read: %s", error)
+                for run_id, reason in [*self._unrecorded.items()]:
+                    await self._try_to_record(run_id, reason)
         finally:
             self._looks = False
 
@@ -290,12 +339,27 @@ class Cancellation:
             request = None if run is None else await self._request(run)
             live = self._live.get(run_id)
             if request is not None and live is not None:
-                live.control.cancel(request.reason)
+                self._stop(live, request.reason)
+
+    async def _try_to_record(self, run_id: str, reason: str) -> None:
+        """Record the end of a run that was stopped, unless that is done or not possible yet."""
+        if run_id in self._live:
+            return
+        try:
+            run = await self._journal.run(run_id)
+            if run is not None and run.status not in _ENDED:
+                await self._end_left(run, reason)
+        except HarnessError as error:  # who cancelled was told, and the next look tries again
+            logger.debug("the end of run %s cannot be recorded: %s", run_id, error)
+        else:
+            self._unrecorded.pop(run_id, None)
 
     async def _request(self, run: Run) -> CancelRequest | None:
         """Return the request to end a run that is recorded as `running`."""
         if run.status != "running":
             return None
+        if run.id in self._unrecorded:
+            return CancelRequest(run.id, run.attempt, self._unrecorded[run.id])
         return await anyio.to_thread.run_sync(self._requests.of, run)
 
     async def require_unasked(self, run: Run) -> None:

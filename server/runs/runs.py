@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -22,6 +23,7 @@ from ...harness.errors import (
     HarnessError,
     JournalAway,
     RunEnded,
+    StaleThread,
     ThreadBusy,
     UnknownRun,
     UnknownThread,
@@ -35,6 +37,7 @@ from ..auth.caller import OwnedJournal, current_caller
 from ..results import unknown
 from ..sampling.queue import Offer, SamplingQueue, is_parked
 from .active_run import Todos
+from .lifecycle import KINDS, RunFigures, Stopping, kind_of
 from .starting import RunStarter, Snapshot, call_id
 from .supervisor import RunSupervisor
 
@@ -67,12 +70,32 @@ class RunManager(RunStarter):
         """Let these bounds hold for what begins from now on."""
         self._max_runs = max_runs
         self._carrier.limits = limits
-        self._carrier.journal_patience = journal_patience
+        self._carrier.journal_wait.patience = journal_patience
 
     @property
     def active(self) -> int:
         """How many runs this process works on."""
         return len(self._carrier.live)
+
+    @property
+    def at_work(self) -> Mapping[str, int]:
+        """How many of each kind it works on."""
+        counts = Counter(map(kind_of, self._carrier.live.values()))
+        return {kind: counts[kind] for kind in KINDS}
+
+    @property
+    def figures(self) -> RunFigures:
+        """How many have begun and stopped here."""
+        return self._carrier.figures
+
+    @property
+    def stopping(self) -> Stopping:
+        """Whether this server stops."""
+        return self._carrier.stopping
+
+    async def drain(self, seconds: float) -> None:
+        """Begin nothing more, and hand over what is at work; see `RunSupervisor.drain`."""
+        await self._carrier.drain(seconds)
 
     # --- watching --------------------------------------------------------------------------
 
@@ -90,7 +113,9 @@ class RunManager(RunStarter):
         Raises:
             UnknownRun: There is no such run.
         """
+        stopping = self._carrier.stopping
         with anyio.move_on_after(seconds) as scope, ExitStack() as watching:
+            watching.enter_context(stopping.waiting(scope))
             if to_lend:
                 thread_id = (await self._find(run_id)).thread_id
                 watching.enter_context(self.desk.watching(thread_id, scope.cancel))
@@ -100,6 +125,8 @@ class RunManager(RunStarter):
                 live = self._carrier.live.get(run_id)
                 if live is not None:
                     await live.listen(emit)
+                elif stopping.has_begun:
+                    break
                 elif run.status == "needs_approval":
                     await self._carrier.decided(run_id)
                 elif not await self._carrier.is_left(run) or not await self._carrier.adopt(run):
@@ -134,8 +161,11 @@ class RunManager(RunStarter):
             if await self._goes_on(run):
                 run = replace(run, status="running")
         if run.status == "running":
+            calls = self.desk.calls(run.thread_id)
+            if self._carrier.stopping.has_begun:
+                return Snapshot(run, calls=calls, stopping=True)
             stuck = None if run_id in self._carrier.live else self._carrier.stuck.get(run_id)
-            return Snapshot(run, calls=self.desk.calls(run.thread_id), stuck=stuck)
+            return Snapshot(run, calls=calls, stuck=stuck)
         if run.kind == "drive" and run.status == "done":
             result = await self._tool_result(run)
             # No model summed it up, so the result of the call is the answer.
@@ -172,7 +202,7 @@ class RunManager(RunStarter):
         """Return a line about what a run does right now, if this process works on it."""
         live = self._carrier.live.get(run_id)
         if live is None:
-            away = run_id in self._carrier.waits_for_journal
+            away = run_id in self._carrier.journal_wait.run_ids
             return "the journal cannot be reached; the run waits for it" if away else None
         asked = live.sampled.calls.values() if live.sampled is not None else ()
         if asked:
@@ -273,7 +303,13 @@ class RunManager(RunStarter):
             if run_id in self._carrier.live:
                 await self._agent(run_id).answer(run_id, fresh)
             elif fresh or not answers or waits_in_vain:
-                await self._carrier.resume(run, fresh, most=self._max_runs, offer=offer)
+                try:
+                    await self._carrier.resume(run, fresh, most=self._max_runs, offer=offer)
+                except (RunEnded, StaleThread, ThreadBusy):
+                    asked = await self.asked(run_id)
+                    stored = {one.id: one.answer for one in asked if one.answered}
+                    if not answers or fresh.keys() - stored.keys():
+                        raise  # otherwise it was all answered through another process meanwhile
         return {
             key: stored[key] for key in answers if answers[key] != stored.get(key, answers[key])
         }

@@ -17,7 +17,7 @@ from pydantic import JsonValue
 from ...harness._internal.records import record
 from ...harness.agent import Agent, RunOptions, RunResult
 from ...harness.checkpoint.base import Checkpointer, Interrupt, Run
-from ...harness.errors import HarnessError, StaleThread, ThreadBusy, UnknownThread
+from ...harness.errors import HarnessError, KnownRun, StaleThread, ThreadBusy, UnknownThread
 from ...harness.limits.limits import Limits
 from ...harness.loop.run.choices import RunChoices
 from ...harness.messages.message import HumanMessage, ToolCall, ToolMessage
@@ -27,7 +27,8 @@ from ..results import unknown
 from ..sampling.queue import Offer, SampledCall
 from .active_run import ActiveRun, busy
 from .cancellation import Servers
-from .supervisor import Agents, Changed, RunSupervisor
+from .contracts import Agents, Changed
+from .supervisor import RunSupervisor
 from .task_inputs import TaskInput, place_inputs, told, with_images
 
 __all__ = ["Began", "RunStarter", "Snapshot", "call_id"]
@@ -54,6 +55,7 @@ class Snapshot:
         notes: What became of answers that were not taken; why a call is not recorded.
         stuck: Why it cannot go on, while it is `running` and nobody works on it.
         data: Its structured answer, if it owed one and is done.
+        stopping: Whether this server stops, so that the next one goes on with it.
     """
 
     run: Run
@@ -63,6 +65,7 @@ class Snapshot:
     notes: Sequence[str] = ()
     stuck: str | None = None
     data: JsonValue = None
+    stopping: bool = False
 
 
 def call_id(run_id: str) -> str:
@@ -123,11 +126,20 @@ class RunStarter:
         args: dict[str, JsonValue],
         thread_id: str | None,
         seconds: float = DRIVE_SECONDS,
+        *,
+        trust_cache: bool = True,
     ) -> Snapshot:
         """Run one tool call of a client's own model; return where it ended, or is after `seconds`.
 
         Calls on one thread wait for each other. A request that is dropped while it waits in line
         runs nothing; once its call has begun, the call is finished.
+
+        Args:
+            tool: The tool's name.
+            args: Its arguments.
+            thread_id: The thread; a new one by default.
+            seconds: How long to wait for the end.
+            trust_cache: Whether the newest state that this process has seen will do.
 
         Raises:
             UnknownThread: There is no such thread.
@@ -135,35 +147,23 @@ class RunStarter:
                 before this one took too long.
         """
         await anyio.lowlevel.checkpoint_if_cancelled()
-        await self._require_owned(thread_id)
-        await self._agent.prepare(thread_id or "")
-        if thread_id is not None and self._agent(thread_id).recalls(thread_id):
-            try:
-                return await self._drive(tool, args, thread_id, seconds, trust_cache=True)
-            except StaleThread:
-                pass  # another process has moved the thread, so look at what it did
-        return await self._drive(tool, args, thread_id, seconds, trust_cache=False)
-
-    async def _drive(
-        self,
-        tool: str,
-        args: dict[str, JsonValue],
-        thread_id: str | None,
-        seconds: float,
-        *,
-        trust_cache: bool,
-    ) -> Snapshot:
-        caller = current_caller.get()
-        run_id = caller.new_id("run", thread_id)
-        live = ActiveRun(run_id, thread_id or caller.new_id("thr"), brief=True)
+        caller, is_new = current_caller.get(), thread_id is None
+        if thread_id is None:
+            thread_id, trust_cache = caller.new_id("thr"), False
+            run_id = caller.new_id("run")
+        else:
+            await self._require_owned(thread_id)
+            if self._agent.prepares:
+                await self._agent.prepare(thread_id)
+            trust_cache = trust_cache and self._agent(thread_id).recalls(thread_id)
+            run_id = caller.new_id("run", thread_id)
+        live = ActiveRun(run_id, thread_id, brief=True)
         live.counts = tool in LONG_TOOLS
-        await self._enter(live, known_idle=thread_id is None or trust_cache)
+        await self._enter(live, known_idle=is_new or trust_cache)
         if live.counts:
             self._require_room(live)
         call = ToolCall(call_id(live.run_id), tool, args)
         live.note_written(tool, args)
-
-        is_new = thread_id is None
         self._carrier.spawn(
             live,
             lambda agent, given: agent.adrive([call], thread_id=live.thread_id, options=given),
@@ -171,10 +171,13 @@ class RunStarter:
             is_new=is_new,
             trust_cache=trust_cache,
         )
-        with anyio.move_on_after(seconds):
-            await live.finished.wait()
+        await live.finished.wait(seconds)
         if not live.finished.is_set():
-            return Snapshot(self._unrecorded(live))
+            stopping = self._carrier.stopping.has_begun
+            return Snapshot(self._unrecorded(live), stopping=stopping)
+        if trust_cache and isinstance(live.error, StaleThread):
+            # Another process has moved the thread, so look at what it did.
+            return await self.drive(tool, args, thread_id, seconds, trust_cache=False)
         if live.error is not None:
             raise live.error
         if live.result is None:
@@ -254,6 +257,8 @@ class RunStarter:
         finally:
             if key is not None:
                 self._release(key, live)
+        if isinstance(live.error, KnownRun) and caller.owns(live.error.run_id):
+            return live.error.run_id  # another process was faster
         if live.error is not None:
             raise live.error
         return live.run_id

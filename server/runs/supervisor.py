@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
@@ -23,57 +23,21 @@ from ...harness.loop.run.events import Event, StreamMode
 from ...harness.subagents.background.engine import parent_thread
 from ..auth.caller import Principals, owner_of
 from ..sampling.queue import Offer, SamplingQueue
-from .active_run import ActiveRun, GateHolder, ThreadLocks, ThreadPart, busy, describe, todos_of
+from .active_run import ActiveRun, GateHolder, ThreadLocks, busy, describe, todos_of
 from .cancellation import Cancellation, Servers
+from .contracts import Agents, Changed, Work
+from .lifecycle import JournalWait, RunFigures, Stopping
 from .task_inputs import StructuredRuns
 
 if TYPE_CHECKING:
     from ...harness.subagents.background.launcher import BackgroundSubAgents
 
-__all__ = ["Agents", "Changed", "RunSupervisor", "Work"]
+__all__ = ["RunSupervisor"]
 
 QUEUE_SECONDS = 30.0
 """How long a driven call waits for other calls on its thread."""
 
-_FIRST_LOOK, _LAST_LOOK = 0.25, 5.0
-"""Seconds after which a journal that cannot be reached is tried again, at first and later."""
-
 logger = logging.getLogger(__name__)
-
-
-class Agents(Protocol):
-    """Returns the agent that works on a thread or run: not all have the same files."""
-
-    def __call__(self, id_: str = "") -> Agent:
-        """Return it; without an id that of the caller.
-
-        Raises:
-            HarnessError: There is none.
-        """
-        ...
-
-    async def prepare(self, id_: str = "") -> None:
-        """Make what takes time, so that the call does not; raises the same."""
-        ...
-
-
-class Changed(Protocol):
-    """Told when a thread has moved on; see `Announcements.thread_changed`."""
-
-    def __call__(
-        self,
-        thread_id: str,
-        *,
-        parts: Iterable[ThreadPart] = (),
-        files: Iterable[str] = (),
-        is_new: bool = False,
-    ) -> None:
-        """Announce it soon; must not block."""
-        ...
-
-
-Work: TypeAlias = Callable[[Agent, RunOptions], Awaitable[RunResult]]
-"""Starts or resumes a run."""
 
 
 class RunSupervisor:
@@ -84,8 +48,9 @@ class RunSupervisor:
         stuck: Why runs that nobody works on cannot go on, as far as was tried.
         cancellation: Ends runs.
         structured: Whose answers are data.
-        journal_patience: Seconds for which a run waits for a journal that cannot be reached.
-        waits_for_journal: The runs that do.
+        stopping: Whether this server stops, and who waits for its runs.
+        figures: How many runs have begun and stopped here.
+        journal_wait: The runs that wait for a journal that cannot be reached.
     """
 
     def __init__(
@@ -102,8 +67,9 @@ class RunSupervisor:
         self.live: dict[str, ActiveRun] = {}
         self.stuck: dict[str, str] = {}
         self.structured = StructuredRuns()
-        self.journal_patience = 300.0
-        self.waits_for_journal: set[str] = set()
+        self.stopping = Stopping(self.live)
+        self.figures = RunFigures()
+        self.journal_wait = JournalWait(journal, self._adopt_if_left)
         self._let_go: dict[str, LazyEvent] = {}
         self.desk = SamplingQueue(changed)
         self.changed = changed
@@ -174,9 +140,10 @@ class RunSupervisor:
         """Carry a run whose gate was taken, independent of the request that asked for it.
 
         Raises:
-            HarnessError: It is nobody's who is known; the gate was left.
+            HarnessError: It is nobody's who is known, or this server stops; the gate was left.
         """
         try:
+            self.stopping.require_serving()
             principal = self._principals.of(live.run_id) if self._principals else ""
         except BaseException:
             self.leave_gate(live)
@@ -194,6 +161,7 @@ class RunSupervisor:
             principal=principal,
         )
         self.live[live.run_id] = live
+        self.figures.begun(live)
         self.cancellation.look_out(self._group)
         name = f"run {live.run_id}"
         self._group.start_soon(self._carry, live, work, options, is_new, name=name)
@@ -204,7 +172,8 @@ class RunSupervisor:
             with self.desk.carrying(
                 live.run_id, live.thread_id, live.control.pause, live.offer
             ) as live.sampled:
-                await self._agent.prepare(live.run_id)
+                if self._agent.prepares:
+                    await self._agent.prepare(live.run_id)
                 agent = self._agent(live.run_id)
                 if agent.limits is not None:
                     bounds = narrowed(options.limits or self.limits, agent.limits)
@@ -222,6 +191,7 @@ class RunSupervisor:
         finally:
             decided = self._let_go[live.run_id] = LazyEvent()
             del self.live[live.run_id]
+            self.figures.ended(live)
             self._gates.leave(live.thread_id)
             live.control.accepted.set()
             live.finished.set()
@@ -242,35 +212,12 @@ class RunSupervisor:
             logger.warning("run %s goes on elsewhere: %s", live.run_id, error)
             return busy(live.thread_id, live.run_id)
         if isinstance(error, JournalAway) and live.control.accepted.is_set():
-            self._group.start_soon(self._wait_for_journal, live.run_id)
+            self._group.start_soon(self.journal_wait.wait, live.run_id)
         return error
 
-    async def _wait_for_journal(self, run_id: str) -> None:
-        """Go on with a run that was left while the journal could not be reached, when it is back.
-
-        After `journal_patience` it stays left: whoever asks for it, or starts a server, goes on.
-        """
-        logger.warning("run %s waits for the journal, which cannot be reached", run_id)
-        self.waits_for_journal.add(run_id)
-        pause, deadline = _FIRST_LOOK, anyio.current_time() + self.journal_patience
-        try:
-            while anyio.current_time() < deadline:
-                await anyio.sleep(pause)
-                pause = min(pause * 2, _LAST_LOOK)
-                try:
-                    run = await self._journal.run(run_id)
-                except JournalAway:
-                    continue
-                if run is not None and run.status == "running" and await self.is_left(run):
-                    await self.adopt(run)
-                return
-            logger.error(
-                "run %s was left after %.0f s: the journal cannot be reached. It goes on when the "
-                "journal is back and somebody asks for it, or a server is started.",
-                run_id, self.journal_patience,
-            )  # fmt: skip
-        finally:
-            self.waits_for_journal.discard(run_id)
+    async def _adopt_if_left(self, run: Run) -> None:
+        if run.status == "running" and await self.is_left(run):
+            await self.adopt(run)
 
     def _hear(self, live: ActiveRun, event: Event) -> None:
         line = describe(event)
@@ -376,6 +323,15 @@ class RunSupervisor:
         if live is not None:
             await live.finished.wait()
 
+    async def drain(self, seconds: float) -> None:
+        """Begin nothing more, and let the runs at work finish their step; hand over what is left.
+
+        Runs that are not through with their step after `seconds` stay as they are.
+        """
+        if self.tasks is not None:
+            self.tasks.begin_no_more()
+        await self.stopping.drain(seconds)
+
     async def end(self, run: Run, reason: str) -> Run:
         """End a run, whichever process works on it; see `Cancellation.end`."""
         return await self.cancellation.end(run, reason)
@@ -403,11 +359,12 @@ class RunSupervisor:
 
         What stands in the way is no caller's fault, and the next look tries again.
         """
-        if run.id in self.live:
-            return True
+        if run.id in self.live or self.stopping.has_begun:
+            return run.id in self.live
         try:
             await self._resume_or_end(run)
             self.stuck.pop(run.id, None)
+            self.figures.taken_over += run.id in self.live and run.owner != self.owner
         except HarnessError as error:
             if self.stuck.get(run.id) != str(error):  # it is tried twice a second
                 logger.warning("run %s cannot be continued now: %s", run.id, error)

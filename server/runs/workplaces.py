@@ -165,6 +165,9 @@ class Workplace:
 class Workplaces:
     """All workplaces; call it for the agent of whoever the id or the request belongs to.
 
+    Attributes:
+        prepares: Whether `prepare` has something to do.
+
     Args:
         settings: What the operator chose.
         common: What is the same for all.
@@ -192,12 +195,13 @@ class Workplaces:
         self._made: dict[str, Workplace] = {}
         self._lock = threading.RLock()
         self._per_principal = settings.per_principal
+        self.prepares = settings.per_principal or ready is not None
         if not settings.per_principal:
             self._of("")
 
     def __call__(self, id_: str = "") -> Agent:
         """Return the agent that works on a thread or run; see `of`."""
-        return self._of(self._whose(id_)).agent()
+        return self.of(id_).agent()
 
     def of(self, id_: str = "") -> Workplace:
         """Return the workplace of whoever a thread or run belongs to; of the caller without one.
@@ -207,7 +211,8 @@ class Workplaces:
         Raises:
             HarnessError: It is nobody's, or cannot be made; nothing was done.
         """
-        return self._of(self._whose(id_))
+        principal = self._whose(id_) if self._per_principal else ""
+        return self._made.get(principal) or self._of(principal)
 
     async def prepare(self, id_: str = "") -> None:
         """Make the workplace of whoever a thread or run belongs to, unless it is there.
@@ -215,7 +220,7 @@ class Workplaces:
         Raises:
             HarnessError: As for `of`.
         """
-        principal = self._whose(id_)
+        principal = self._whose(id_) if self._per_principal else ""
         if principal not in self._made:
             await anyio.to_thread.run_sync(self._of, principal)
         if self._ready is not None:
@@ -250,8 +255,6 @@ class Workplaces:
             one.agent.outdate()
 
     def _whose(self, id_: str) -> str:
-        if not self._per_principal:
-            return ""
         owned = bool(owner_of(id_))
         principal = self._principals.of(id_) if owned else current_caller.get().principal
         if not principal:
@@ -262,9 +265,6 @@ class Workplaces:
         return principal
 
     def _of(self, principal: str) -> Workplace:
-        known = self._made.get(principal)
-        if known is not None:
-            return known
         with self._lock:
             if principal not in self._made:
                 parts = Parts.of(self._settings, self._common.policy, principal)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from ipaddress import AddressValueError, IPv6Address
+from ipaddress import AddressValueError, IPv4Address, IPv6Address
 
 from ...harness._internal.records import record
 
@@ -74,15 +74,21 @@ class ServedHosts:
         self._allowed = frozenset(map(host_name, allowed))
         self._served = self._allowed.union(LOOPBACK_NAMES)
 
-    def refusal(self, hosts: Sequence[str], origins: Sequence[str]) -> Refusal | None:
+    def refusal(
+        self, hosts: Sequence[str], origins: Sequence[str], *, by_address: bool = False
+    ) -> Refusal | None:
         """Return why a request is refused, or None.
 
         Args:
             hosts: The values of all its Host headers.
             origins: The values of all its Origin headers; programs send none.
+            by_address: Whether any IP address will do as the host. A page that reached the server
+                by a name of its own would send that name.
         """
         asked = _parsed(_AUTHORITY, hosts)
-        if asked is None or asked.host not in self._served:
+        if asked is None:
+            return _WRONG_HOST
+        if asked.host not in self._served and not (by_address and _is_address(asked.host)):
             return _WRONG_HOST
         if not origins:
             return None
@@ -114,6 +120,16 @@ def _parsed(pattern: re.Pattern[str], values: Sequence[str]) -> _Address | None:
     if host is None or port > _MOST_PORT:
         return None
     return _Address((parts.get("scheme") or "").lower(), host, port or None)
+
+
+def _is_address(host: str) -> bool:
+    if host.startswith("["):
+        return True
+    try:
+        IPv4Address(host)
+    except AddressValueError:
+        return False
+    return True
 
 
 def _normal(host: str) -> str | None:

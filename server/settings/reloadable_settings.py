@@ -31,7 +31,8 @@ logger = logging.getLogger(__name__)
 
 _AT_ONCE = frozenset(
     {
-        "journal_patience", "limits", "log_level", "max_runs", "max_sessions", "principal_agents",
+        "drain_seconds", "journal_patience", "limits", "log_level", "max_runs", "max_sessions",
+        "principal_agents",
         "task_models", "wait_budget", "wait_budgets",
     }
 )  # fmt: skip

@@ -116,6 +116,8 @@ class Settings(BaseModel):
         max_sessions: Connections of one caller that stay open, of the handshake era.
         journal_patience: Seconds for which runs wait for a journal that cannot be reached.
         max_runs: Runs of one caller that work at the same time.
+        drain_seconds: Seconds that runs may take to finish their step when an HTTP server is
+            stopped; then they are cut short.
         principal_agents: Agents that some principals are bound to, by principal; `main` is the
             main agent.
         wait_budget: Seconds `task` and `wait` block before they answer `running`.
@@ -211,6 +213,7 @@ class Settings(BaseModel):
     max_sessions: int = Field(default=100, ge=1, description="a whole number, at least 1")
     journal_patience: float = Field(default=300.0, ge=0, description="seconds, at least 0")
     max_runs: int = Field(default=32, ge=1, description="a whole number, at least 1")
+    drain_seconds: float = Field(default=30, ge=0, le=3_600, description="seconds from 0 to 3600")
     principal_agents: PrincipalAgents = Field(
         default_factory=dict[str, tuple[str, ...]],
         description="a table of principals and lists of agents, such as 'alice' = ['main']",

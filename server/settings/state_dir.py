@@ -145,6 +145,11 @@ class StateDir:
         _discard(path)  # left by a dead server; its id never comes back
         return False
 
+    def has_others(self, owner: str) -> bool:
+        """Whether another server, or a command, uses the directory beside this one."""
+        own = self._lock_file(owner)
+        return any(_is_locked(one) for one in self._servers.glob("*.lock") if one != own)
+
     def _lock_file(self, owner: str) -> Path:
         if not owner.isalnum():
             raise ValueError(f"not a server id: {owner!r}")

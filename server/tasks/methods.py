@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, TypeAlias, TypeVar, cast
 
-from mcp.server.context import CallNext, HandlerResult
+from mcp.server.context import HandlerResult
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 from mcp.types import (
@@ -40,6 +40,7 @@ from ..tools.wait_for_run import wait_for_run
 from . import POLL_MS, TaskState, find_task, look_at, may_ask, may_sample, refusal, task_state
 
 __all__ = [
+    "CAPABILITY",
     "HandshakeTasks",
     "TaskMethods",
     "TaskParams",
@@ -182,7 +183,9 @@ TASKS_PER_PAGE = 50
 RESULT_SECONDS = 24 * 3600.0
 """How long `tasks/result` blocks at most; the client ends it sooner by cancelling the request."""
 
-CAPABILITY: dict[str, Any] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
+CAPABILITY: Mapping[str, Any] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
+"""What the handshake of this revision declares."""
+
 Call: TypeAlias = Callable[[Context, CallToolRequestParams], Awaitable[ToolReply]]
 RELATED_TASK = "io.modelcontextprotocol/related-task"
 
@@ -199,21 +202,16 @@ class HandshakeTasks:
         self._services = services
         self._call = call
 
-    async def middleware(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        """Declare the capability, and answer calls that ask for a task.
+    async def call(self, ctx: Context) -> HandlerResult:
+        """Answer a `tools/call` that asks for a task.
 
         The SDK knows the shapes of this revision but lets no handler return them.
         """
-        if ctx.method == "tools/call" and _asks_for_task(ctx):
-            params = CallToolRequestParams.model_validate(ctx.params)
-            reply = await self._call(ctx, params)
-            if not isinstance(reply, TaskStarted):
-                return reply.model_dump(by_alias=True, mode="json", exclude_none=True)
-            return {"task": _task(await self._find(ctx, reply.run_id))}
-        result = await call_next(ctx)
-        if ctx.method == "initialize" and isinstance(result, dict):
-            return _declaring(result)
-        return result
+        params = CallToolRequestParams.model_validate(ctx.params)
+        reply = await self._call(ctx, params)
+        if not isinstance(reply, TaskStarted):
+            return reply.model_dump(by_alias=True, mode="json", exclude_none=True)
+        return {"task": _task(await self._find(ctx, reply.run_id))}
 
     async def get(self, ctx: Context, params: TaskParams) -> dict[str, Any]:
         """Return where a task stands."""
@@ -276,24 +274,12 @@ def _require(ctx: Context) -> None:
         raise MCPError(METHOD_NOT_FOUND, "Method not found", ctx.method)
 
 
-def _asks_for_task(ctx: Context) -> bool:
-    asked = (ctx.params or {}).get("task")
-    return ctx.protocol_version == TASK_VERSION and isinstance(asked, dict)
-
-
 def _task(state: TaskState) -> dict[str, Any]:
     message = {"statusMessage": state.message} if state.message else {}
     times = state.times()
     failed = state.outcome is not None and state.outcome.is_error
     identity = {"taskId": state.run.id, "status": "failed" if failed else state.status}
     return {**identity, **message, **times, "ttl": None, "pollInterval": POLL_MS}
-
-
-def _declaring(result: dict[str, Any]) -> dict[str, Any]:
-    if result.get("protocolVersion") != TASK_VERSION:
-        return result
-    capabilities = cast("dict[str, Any]", result.get("capabilities") or {})
-    return {**result, "capabilities": {**capabilities, "tasks": CAPABILITY}}
 
 
 P = TypeVar("P", bound=RequestParams)

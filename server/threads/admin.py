@@ -23,8 +23,8 @@ from ..runs.cancellation import ServerProcesses
 from ..runs.commands import files_of
 from ..runs.reloadable_agent import LazyModel
 from ..settings.settings import Settings
-from ..settings.state_dir import StateDir, StateDirError
-from .journals import open_journal
+from ..settings.state_dir import StateDir
+from .journals import journal_beside_servers
 from .listing import list_threads, show_thread, transcript
 from .rewinding import Rewound, rewind
 
@@ -73,21 +73,8 @@ class ThreadAdmin:
             HarnessError: The journal cannot be opened, was written by a newer version, or the
                 settings' keys do not fit it.
         """
-        if settings.journal is not None:
-            from .journal_places import require_kept
-
-            if not create:
-                require_kept(settings)
-        elif not create and not StateDir(settings.state_dir).journal.exists():
-            raise StateDirError(
-                f"there are no threads in {settings.state_dir}: it has no journal. Nothing was "
-                "made. Name the directory of the server with --state-dir DIR or "
-                "DEEP_AGENT_STATE_DIR, or start the server once."
-            )
-        state = StateDir.open(settings.state_dir)
-        with state.claim() as owner:
-            async with open_journal(settings, state, owner, beside=True) as journal:
-                yield ThreadAdmin(settings, state, journal)
+        async with journal_beside_servers(settings, create=create) as opened:
+            yield ThreadAdmin(settings, opened.state, opened.journal)
 
     @property
     def encrypted(self) -> bool:

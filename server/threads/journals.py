@@ -17,7 +17,15 @@ from ..settings.state_dir import StateDir, StateDirError
 if TYPE_CHECKING:
     from ..python_agents.rules import OwnJournal
 
-__all__ = ["Sealed", "keys_of", "open_journal", "seal_journal", "unseal_journal"]
+__all__ = [
+    "Beside",
+    "Sealed",
+    "journal_beside_servers",
+    "keys_of",
+    "open_journal",
+    "seal_journal",
+    "unseal_journal",
+]
 
 
 @asynccontextmanager
@@ -99,6 +107,52 @@ async def _opened(journal: Checkpointer) -> AsyncGenerator[Checkpointer]:
         yield journal
     finally:
         await journal.close()
+
+
+@record
+class Beside:
+    """Journal that a command has opened beside servers.
+
+    Attributes:
+        state: The state directory.
+        owner: Id of the command in it.
+        journal: The journal.
+    """
+
+    state: StateDir
+    owner: str
+    journal: Checkpointer
+
+
+@asynccontextmanager
+async def journal_beside_servers(
+    settings: Settings, *, create: bool = False
+) -> AsyncGenerator[Beside]:
+    """Open the journal of the settings, which servers of its state directory may be using.
+
+    Args:
+        settings: What the operator chose.
+        create: Make a journal if there is none.
+
+    Raises:
+        StateDirError: The directory cannot be used, or has no journal and none shall be made.
+        HarnessError: As for `open_journal`.
+    """
+    if settings.journal is not None:
+        from .journal_places import require_kept
+
+        if not create:
+            require_kept(settings)
+    elif not create and not StateDir(settings.state_dir).journal.exists():
+        raise StateDirError(
+            f"there are no threads in {settings.state_dir}: it has no journal. Nothing was "
+            "made. Name the directory of the server with --state-dir DIR or "
+            "DEEP_AGENT_STATE_DIR, or start the server once."
+        )
+    state = StateDir.open(settings.state_dir)
+    with state.claim() as owner:
+        async with open_journal(settings, state, owner, beside=True) as journal:
+            yield Beside(state, owner, journal)
 
 
 @record

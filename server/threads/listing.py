@@ -22,7 +22,7 @@ from ..auth.caller import JournalReader
 from ..results import Answer, moment
 from ..runs.approvals import show
 
-__all__ = ["list_threads", "show_thread", "transcript"]
+__all__ = ["list_threads", "question_line", "run_facts", "run_line", "show_thread", "transcript"]
 
 
 LAST_RUNS = 5
@@ -49,7 +49,7 @@ async def list_threads(
             "thread_id": row.thread_id,
             "updated": moment(row.updated_at),
             "checkpoints": row.checkpoints,
-            "last_run": None if row.last_run is None else _run(row.last_run),
+            "last_run": None if row.last_run is None else run_facts(row.last_run),
         }
         for row in rows[:limit]
     ]
@@ -57,7 +57,7 @@ async def list_threads(
     data: dict[str, JsonValue] = {"threads": shown[: len(page)]}
     lines = [
         f"- {row.thread_id}, {moment(row.updated_at)}, checkpoints: {row.checkpoints}"
-        + ("" if row.last_run is None else f"; last: {_run_line(row.last_run)}")
+        + ("" if row.last_run is None else f"; last: {run_line(row.last_run)}")
         for row in page
     ]
     if len(rows) > len(page):
@@ -111,7 +111,7 @@ async def show_thread(
     data: dict[str, JsonValue] = {
         "thread_id": thread_id,
         "todos": shown_todos[:count],
-        "runs": [_run(run) for run in runs],
+        "runs": [run_facts(run) for run in runs],
         "pending": cast("JsonValue", [show(one) for one in questions]),
         "checkpoints": cast("JsonValue", shown[: len(page)]),
     }
@@ -122,8 +122,8 @@ async def show_thread(
         data["todos_next"] = todos_after + count
         lines.append(f"{len(todos) - count} more todos after {todos_after + count}.")
     lines.append("Runs, newest first:" if runs else "No runs.")
-    lines += [f"- {_run_line(run)}" for run in runs]
-    lines += [_question_line(one) for one in questions]
+    lines += [f"- {run_line(run)}" for run in runs]
+    lines += [question_line(one) for one in questions]
     lines.append("Checkpoints, newest first:")
     lines += [
         f"- {one.id} step {one.step}, {moment(one.created_at)}, {one.author}: {one.summary}"
@@ -162,7 +162,8 @@ async def _questions(journal: JournalReader, runs: Sequence[Run]) -> list[Interr
     return [one for one in asked if not one.answered]
 
 
-def _question_line(question: Interrupt) -> str:
+def question_line(question: Interrupt) -> str:
+    """Return an open question in words."""
     shown = show(question)
     line = (
         f"Open question {question.id} of {question.run_id}: {question.message} "
@@ -174,7 +175,8 @@ def _question_line(question: Interrupt) -> str:
     return f"{line}\n  answer: {json.dumps(shown['answer_schema'])}"
 
 
-def _run(run: Run) -> dict[str, JsonValue]:
+def run_facts(run: Run) -> dict[str, JsonValue]:
+    """Return a run as data, shortened."""
     shown: dict[str, JsonValue] = {"run_id": run.id, "kind": run.kind, "status": run.status}
     if run.goal:
         shown["goal"] = run.goal[:120]
@@ -185,7 +187,8 @@ def _run(run: Run) -> dict[str, JsonValue]:
     return shown
 
 
-def _run_line(run: Run) -> str:
+def run_line(run: Run) -> str:
+    """Return a run in words, shortened."""
     parts = [f"{run.id} {run.kind} {run.status}"]
     if run.goal:
         parts.append(f"goal: {' '.join(run.goal[:120].split())}")

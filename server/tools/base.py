@@ -38,7 +38,8 @@ __all__ = [
     "without_advice",
 ]
 
-TaskSupport: TypeAlias = Literal["forbidden", "optional", "required"]
+TaskSupport: TypeAlias = Literal["forbidden", "optional"]
+"""Whether a call may become a task where the client takes one."""
 
 
 @record
@@ -67,12 +68,6 @@ class FaceTool:
     definition: Tool
     handler: Handler
     scopes: frozenset[Scope] = ALL_SCOPES
-
-    @property
-    def tasks(self) -> TaskSupport:
-        """Whether a call may, or must, become a task where the client takes one."""
-        execution = self.definition.execution
-        return (execution and execution.task_support) or "forbidden"
 
     def unaware_of(self, withheld: frozenset[str]) -> FaceTool:
         """Return it with a description that does not speak of some other tools."""

@@ -98,7 +98,7 @@ def _handler(tool: Tool, services: Services) -> Handler:
         ctx: Context, params: CallToolRequestParams, args: dict[str, JsonValue]
     ) -> ToolReply:
         seconds = wait_seconds(ctx, services.settings, None)
-        run_id = resumed_run(params)
+        run_id = None if params.request_state is None else resumed_run(params)
         if run_id is None:
             thread_id = args.pop("thread_id", None)
             if not isinstance(thread_id, str | None):
@@ -132,19 +132,11 @@ def driven_result(tool: Tool, snapshot: Snapshot) -> CallToolResult:
         return error(
             f"{tool.name} did not finish: {why}. Thread: {run.thread_id}.", thread_id=run.thread_id
         )
-    return _shown(tool, run.thread_id, message, snapshot.notes)
-
-
-def _shown(
-    tool: Tool, thread_id: str, message: ToolMessage, notes: Sequence[str]
-) -> CallToolResult:
+    thread_id, notes, text = run.thread_id, snapshot.notes, message.text
     lines = (f"thread_id: {thread_id}", *notes)
-    failed = message.status == "error"
-    text = message.text
-    if failed:
-        return Answer(
-            "\n".join([text, *lines]), {"thread_id": thread_id, "error": text}, failed=True
-        ).result()
+    if message.status == "error":
+        facts = {"thread_id": thread_id, "error": text}
+        return Answer("\n".join([text, *lines]), facts, failed=True).result()
     if tool.name in DOCUMENTS:
         return _with_media(message, thread_id, lines) or Answer(text, None, lines).result()
     data: dict[str, JsonValue] = {"thread_id": thread_id}

@@ -10,7 +10,9 @@ from typing import TypeVar, cast
 from mcp.types import CallToolResult, TextContent
 from pydantic import JsonValue
 
-from ...harness.checkpoint.base import Interrupt, Run
+from ...harness.checkpoint.base import Interrupt
+from ...harness.errors import CheckpointError
+from ...harness.limits.carried_limits import used_by
 from ...harness.limits.limits import Used
 from ..results import Answer
 from ..runs.approvals import EventPage, show
@@ -122,10 +124,14 @@ def run_result(
         shown = [show(one) for one in snapshot.questions]
         data["pending"] = cast("JsonValue", shown)
         lines += [question_line(one) for one in shown]
-    used = _used(run)
-    if used is not None:
-        data["usage"] = used.to_json()
-        lines.append(_used_line(used))
+    try:
+        used = used_by(run)
+    except CheckpointError as error:
+        lines.append(f"Note: {error}")
+    else:
+        if used is not None and used.model_calls:
+            data["usage"] = used.to_json()
+            lines.append(_used_line(used))
     if events is not None:
         data |= events.data()
         lines += events.text()
@@ -202,12 +208,6 @@ def _answer_page(
     return page, following
 
 
-def _used(run: Run) -> Used | None:
-    """Return what a run has used, if it has asked a model."""
-    used = Used.from_json(json.loads(run.used)) if run.used else None
-    return used if used is not None and used.model_calls else None
-
-
 def _used_line(used: Used) -> str:
     cost = "" if used.unpriced_calls else f", ${used.cost:.4f}"
     silent = used.unpriced_calls and not used.tokens  # a client's model does not say
@@ -272,6 +272,11 @@ def example(questions: Sequence[Interrupt]) -> str:
 
 def _next_while_running(snapshot: Snapshot) -> str:
     run_id = snapshot.run.id
+    if snapshot.stopping:
+        return (
+            "this server is stopping, and the next one goes on with the run. Call "
+            f'wait(run_id="{run_id}") again in about 10 s.'
+        )
     if snapshot.calls:
         return (
             "it needs the model of a client that declares sampling with tools. If yours does, "

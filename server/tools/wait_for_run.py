@@ -168,7 +168,7 @@ class _Waiting:
     def _was_answered_elsewhere(self, snapshot: Snapshot, round_: _Repetition) -> bool:
         """Whether a run only seemed to want something, as another client has just answered it."""
         asks = self._sampling == "retry" and round_.rounds < MOST_ROUNDS
-        return asks and snapshot.run.status == "running"
+        return asks and snapshot.run.status == "running" and not snapshot.stopping
 
     async def _next_stop(self) -> Snapshot:
         """Wait until the run pauses or ends, or wants something of a client that calls again."""

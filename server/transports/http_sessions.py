@@ -11,6 +11,7 @@ then it is answered with `408` and dropped. How long an answer takes has no boun
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -42,7 +43,6 @@ class ResumableSessions(StreamableHTTPSessionManager):
     Args:
         server: Serves the sessions.
         checks: Hosts and origins that are served.
-        max_body_bytes: Bytes of one request.
         events: Keeps the events.
     """
 
@@ -50,14 +50,13 @@ class ResumableSessions(StreamableHTTPSessionManager):
         self,
         server: Server[Any],
         checks: TransportSecuritySettings,
-        max_body_bytes: int,
         events: EventLog | None = None,
     ) -> None:
         self._events = events or EventLog()
         super().__init__(
             server,
             security_settings=checks,
-            max_request_body_size=max_body_bytes,
+            max_request_body_size=sys.maxsize,  # `checked_requests` has limited it already
             retry_interval=RETRY_MS,
         )
 

@@ -88,9 +88,13 @@ class LineSplitter:
         """Yield the lines that a chunk brings to an end; blank ones are none."""
         *ended, rest = chunk.split(b"\n")
         for piece in ended:
-            self._add(piece)
-            yield from self.end()
-        self._add(rest)
+            if self._size or len(piece) > FREE_BYTES:
+                self._add(piece)
+                yield from self.end()
+            elif piece and not piece.isspace():  # all of a short line, as nearly always
+                yield piece
+        if rest:
+            self._add(rest)
 
     def end(self) -> Generator[Line]:
         """Yield what came after the last line end."""
@@ -160,7 +164,10 @@ def parse(line: Line) -> JSONRPCMessage | Refused:
     if isinstance(line, _LongLine):
         return _unread(line)
     try:
-        message = _message(line)
+        if len(line) <= FREE_BYTES:
+            message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+        else:  # read once: validating its bytes does so twice
+            message = jsonrpc_message_adapter.validate_python(from_json(line), by_name=False)
     except ValidationError as error:
         return Refused(_refusal(line, _unreadable(error)))
     except ValueError as error:
@@ -168,13 +175,6 @@ def parse(line: Line) -> JSONRPCMessage | Refused:
     if isinstance(message, JSONRPCNotification) and _has_id(line):
         return Refused(_refusal(line))
     return message
-
-
-def _message(line: bytes) -> JSONRPCMessage:
-    """Return a line's message; a long one is read once, which validating its bytes does twice."""
-    if len(line) <= FREE_BYTES:
-        return jsonrpc_message_adapter.validate_json(line, by_name=False)
-    return jsonrpc_message_adapter.validate_python(from_json(line), by_name=False)
 
 
 def _has_id(line: bytes) -> bool:

@@ -69,13 +69,9 @@ class _Unanswered:
         ):
             cancelled = (message.params or {}).get("requestId")
             if isinstance(cancelled, str | int):
-                self._settle(cancelled)
+                self.settle(cancelled)
 
-    def sent(self, message: JSONRPCMessage) -> None:
-        if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
-            self._settle(message.id)
-
-    def _settle(self, request_id: RequestId) -> None:
+    def settle(self, request_id: RequestId) -> None:
         self._ids.discard(request_id)
         if not self._ids:
             self._none.set()
@@ -106,11 +102,13 @@ class LineWriter:
         """
         if self._closed:
             raise anyio.ClosedResourceError
-        line = item.message.model_dump_json(by_alias=True, exclude_unset=True)
+        message = item.message
+        line = message.model_dump_json(by_alias=True, exclude_unset=True)
         self._pending += line.encode()
         self._pending += b"\n"
         # From here on the message is as good as sent: whatever is left goes out with the next one.
-        self._unanswered.sent(item.message)
+        if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
+            self._unanswered.settle(message.id)
         if self._lock.locked() or not self._write_some():
             await self.flush()
 
@@ -173,10 +171,19 @@ class LineReader:
             anyio.EndOfStream: The client closed its end and every request read was answered, or
                 the grace for that is over.
         """
+        try:
+            return await self.__anext__()
+        except StopAsyncIteration:
+            raise anyio.EndOfStream from None
+
+    async def __anext__(self) -> SessionMessage:
         while True:
             if self._closed:
                 raise anyio.ClosedResourceError
             if not self._lines:
+                if self._eof:
+                    await self._unanswered.wait_until_none(EOF_GRACE_SECONDS)
+                    raise StopAsyncIteration
                 await self._read_more()
                 continue
             parsed = parse(self._lines.popleft())
@@ -188,11 +195,11 @@ class LineReader:
                 return SessionMessage(parsed)
 
     async def _read_more(self) -> None:
-        if self._eof:
-            await self._unanswered.wait_until_none(EOF_GRACE_SECONDS)
-            raise anyio.EndOfStream
         if not self._pollable:  # a file or the null device never blocks for long
-            self._take(await anyio.to_thread.run_sync(os.read, self._fd, CHUNK_BYTES))
+            chunk = await anyio.to_thread.run_sync(os.read, self._fd, CHUNK_BYTES)
+            self._lines.extend(self._splitter.feed(chunk))
+            if not chunk:
+                self._end()
             return
         loop = asyncio.get_running_loop()
         # Watched until lines wait to be taken: to begin and end that for each message, as
@@ -213,11 +220,14 @@ class LineReader:
             self._unwatch()
             return
         try:
-            self._take(os.read(self._fd, CHUNK_BYTES))
+            chunk = os.read(self._fd, CHUNK_BYTES)
+            self._lines.extend(self._splitter.feed(chunk))
+            if not chunk:
+                self._end()
         except BlockingIOError:
             return
         except ConnectionResetError:
-            self._take(b"")
+            self._end()
         except (OSError, MemoryError) as error:  # a line may be large; who waits must hear of it
             self._unwatch()
             waiter.set_exception(error)
@@ -229,13 +239,11 @@ class LineReader:
             asyncio.get_running_loop().remove_reader(self._fd)
             self._watched = False
 
-    def _take(self, chunk: bytes) -> None:
-        if chunk:
-            self._lines.extend(self._splitter.feed(chunk))
-        else:
-            self._unwatch()
-            self._eof = True
-            self._lines.extend(self._splitter.end())
+    def _end(self) -> None:
+        """Note that the client has closed its end."""
+        self._unwatch()
+        self._eof = True
+        self._lines.extend(self._splitter.end())
 
     async def aclose(self) -> None:
         """Read no more."""
@@ -244,12 +252,6 @@ class LineReader:
 
     def __aiter__(self) -> Self:
         return self
-
-    async def __anext__(self) -> SessionMessage:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
 
     async def __aenter__(self) -> Self:
         return self

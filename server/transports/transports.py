@@ -4,14 +4,13 @@ Every transport serves both protocol eras; the SDK tells them apart by what the 
 (stdio, SSE) or by the `MCP-Protocol-Version` header (Streamable HTTP).
 
 The HTTP app has `/mcp` (Streamable HTTP), `/sse` with `/messages/` (the older pair),
-`/healthz`, and `/ui`, the page that shows runs.
+`/healthz`, `/readyz` and `/metrics` for operators, and `/ui`, the page that shows runs.
 Host and Origin are checked on every path, whatever address is bound, then who is calling
 (`server.auth`) and how often.
 """
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import json
 import logging
@@ -19,45 +18,38 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
-from contextlib import asynccontextmanager, contextmanager
-from types import FrameType
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import anyio
 from mcp.server.lowlevel import Server
-from mcp.types import INVALID_REQUEST, ErrorData, JSONRPCError
-from pydantic import JsonValue
 
 from ..settings.hosts import ServedHosts
 from ..settings.settings import Settings, is_loopback
-from ..version import NAME, version
-from .message_bounds import MessageBounds, MessageTooLarge
+from ..version import NAME
+from .checked_requests import CheckedRequests
+from .signals import Stop, until
 
 if TYPE_CHECKING:
     import uvicorn
     from mcp.server.sse import SseServerTransport
     from starlette.applications import Starlette
-    from starlette.responses import Response
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+    from starlette.types import Receive, Scope, Send
 
     from ..auth.challenges import ScopesOf
+    from .health import Health
 
 __all__ = [
     "AddressError",
-    "Status",
     "bind",
     "http_app",
     "serve_http",
     "serve_stdio",
-    "stop_on_signals",
 ]
 
-Status = Callable[[], Mapping[str, JsonValue]]
-"""What `/healthz` adds to name and version, such as the number of active runs."""
-
-HTTP_DRAIN_SECONDS = 1
-"""How long requests in flight may take once the HTTP server is told to stop."""
+CLOSE_SECONDS = 1
+"""How long requests in flight may take once the HTTP server closes."""
 
 logger = logging.getLogger(__name__)
 
@@ -66,126 +58,19 @@ class AddressError(Exception):
     """The address cannot be bound; the text says why and what to do."""
 
 
-@contextmanager
-def stop_on_signals() -> Generator[anyio.Event]:
-    """Yield an event that SIGINT or SIGTERM sets; a second SIGINT ends the process at once.
-
-    The bare SDK does not end on SIGINT alone. Hosts send SIGTERM soon after SIGINT, which must cut
-    neither the clean shutdown short nor the interpreter's own: once a signal came, signals are
-    ignored after the exit. Main thread only.
-    """
-    stop = anyio.Event()
-    loop = asyncio.get_running_loop()
-    interrupted = 0
-
-    def on_signal(number: int, _frame: FrameType | None) -> None:
-        nonlocal interrupted
-        interrupted += number == signal.SIGINT
-        if interrupted > 1:  # a person at a terminal, losing patience
-            os._exit(128 + number)
-        loop.call_soon_threadsafe(stop.set)
-
-    handled = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, on_signal) for number in handled}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, signal.SIG_IGN if stop.is_set() else handler)
-
-
-@asynccontextmanager
-async def _until(stop: anyio.Event) -> AsyncGenerator[None]:
-    """Cancel the body when `stop` is set."""
-
-    async def cancel_when_set(scope: anyio.CancelScope) -> None:
-        await stop.wait()
-        scope.cancel()
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(cancel_when_set, tasks.cancel_scope)
-        yield
-        tasks.cancel_scope.cancel()
-
-
-async def serve_stdio(server: Server[Any], stop: anyio.Event) -> None:
-    """Serve one client over stdin and stdout until it closes its end or `stop` is set."""
+async def serve_stdio(server: Server[Any], stop: Stop) -> None:
+    """Serve one client over stdin and stdout until it closes its end or the server shall end."""
     if sys.platform == "win32":
         from mcp.server.stdio import stdio_server as streams
     else:
         from .stdio import stdio_streams as streams
 
-    async with _until(stop), streams() as (read, write):
+    async with until(stop.asked), streams() as (read, write):
         await server.run(read, write, server.create_initialization_options())
 
 
 def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
-
-
-class _CheckedHosts:
-    """ASGI middleware: Host and Origin are checked before any route sees the request.
-
-    Clients that vanish while they send one are no error of ours.
-    """
-
-    def __init__(self, app: ASGIApp, served: ServedHosts) -> None:
-        self._app = app
-        self._served = served
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        from starlette.datastructures import Headers
-        from starlette.requests import ClientDisconnect
-        from starlette.responses import PlainTextResponse
-
-        headers = Headers(scope=scope)
-        refusal = self._served.refusal(headers.getlist("host"), headers.getlist("origin"))
-        if refusal is not None:
-            await PlainTextResponse(refusal.text, refusal.status)(scope, receive, send)
-            return
-        arriving = _arriving(receive) if scope["method"] == "POST" else receive
-        try:
-            await self._app(scope, arriving, send)
-        except ClientDisconnect:
-            logger.debug("a client went away before its request had come whole")
-        except MessageTooLarge as error:
-            await _too_large(error)(scope, receive, send)
-
-
-def _arriving(receive: Receive) -> Receive:
-    """Return what receives a body, and raises `ClientDisconnect` if it does not come whole.
-
-    The SDK would log a traceback for that. A body beyond the bounds of messages ends in
-    `MessageTooLarge`, before anything has read it.
-    """
-    from starlette.requests import ClientDisconnect
-
-    is_whole = False
-    bounds = MessageBounds()
-
-    async def next_message() -> Message:
-        nonlocal is_whole
-        message = await receive()
-        if message["type"] == "http.disconnect" and not is_whole:
-            raise ClientDisconnect
-        bounds.feed(message.get("body", b""))
-        is_whole = is_whole or not message.get("more_body", False)
-        return message
-
-    return next_message
-
-
-def _too_large(error: MessageTooLarge) -> Response:
-    """Return the refusal of a message that was not read: its id is not known."""
-    from starlette.responses import Response
-
-    data = ErrorData(code=INVALID_REQUEST, message=str(error))
-    refusal = JSONRPCError(jsonrpc="2.0", id=None, error=data)
-    body = refusal.model_dump_json(by_alias=True, exclude_unset=True)
-    return Response(body, status_code=413, media_type="application/json")
 
 
 class _OpenSse:
@@ -207,15 +92,15 @@ class _OpenSse:
 def http_app(
     server: Server[Any],
     settings: Settings,
-    status: Status | None = None,
+    health: Health | None = None,
     scopes_of: ScopesOf = lambda _tool: (),
 ) -> Starlette:
-    """Build the ASGI app with Streamable HTTP, the older SSE pair and `/healthz`.
+    """Build the ASGI app with Streamable HTTP, the older SSE pair and what operators look at.
 
     Args:
         server: Serves both eras on every path.
         settings: `host` and `allow_hosts` decide which Host and Origin headers are accepted.
-        status: Facts that `/healthz` adds to name and version.
+        health: What `/healthz`, `/readyz` and `/metrics` say.
         scopes_of: What a token needs for a tool, for OAuth clients that can ask for more.
     """
     from mcp.server.sse import SseServerTransport
@@ -223,34 +108,35 @@ def http_app(
     from mcp.server.transport_security import TransportSecuritySettings
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
-    from starlette.requests import Request
-    from starlette.responses import JSONResponse
     from starlette.routing import Mount, Route
 
     from ..auth.http import RequestLimits, auth_middleware, metadata_routes
     from ..viewer import viewer_routes
+    from .health import HEALTH_PATHS, Health, health_routes
     from .http_sessions import ResumableSessions
 
-    # Hosts are checked in front of all paths; the SDK compares the beginnings of names only.
+    # Hosts are checked in front of all paths; the SDK compares the beginnings of names only. So
+    # are the sizes of bodies.
     checks = TransportSecuritySettings(enable_dns_rebinding_protection=False)
-    sessions = ResumableSessions(server, checks, settings.max_body_bytes)
-    sse = SseServerTransport("/messages/", checks, settings.max_body_bytes)
-
-    def health(_: Request) -> JSONResponse:
-        facts = dict(status()) if status is not None else {}
-        return JSONResponse({"status": "ok", "name": NAME, "version": version(), **facts})
+    sessions = ResumableSessions(server, checks)
+    sse = SseServerTransport("/messages/", checks, sys.maxsize)
 
     return Starlette(
         routes=[
             Route("/mcp", StreamableHTTPASGIApp(sessions)),
             Route("/sse", _OpenSse(server, sse), methods=["GET"]),
             Mount("/messages/", app=sse.handle_post_message),
-            Route("/healthz", health, methods=["GET"]),
+            *health_routes(health or Health()),
             *viewer_routes(),
             *metadata_routes(settings),
         ],
         middleware=[
-            Middleware(_CheckedHosts, ServedHosts(settings.allow_hosts)),
+            Middleware(
+                CheckedRequests,
+                ServedHosts(settings.allow_hosts),
+                settings.max_body_bytes,
+                HEALTH_PATHS,
+            ),
             *auth_middleware(settings, scopes_of),
             Middleware(
                 RequestLimits,
@@ -298,19 +184,24 @@ def _refused(host: str, port: int, error: OSError) -> str:
     return f"cannot listen on {host} port {port}: {advice}."
 
 
+async def _nothing_to_drain(_: anyio.Event) -> None:
+    pass
+
+
 async def serve_http(
     server: Server[Any],
     settings: Settings,
-    stop: anyio.Event,
+    stop: Stop,
     *,
     listener: socket.socket,
-    status: Status | None = None,
+    health: Health | None = None,
     scopes_of: ScopesOf = lambda _tool: (),
-    stopping: Callable[[], None] = lambda: None,
+    drain: Callable[[anyio.Event], Awaitable[None]] = _nothing_to_drain,
 ) -> None:
-    """Serve HTTP clients on a socket made by `bind` until `stop` is set; closes the socket.
+    """Serve HTTP clients on a socket made by `bind` until the process is told to stop.
 
-    `stopping` is called then, while clients still hear what is sent to them.
+    Then `drain` is awaited, while requests are still answered. It gets what is set when there is no
+    more time. The socket is closed in any case.
 
     Once listening, the URL is said on stderr for people, and as one line of JSON on stdout for
     programs: `{"event": "listening", "transport", "url", "sse_url", "health_url", "port", "pid"}`.
@@ -320,7 +211,7 @@ async def serve_http(
     from .http_sessions import TimedProtocol
 
     config = uvicorn.Config(
-        http_app(server, settings, status, scopes_of),
+        http_app(server, settings, health, scopes_of),
         http=TimedProtocol,
         ws="none",  # MCP has no WebSocket transport, and to import one takes time
         log_config=None,
@@ -329,12 +220,12 @@ async def serve_http(
         ssl_keyfile=settings.tls_key,
         proxy_headers=bool(settings.trusted_proxies),
         forwarded_allow_ips=list(settings.trusted_proxies),
-        timeout_graceful_shutdown=HTTP_DRAIN_SECONDS,
+        timeout_graceful_shutdown=CLOSE_SECONDS,
     )
     web = _server_class()(config)
     with listener:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_announce_and_stop, web, settings, listener, stop, stopping)
+            tasks.start_soon(_announce_and_stop, web, settings, listener, stop, drain)
             await web.serve(sockets=[listener])
             tasks.cancel_scope.cancel()
 
@@ -356,12 +247,13 @@ async def _announce_and_stop(
     web: uvicorn.Server,
     settings: Settings,
     listener: socket.socket,
-    stop: anyio.Event,
-    stopping: Callable[[], None],
+    stop: Stop,
+    drain: Callable[[anyio.Event], Awaitable[None]],
 ) -> None:
     _announce(settings, listener.getsockname()[1])
-    await stop.wait()
-    stopping()
+    await stop.asked.wait()
+    with stop.draining() as at_once:
+        await drain(at_once)
     # What uvicorn's own signal handler would call; event streams hook it and end by themselves.
     web.handle_exit(signal.SIGTERM, None)
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import asynccontextmanager, closing, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -163,6 +163,25 @@ async def test_a_process_killed_on_a_full_disk_loses_nothing_either() -> None:
                     await journal.delete_thread(info.thread_id)
         await check_stored(path, stored)
         check_file(path)
+
+
+@pytest.mark.parametrize("known", [False, True])
+async def test_a_journal_that_cannot_be_opened_on_a_full_disk_says_that_it_is_full(
+    known: bool,
+) -> None:
+    with small_disk(1_000_000) as disk:
+        path = disk / "journal.db"
+        if known:
+            async with SqliteCheckpointer(path):
+                pass
+        with (disk / "ballast").open("wb", buffering=0) as file, suppress(OSError):
+            while file.write(bytes(4096)):
+                pass
+        with pytest.raises(CheckpointError, match=r"because its disk is full.*Make room"):
+            await SqliteCheckpointer(path).open()
+        (disk / "ballast").unlink()
+        async with SqliteCheckpointer(path):
+            pass
 
 
 async def lines(process: Process, out: BufferedByteReceiveStream) -> list[str]:

@@ -14,9 +14,11 @@ from deep_agent_mcp.harness.checkpoint.base import (
     step_id,
 )
 from deep_agent_mcp.harness.checkpoint.postgres import PostgresCheckpointer
+from deep_agent_mcp.harness.checkpoint.postgres.database import JOURNAL
+from deep_agent_mcp.harness.databases.versions import Version
 from deep_agent_mcp.harness.errors import CheckpointError, NewerDatabase
 from tests.checkpoint.postgres_journals import count, locked, opened, rows
-from tests.checkpoint.records import THREAD, grow, loaded, step_batch, values
+from tests.checkpoint.records import THREAD, grow, loaded, run, step_batch, values
 from tests.databases import Database, blocked
 
 pytestmark = pytest.mark.anyio
@@ -79,6 +81,18 @@ async def test_many_processes_may_make_the_tables_at_once(database: Database, sc
     assert len(await made[0].threads()) == 6
     for journal in made:
         await journal.close()
+
+
+async def test_newer_tables_that_say_so_are_used_as_they_are(
+    database: Database, schema: str
+) -> None:
+    async with opened(database, schema) as journal:
+        await grow(journal, "a")
+    newer = Version.of(len(JOURNAL.migrations) + 1, readable_from=len(JOURNAL.migrations)).stored()
+    rows(database, schema, f"UPDATE {{version}} SET version = {newer}")
+    async with opened(database, schema) as journal:
+        await journal.commit(Batch(THREAD, runs=[run("run_1")]))
+    assert rows(database, schema, "SELECT version FROM {version}") == [(newer,)]
 
 
 async def test_newer_tables_are_refused_untouched(database: Database, schema: str) -> None:

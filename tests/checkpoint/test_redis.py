@@ -31,8 +31,10 @@ from deep_agent_mcp.harness.checkpoint.conformance import LAWS, Law
 from deep_agent_mcp.harness.checkpoint.encryption import EncryptedCheckpointer
 from deep_agent_mcp.harness.checkpoint.keyring import Keyring
 from deep_agent_mcp.harness.checkpoint.redis import RedisCheckpointer
+from deep_agent_mcp.harness.checkpoint.redis.commits import VERSION
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.checkpoint.transfer import export_thread, import_thread
+from deep_agent_mcp.harness.databases.versions import Version
 from deep_agent_mcp.harness.errors import CheckpointError, NewerDatabase
 from deep_agent_mcp.harness.middleware.tools.tool_calls import HumanInTheLoopMiddleware
 from tests.checkpoint.records import (
@@ -324,6 +326,18 @@ async def test_a_journal_that_becomes_newer_while_it_is_open_is_not_written(keys
         with pytest.raises(NewerDatabase):
             await grow(journal, "b", thread="other")
         assert keys.all() == before
+
+
+async def test_a_newer_journal_that_says_so_is_used_as_it_is(keys: Keys):
+    async with journal_at(keys) as journal:
+        await grow(journal, "a")
+        newer = Version.of(VERSION + 1, readable_from=VERSION).stored()
+        keys.server.hset(f"{keys.prefix}meta", "version", newer)
+        await grow(journal, "b", thread="other")
+    async with journal_at(keys) as journal:
+        await grow(journal, "c", thread="third")
+        assert len(await journal.threads()) == 3
+    assert keys.server.hget(f"{keys.prefix}meta", "version") == b"%d" % newer
 
 
 async def test_what_is_no_journal_is_refused(keys: Keys):

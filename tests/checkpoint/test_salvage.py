@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import socket
 import sqlite3
 import stat
 from collections.abc import Iterator
@@ -256,6 +257,65 @@ async def test_a_journal_of_another_version_is_not_taken_for_a_damaged_one(folde
         with pytest.raises(error, match="version of this program"):
             await salvaged(path)
         assert not path.with_suffix(".new").exists()
+
+
+async def test_a_run_whose_usage_is_damaged_is_saved_without_it(
+    original: tuple[bytes, Held], folder: Path
+) -> None:
+    path = written(folder, original[0])
+    with sqlite3.connect(path) as conn:
+        conn.execute("UPDATE runs SET used = ?  WHERE id = 'run_long_0'", ('{"model_calls"- 3}',))
+    conn.close()
+    (problem,) = (await check_journal(path)).problems
+    assert "thread 'long' has lost usage: 1: what a run has used" in problem
+    target, told = await salvaged(path)
+    assert [(one.thread_id, dict(one.lost)) for one in told] == [
+        ("short", {}),
+        ("long", {"usage": 1}),
+    ]
+    assert (await check_journal(target)).problems == []
+    async with SqliteCheckpointer(target) as journal:
+        run = await journal.run("run_long_0")
+        assert run is not None and run.used == ""
+
+
+async def test_a_database_of_another_program_is_not_salvaged(folder: Path) -> None:
+    path = folder / "other.db"
+    with sqlite3.connect(path) as conn:
+        conn.execute("CREATE TABLE songs (title)")
+    conn.close()
+    for call in (check_journal(path), salvaged(path), backup_journal(path, folder / "copy")):
+        with pytest.raises(CheckpointError, match="database of another program"):
+            await call
+    assert [*folder.iterdir()] == [path]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="files of POSIX systems")
+@pytest.mark.parametrize("kind", ["pipe", "directory", "device", "link to a device", "socket"])
+async def test_what_is_no_file_is_refused_and_not_waited_for(kind: str, folder: Path) -> None:
+    path = folder / "journal.db"
+    match kind:
+        case "pipe":
+            os.mkfifo(path)
+        case "directory":
+            path.mkdir()
+        case "socket":
+            with socket.socket(socket.AF_UNIX) as made:
+                made.bind(str(path))
+        case "link to a device":
+            path.symlink_to("/dev/zero")
+        case _:
+            path = Path("/dev/null")
+    target = folder / "new"
+    with anyio.fail_after(20):
+        for call in (
+            check_journal(path),
+            salvage_journal(path, target),
+            backup_journal(path, target),
+        ):
+            with pytest.raises(CheckpointError, match="is not a regular file"):
+                await call
+    assert not target.exists()
 
 
 async def test_no_file_is_overwritten(original: tuple[bytes, Held], folder: Path) -> None:

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deep_agent_mcp.harness._internal.records import changed
-from deep_agent_mcp.harness.checkpoint.admission import CONTENT
 from deep_agent_mcp.harness.checkpoint.base import (
     Checkpoint,
     FileChange,
@@ -22,6 +21,7 @@ from deep_agent_mcp.harness.checkpoint.base import (
     StoredWrite,
 )
 from deep_agent_mcp.harness.checkpoint.keyring import Cipher, Keyring
+from deep_agent_mcp.harness.checkpoint.maintenance import CONTENT
 from deep_agent_mcp.harness.checkpoint.record_encryption import FIELDS, RecordCipher, is_sealed
 from deep_agent_mcp.harness.errors import CheckpointError
 

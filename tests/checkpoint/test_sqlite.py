@@ -31,6 +31,8 @@ from deep_agent_mcp.harness.checkpoint.base import (
 from deep_agent_mcp.harness.checkpoint.codec import SHARED_FROM
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.checkpoint.sqlite.connections import open_writer
+from deep_agent_mcp.harness.checkpoint.sqlite.migrations import VERSION
+from deep_agent_mcp.harness.databases.versions import Version
 from deep_agent_mcp.harness.errors import CheckpointError, NewerDatabase
 from tests.checkpoint.conftest import locked
 from tests.checkpoint.records import (
@@ -38,6 +40,7 @@ from tests.checkpoint.records import (
     checkpoint,
     grow,
     interrupt,
+    loaded,
     run,
     step_batch,
     task,
@@ -227,6 +230,33 @@ async def refused(path: Path, error: type[CheckpointError] = CheckpointError) ->
     assert threading.active_count() == before
     assert str(path) in str(caught.value)
     return str(caught.value)
+
+
+@pytest.mark.parametrize("ahead", [1, 7])
+async def test_a_newer_database_that_says_so_is_used_as_it_is(path: Path, ahead: int):
+    """So servers of two releases may work beside each other."""
+    async with SqliteCheckpointer(path) as journal:
+        await grow(journal, "a")
+        newer = Version.of(VERSION + ahead, readable_from=VERSION).stored()
+        other = sqlite3.connect(path)
+        other.execute("ALTER TABLE runs ADD COLUMN something_new TEXT")
+        other.execute(f"PRAGMA user_version = {newer}")
+        other.close()
+        await grow(journal, "b", parent=step_id(None))  # a server that was running goes on
+    async with SqliteCheckpointer(path) as journal:
+        await grow(journal, "c", parent=step_id(step_id(None)))
+        await journal.commit(Batch(THREAD, runs=[run("run_1")]))
+        assert values((await loaded(journal)).writes) == ["a", "b", "c"]
+    other = sqlite3.connect(path)
+    assert other.execute("PRAGMA user_version").fetchone() == (newer,)
+    other.close()
+
+
+async def test_what_is_no_file_is_refused_and_keeps_its_mode(path: Path):
+    path.parent.mkdir(exist_ok=True)
+    os.mkfifo(path, 0o644)
+    assert "not a regular file" in await refused(path, CheckpointError)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
 
 
 async def test_a_newer_database_is_refused_untouched(path: Path):

@@ -46,7 +46,8 @@ from deep_agent_mcp.server.mcp.resources import Resources
 from deep_agent_mcp.server.settings.sources import load_settings
 from deep_agent_mcp.server.tools.base import FaceTool, TaskStarted, ToolReply, define
 from deep_agent_mcp.server.tools.driven import DRIVEN
-from deep_agent_mcp.server.transports.transports import bind, serve_http, stop_on_signals
+from deep_agent_mcp.server.transports.signals import stop_on_signals
+from deep_agent_mcp.server.transports.transports import bind, serve_http
 from tests.conformance.fixture_tools import (
     binary,
     escalating,
@@ -299,7 +300,7 @@ async def main(place: str) -> None:
         stop_on_signals() as stop,
     ):
         async with create_app(settings) as app:
-            await serve_http(app.server, settings, stop, listener=listener, status=app.status)
+            await serve_http(app.server, settings, stop, listener=listener, health=app.health())
 
 
 if __name__ == "__main__":

@@ -62,8 +62,8 @@ class Setup:
     def command(self, transport: str) -> list[str]:
         flags = ["--state-dir", str(self.state), "--root", str(self.root)]
         flags += ["--skills", str(self.skills), "--transport", transport]
-        if transport != "stdio":
-            flags += ["--port", "0"]
+        if transport != "stdio":  # many tests leave runs that would not come to an end
+            flags += ["--port", "0", "--drain-seconds", "0"]
         if self.script is not None:
             path = self.place / "script.yaml"
             path.write_text(yaml.safe_dump(self.script, sort_keys=False), encoding="utf-8")

@@ -273,6 +273,40 @@ async def test_a_drain_from_outside_waits_for_the_step_and_a_new_message_may_com
         await agent.aresume("r")
 
 
+async def test_a_run_that_is_handed_over_stays_running_and_belongs_to_nobody():
+    journal = MemoryCheckpointer()
+
+    def build():
+        turns = (says("", call("1", "hold")), says("done"))
+        return create_agent(Turns(*turns), [hold], checkpointer=journal)
+
+    control, entered, release = RunControl(), anyio.Event(), anyio.Event()
+
+    @tool
+    async def hold() -> str:
+        """Hold."""
+        entered.set()
+        await release.wait()
+        return "held"
+
+    async def run() -> None:
+        options = RunOptions(control=control, run_id="r", owner="here")
+        await build().ainvoke("go", options=options)
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as group:
+            group.start_soon(run)
+            await entered.wait()
+            control.hand_over("the server stops")
+            release.set()
+    left = await journal.run("r")
+    assert left is not None
+    assert (left.status, left.owner, left.reason) == ("running", None, "the server stops")
+    done = await build().aresume("r", options=RunOptions(owner="there"))
+    assert (done.run.status, done.run.owner, done.run.reason) == ("done", "there", None)
+    assert told(done) == [("1", "success")]
+
+
 async def test_a_drain_before_the_start_accepts_the_input_and_nothing_else():
     control = RunControl()
     control.drain()

@@ -214,8 +214,9 @@ async def test_the_patience_begins_with_the_first_failure_of_each_call() -> None
 
 async def test_the_wait_a_provider_asks_for_is_kept() -> None:
     busy = Answer(status=429, headers={"retry-after-ms": "150", "retry-after": "9"})
-    async with FakeAnthropic([busy, "fine"]) as api, claude(api.url) as model:
+    async with FakeAnthropic(["warm", busy, "fine"]) as api, claude(api.url) as model:
         agent = create_agent(model, middleware=[patient()])
+        await agent.ainvoke("go")  # imports the SDK, which takes seconds on a busy machine
         began = time.monotonic()
         assert (await agent.ainvoke("go")).run.answer == "fine"
         assert 0.15 <= time.monotonic() - began < 5

@@ -1,4 +1,5 @@
 import time
+from contextlib import suppress
 from email.utils import formatdate
 
 import anyio
@@ -124,6 +125,35 @@ async def test_a_server_that_does_not_even_begin_is_said_to_be_silent() -> None:
     error = await failure(Answer(text="hello", delay=60), timeout=0.2)
     assert (error.kind, error.retryable) == ("connection", True)
     assert "the server stayed silent too long" in str(error)
+
+
+async def test_a_server_that_only_sends_pings_is_not_waited_for_without_end() -> None:
+    async def serve_pings(stream: anyio.abc.SocketStream) -> None:
+        async with stream:
+            await stream.receive()
+            await stream.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
+            with suppress(anyio.BrokenResourceError):
+                while True:
+                    await stream.send(b'event: ping\ndata: {"type": "ping"}\n\n')
+                    await anyio.sleep(0.01)
+
+    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+    async with listener, anyio.create_task_group() as group:
+        group.start_soon(listener.serve, serve_pings)
+        port = listener.extra(anyio.abc.SocketAttribute.local_port)
+        async with claude(f"http://127.0.0.1:{port}", timeout=0.05) as model:
+            with anyio.fail_after(30), pytest.raises(ModelError, match="nothing but pings") as told:
+                await ask(model, "go")
+        assert (told.value.kind, told.value.retryable) == ("connection", True)
+        group.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("said", "told"), [("Too busy", "Too busy."), ("Wait. ", "Wait."), ("", "no reason given.")]
+)
+async def test_a_reason_is_a_sentence_and_not_too_long(said: str, told: str) -> None:
+    assert f": {told} No answer was kept." in str(await failure(Answer(status=529, message=said)))
+    assert len(str(await failure(Answer(status=529, message="x" * 100_000)))) < 3_000
 
 
 async def test_an_answer_that_is_no_event_stream_is_an_error() -> None:

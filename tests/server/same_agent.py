@@ -10,6 +10,7 @@ class SameAgent:
     """Returns an agent, whoever asks."""
 
     agent: Agent
+    prepares: bool = False
 
     def __call__(self, id_: str = "") -> Agent:
         return self.agent

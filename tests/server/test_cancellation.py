@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -15,11 +16,12 @@ import pytest
 import yaml
 
 from deep_agent_mcp.harness.checkpoint.base import Run
-from deep_agent_mcp.harness.errors import HarnessError, ThreadBusy
+from deep_agent_mcp.harness.errors import CheckpointError, HarnessError, ThreadBusy
 from deep_agent_mcp.server.app import App, create_app
 from deep_agent_mcp.server.runs import cancellation
 from deep_agent_mcp.server.runs.cancellation import CancelRequest, CancelRequests
 from deep_agent_mcp.server.settings.sources import load_settings
+from tests.server.test_full_disk import limited
 
 pytestmark = pytest.mark.anyio
 
@@ -128,6 +130,74 @@ async def test_a_cancelled_run_stays_so_whoever_answers_it_in_that_moment(tmp_pa
             for turn in range(12):
                 group.start_soon(race, turn * 0.01)
         assert "cancelled" in outcomes
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="disks are filled as POSIX systems do it")
+@pytest.mark.parametrize("by", ["its own server", "another server"])
+async def test_a_run_stopped_while_the_disk_is_full_does_not_go_on_when_there_is_room(
+    by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cancellation, "CANCEL_SECONDS", 2 * cancellation.LOOK_SECONDS)
+    async with two_servers(tmp_path) as (one, other):
+        run_id = await one.runs.start("slow")
+        with limited(tmp_path) as (_, full), full():
+            if by == "its own server":
+                with pytest.raises(CheckpointError, match=r"was stopped, but .*not recorded yet"):
+                    await one.runs.cancel(run_id, "enough")
+                looked = await one.runs.wait(run_id, 1)  # which would go on with a run left behind
+                assert looked.run.status == "running" and one.runs.active == 0
+                assert looked.stuck is not None and "was stopped" in looked.stuck
+            else:
+                with pytest.raises(ThreadBusy, match="request is stored"):
+                    await other.runs.cancel(run_id, "enough")
+            assert one.runs.active == 0
+        done = await other.runs.wait(run_id, 30)
+        assert (done.run.status, done.run.reason) == ("cancelled", "enough")
+        assert (await one.runs.wait(run_id, 1)).run.status == "cancelled"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits of POSIX systems")
+async def test_who_cannot_leave_a_request_is_told_so_and_nothing_stays_behind(
+    tmp_path: Path,
+) -> None:
+    import resource
+
+    async with two_servers(tmp_path) as (one, other):
+        run_id = await one.runs.start("slow")
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+        try:
+            with pytest.raises(HarnessError, match=r"is not cancelled: .*could not be stored"):
+                await other.runs.cancel(run_id, "enough")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert [*(tmp_path / "state" / "cancel-requests").iterdir()] == []
+        assert (await one.runs.wait(run_id, 0)).run.status == "running"
+
+
+async def test_of_answers_to_two_servers_at_once_one_stands_and_both_say_which(
+    tmp_path: Path,
+) -> None:
+    async with two_servers(tmp_path) as (one, other):
+
+        async def race() -> None:
+            run_id = await one.runs.start("ask")
+            (question,) = (await one.runs.wait(run_id, 30)).questions
+            kept: list[Any] = []
+
+            async def answer(runs: Any, decision: str) -> None:
+                late = await runs.reply(run_id, {question.id: {"decision": decision}})
+                kept.append(late.get(question.id, {"decision": decision}))
+
+            async with anyio.create_task_group() as group:
+                group.start_soon(answer, one.runs, "approve")
+                group.start_soon(answer, other.runs, "reject")
+            (asked,) = await one.runs.asked(run_id)
+            assert kept == [asked.answer, asked.answer]
+
+        async with anyio.create_task_group() as group:
+            for _ in range(8):
+                group.start_soon(race)
 
 
 def test_requests_concern_the_run_and_the_attempt_that_they_name(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -11,7 +12,7 @@ import pytest
 import yaml
 
 from deep_agent_mcp.harness.agent import Agent, RunOptions, RunResult
-from deep_agent_mcp.harness.checkpoint.base import Run
+from deep_agent_mcp.harness.checkpoint.base import Batch, Run
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.errors import CheckpointError, HarnessError, ThreadBusy, UnknownRun
 from deep_agent_mcp.harness.limits.limits import Limits
@@ -183,6 +184,35 @@ async def test_one_key_starts_one_run_however_often_it_is_used(tmp_path: Path) -
     async with running(tmp_path) as app:
         assert await app.runs.start("anything else", key="one") == ids[0]
         assert await app.runs.start("anything", key="two") != ids[0]
+
+
+async def test_one_key_starts_one_run_in_two_server_processes(tmp_path: Path) -> None:
+    async with running(tmp_path) as one, running(tmp_path) as other:
+        ids: list[str] = []
+
+        async def start(app: App) -> None:
+            ids.append(await app.runs.start("anything", key="one"))
+
+        async with anyio.create_task_group() as group:
+            for app in (one, other) * 4:
+                group.start_soon(start, app)
+        assert len(ids) == 8
+        assert len(set(ids)) == 1
+        await one.runs.wait(ids[0], 10)
+        stored = await one.agent().checkpointer.find_runs(limit=10)
+    assert [run.id for run in stored] == ids[:1]
+
+
+async def test_a_call_does_not_end_a_question_of_another_server_process(tmp_path: Path) -> None:
+    async with running(tmp_path) as one, running(tmp_path) as other:
+        wrote = await one.runs.drive("write_file", {"path": "/a", "content": "1"}, None)
+        thread_id = wrote.run.thread_id
+        waiting = replace(wrote.run, id="run_waiting", status="needs_approval", attempt=1)
+        journal = other.agent().checkpointer
+        await journal.commit(Batch(thread_id, runs=[waiting]))
+        with pytest.raises(ThreadBusy, match="run_waiting"):
+            await one.runs.drive("write_file", {"path": "/a", "content": "2"}, thread_id)
+        assert await journal.run("run_waiting") == waiting
 
 
 async def test_a_start_that_is_refused_gives_its_key_back(tmp_path: Path) -> None:

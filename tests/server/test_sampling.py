@@ -295,7 +295,7 @@ async def test_a_server_that_ends_takes_its_question_back_and_the_run_can_go_on(
         run_id = (await call(client, "task", goal="hello", wait_seconds=0))["run_id"]
         group.start_soon(lambda: call(client, "wait", run_id=run_id))
         await slow.thinking.wait()
-        app.requests.close()
+        app.services.requests.close()
         await slow.stopped.wait()
         assert (await app.runs.snapshot(run_id)).run.status == "running"
         group.cancel_scope.cancel()

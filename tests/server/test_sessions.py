@@ -39,7 +39,13 @@ def make_server(registry: SessionRegistry) -> Server[Any]:
         on_subscribe_resource=subscribe,
         on_unsubscribe_resource=unsubscribe,
     )
-    server.middleware.append(registry.middleware)
+
+    async def registering(ctx: Any, call_next: Any) -> Any:
+        if ctx.method != "initialize":
+            return await call_next(ctx)
+        return await registry.registering(ctx, call_next)
+
+    server.middleware.append(registering)
     return server
 
 

@@ -88,7 +88,7 @@ async def test_what_was_decided_is_kept_when_the_next_form_is_not_answered(
 
         async def end() -> None:
             await person.thinking.wait()
-            app.requests.close()
+            app.services.requests.close()
 
         group.start_soon(end)
         seen = await call(client, "task", goal="hello")

@@ -20,7 +20,7 @@ from mcp.types import JSONRPCError, JSONRPCNotification, JSONRPCRequest
 
 from deep_agent_mcp.harness.mcp_servers.transports import sse_streams
 from deep_agent_mcp.server.auth.tokens import TokenFile
-from deep_agent_mcp.server.transports.lines import MAX_LINE_BYTES
+from deep_agent_mcp.server.transports.lines import MAX_LINE_BYTES, LineSplitter
 from deep_agent_mcp.server.transports.transports import AddressError, bind
 from tests.fork_server import environment, run, start
 
@@ -235,12 +235,12 @@ async def test_an_error_that_a_client_answers_with_reaches_who_asked() -> None:
 async def test_who_waits_for_a_message_hears_that_it_cannot_be_read(
     trouble: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(chunk: bytes) -> None:
+    def refuse(splitter: object, chunk: bytes) -> None:
         raise trouble
 
     read_end, write_end = os.pipe()
     reader = LineReader(read_end, LineWriter(write_end))
-    monkeypatch.setattr(reader, "_take", refuse)
+    monkeypatch.setattr(LineSplitter, "feed", refuse)
     os.write(write_end, lines({"jsonrpc": "2.0", "method": "notifications/x"}))
     with anyio.fail_after(60), pytest.raises(trouble):
         await reader.receive()

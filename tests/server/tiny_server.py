@@ -11,12 +11,9 @@ from mcp import types
 from mcp.server.lowlevel import Server
 
 from deep_agent_mcp.server.settings.sources import load_settings
-from deep_agent_mcp.server.transports.transports import (
-    bind,
-    serve_http,
-    serve_stdio,
-    stop_on_signals,
-)
+from deep_agent_mcp.server.transports.health import Health
+from deep_agent_mcp.server.transports.signals import stop_on_signals
+from deep_agent_mcp.server.transports.transports import bind, serve_http, serve_stdio
 
 _SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}}
 
@@ -54,9 +51,8 @@ async def _main(transport: str, flags: dict[str, object]) -> None:
                 await serve_stdio(tiny_server(), stop)
             else:
                 listener = bind(settings.host, settings.port)
-                await serve_http(
-                    tiny_server(), settings, stop, listener=listener, status=lambda: {"runs": 3}
-                )
+                health = Health(status=lambda: {"runs": 3})
+                await serve_http(tiny_server(), settings, stop, listener=listener, health=health)
         finally:
             print("closed", file=sys.stderr, flush=True)
 

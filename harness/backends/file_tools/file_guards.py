@@ -45,13 +45,17 @@ def canonicaliser(backend: Backend) -> Callable[[str], str]:
     return cast(Callable[[str], str], getattr(backend, "canonical", canonical_path))
 
 
-def require_first(backend: Backend, runtime: ToolRuntime, path: str) -> None:
+def require_first(canonical: Callable[[str], str], runtime: ToolRuntime, path: str) -> None:
     """Refuse a change when an earlier call of the same answer changes the file (C1.15).
 
     Calls of one answer run side by side on the same state, so one change would be lost.
+
+    Args:
+        canonical: How the backend makes paths canonical.
+        runtime: The call's.
+        path: The file, canonical.
     """
-    canonical = canonicaliser(backend)
-    messages = cast(Sequence[Message], runtime.state.get("messages") or ())
+    messages: Sequence[Message] = runtime.state.get("messages", ())
     answer = next((one for one in reversed(messages) if isinstance(one, AIMessage)), None)
     for call in answer.tool_calls if answer is not None else ():
         if call.id == runtime.tool_call_id:
@@ -72,7 +76,7 @@ async def require_free(
     Where both see the same file, it is enough to know what is in it now; that is returned, and
     must still be there when the file is replaced.
     """
-    if not CLAIMS.taken(runtime.run_id, runtime.ns, _place(backend, path)):
+    if not CLAIMS.taken(runtime.run_id, runtime.ns, f"{backend.description} {path}"):
         return None
     if getattr(backend, "live", True):
         try:
@@ -97,17 +101,13 @@ async def require_free(
 @contextmanager
 def claimed(backend: Backend, runtime: ToolRuntime, path: str) -> Generator[None]:
     """Note that the call changes a file, for agents that run beside; no more if it fails."""
-    place = _place(backend, path)
+    place = f"{backend.description} {path}"
     before = CLAIMS.take(runtime.run_id, runtime.ns, place)
     try:
         yield
     except FileError:
         CLAIMS.put_back(runtime.run_id, place, before)
         raise
-
-
-def _place(backend: Backend, path: str) -> str:
-    return f"{backend.description} {path}"
 
 
 def _same(canonical: Callable[[str], str], written: str, path: str) -> bool:

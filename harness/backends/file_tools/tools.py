@@ -22,6 +22,7 @@ from ..ignore import without_ignored
 from ..state import StateBackend
 from ..text import decode, fit, read_page, shown
 from .file_guards import (
+    canonicaliser,
     claimed,
     read,
     require_file,
@@ -72,7 +73,8 @@ class FileCalls:
 
     def __init__(self, backend: Backend, page_chars: int = 8_000, history: bool = False) -> None:
         self._backend = backend
-        self._history = history
+        self._canonical = canonicaliser(backend)
+        self._history = f"{history_directory(backend)}/" if history else None
         self._page_chars = page_chars
 
     async def ls(
@@ -140,7 +142,7 @@ class FileCalls:
         """
         path = canonical_path(path)
         files = self._files(runtime, path)
-        require_first(self._backend, runtime, path)
+        require_first(self._canonical, runtime, path)
         expected = await require_free(self._backend, runtime, files, path)
         try:
             data = content.encode()
@@ -173,7 +175,7 @@ class FileCalls:
         """
         path = canonical_path(path)
         files = self._files(runtime, path)
-        require_first(self._backend, runtime, path)
+        require_first(self._canonical, runtime, path)
         data = await read(files, path)
         require_seen(runtime, path, data)
         await require_free(self._backend, runtime, files, path)
@@ -193,7 +195,7 @@ class FileCalls:
         """Delete one file. Directories cannot be deleted."""
         path = canonical_path(path)
         files = self._files(runtime, path)
-        require_first(self._backend, runtime, path)
+        require_first(self._canonical, runtime, path)
         await require_free(self._backend, runtime, files, path)
         await require_file(files, path)
         with claimed(self._backend, runtime, path):
@@ -266,9 +268,9 @@ class FileCalls:
 
     def _files(self, runtime: ToolRuntime, path: str) -> Files:
         """Return the files that a path is among."""
-        directory = history_directory(self._backend)
-        if self._history and f"{path}/".startswith(f"{directory}/"):
-            return HistoryFiles(runtime, runtime.state.get("long_messages") or (), directory)
+        if self._history is not None and f"{path}/".startswith(self._history):
+            long = runtime.state.get("long_messages") or ()
+            return HistoryFiles(runtime, long, self._history[:-1])
         return authorized_files(self._backend.open(runtime), self._backend, runtime)
 
 

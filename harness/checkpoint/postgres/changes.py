@@ -10,12 +10,11 @@ from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequ
 from contextlib import aclosing
 from functools import partial
 
-from ..admission import off_loop, rewritten
 from ..base import Rewrite, StoredWrite, TaskWrites
-from ..codec import compress, pack
-from ..maintenance import MERGED, merged, parents_of, removal, steps_left
+from ..codec import compress, off_loop, pack
+from ..maintenance import MERGED, merged, parents_of, removal, rewritten, steps_left
 from . import records
-from .batches import NUMBERS, TaskRow, packed, shared_body
+from .batches import TaskRow, packed, shared_body
 from .commits import BLOBS, TASKS, USES
 from .database import Row, Session, columns
 from .queries import blobs
@@ -32,6 +31,7 @@ from .records import (
     maybe_bytes,
     writes,
 )
+from .stored_facts import NUMBERS
 
 __all__ = ["Namespace", "delete_tasks", "digests_of", "rewrite"]
 

@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from ...errors import HarnessError
 from ..admission import admit
 from ..base import EventLimits
-from .batches import EncodedBatch, Group, StoredState, TaskRow, ask
+from .batches import EncodedBatch, TaskRow
 from .database import Row, Session, UniqueViolation, columns
 from .records import as_bytes, as_text
+from .stored_facts import Group, StoredState, ask
 
 __all__ = [
     "BLOBS",

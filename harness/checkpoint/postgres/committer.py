@@ -14,11 +14,13 @@ import anyio
 
 from ...databases.postgres import AsyncConnection, Error, PostgresDatabase
 from ...errors import CheckpointError, HarnessError
-from ..admission import off_loop, run_elsewhere, weight_of
+from ..admission import run_elsewhere
 from ..base import Batch, EventLimits
-from .batches import EncodedBatch, lock, lock_free
+from ..codec import off_loop, weight_of
+from .batches import EncodedBatch
 from .commits import Collision, ServerClock, store
 from .database import Session
+from .stored_facts import lock, lock_free
 
 __all__ = ["Committer"]
 

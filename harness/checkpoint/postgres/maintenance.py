@@ -12,11 +12,11 @@ from collections.abc import Collection, Iterable, Sequence
 from ...errors import UnknownThread
 from ..admission import missing_ancestor, thread_exists
 from ..maintenance import prunable
-from .batches import NUMBERS
 from .changes import Namespace, delete_tasks, digests_of
 from .commits import SCOPES, ServerClock
 from .database import Row, Session, Statement, columns
 from .records import as_bytes, as_text, damage
+from .stored_facts import NUMBERS
 
 __all__ = [
     "all_threads",

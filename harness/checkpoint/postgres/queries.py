@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..._internal.records import record
-from ..admission import in_step_order, missing_ancestor, off_loop, prefix_range
+from ..admission import in_step_order, missing_ancestor, prefix_range
 from ..base import (
     Checkpoint,
     FileChange,
@@ -24,6 +24,7 @@ from ..base import (
     ThreadSlice,
     step_id,
 )
+from ..codec import off_loop
 from . import records
 from .database import Row, Session, Statement
 from .records import (

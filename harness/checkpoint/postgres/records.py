@@ -14,7 +14,6 @@ from typing import Any, cast, get_args
 from pydantic import JsonValue
 
 from ...errors import CheckpointError
-from ..admission import json_text
 from ..base import (
     Checkpoint,
     FileChange,
@@ -28,7 +27,7 @@ from ..base import (
     StoredWrite,
     ThreadInfo,
 )
-from ..codec import compress, decompress, unpack
+from ..codec import compress, decompress, json_text, unpack
 from .database import Row, Statement
 
 __all__ = [

@@ -32,9 +32,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 
 from ..._internal.records import record
+from ...databases.versions import Version
 from ...errors import CheckpointError, JournalAway
-from ..admission import off_loop, weight_of
 from ..base import Batch, EventLimits, Rewrite
+from ..codec import off_loop, weight_of
 from ..facade import JournalFacade, Query
 from ..maintenance import check_prune
 from .commits import VERSION, Commits, batch_arguments, newer, write_failed
@@ -100,7 +101,7 @@ async def check_server(session: Session, prefix: str, place: str) -> Trust:
     (stored,) = await session.run((OPEN, [prefix, VERSION]))
     if isinstance(stored, Exception):
         raise ValueError(str(stored).rstrip(".")) from stored
-    if stored != b"%d" % VERSION:
+    if not (stored.isdigit() and Version.parse(int(stored[:18])).admits(VERSION)):
         raise newer(place, stored)
     appends = info.get("aof_enabled") == "1"
     # With `no`, nobody asks the disk, and a commit would wait in vain.

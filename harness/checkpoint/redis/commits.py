@@ -16,6 +16,7 @@ from typing import Any
 
 import anyio
 
+from ...databases.versions import Version
 from ...errors import CheckpointError, HarnessError, JournalAway, NewerDatabase
 from ..admission import (
     check_checkpoint,
@@ -99,10 +100,11 @@ def refusal(batch: Batch, reply: Sequence[Any]) -> HarnessError:
 
 def newer(place: str, version: bytes) -> CheckpointError:
     """Return the error for a journal of another version."""
-    if version.isdigit() and int(version[:18]) > VERSION:
+    if version.isdigit():
+        found = Version.parse(int(version[:18])).number
         return NewerDatabase(
-            f"{place} has version {int(version[:18])}, and this program knows versions up to "
-            f"{VERSION}. It was not touched; update deep-agent-mcp, or use another prefix."
+            f"{place} has version {found}, and this program knows versions up to {VERSION}. It was "
+            "not touched; update deep-agent-mcp, or use another prefix."
         )
     return CheckpointError(
         f"{place} has no version that a journal has: {version!r:.40}. It was not touched; use "

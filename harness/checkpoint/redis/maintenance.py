@@ -14,8 +14,9 @@ from typing import Any
 import anyio
 
 from ...errors import CheckpointError, UnknownThread
-from ..admission import off_loop, thread_exists
+from ..admission import thread_exists
 from ..base import Checkpoint, Rewrite
+from ..codec import off_loop
 from ..maintenance import prunable_ids
 from ..memory_threads import Thread
 from .changes import differences

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
-from ..admission import in_step_order, missing_ancestor, off_loop
+from ..admission import in_step_order, missing_ancestor
 from ..base import (
     Checkpoint,
     FileChange,
@@ -23,7 +23,7 @@ from ..base import (
     ThreadSlice,
     step_id,
 )
-from ..codec import decompress, digest_of
+from ..codec import decompress, digest_of, off_loop
 from .connections import Server, ServerFailed, Session
 from .records import (
     change_digest,

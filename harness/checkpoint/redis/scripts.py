@@ -147,9 +147,12 @@ end
 """
 
 _BATCH = """
-local version = take()
+local version = count()
 local stored = call('HGET', meta, 'version')
-if stored and stored ~= version then return {'version', stored} end
+local from = math.floor((tonumber(stored) or 0) / 1000000)  -- see `databases.versions`
+if stored and tonumber(stored) ~= version and (from == 0 or from > version) then
+  return {'version', stored}
+end
 local hex, thread_id, ns, imported = take(), take(), take(), take()
 local k, scope = thread(hex), scope_of(ns)
 local per_run, before = count(), take()
@@ -394,7 +397,6 @@ if #events > 0 then purge(before) end
 return {'stored'}
 """
 
-COMMIT = script(
-    NUMBERS + _PURGE + _BATCH + _CHECK_RUNS + _CHECKS + _STORE + _STORE_RUNS + _STORE_REST
-)
+_STORE_ALL = _STORE + _STORE_RUNS + _STORE_REST
+COMMIT = script(NUMBERS + _PURGE + _BATCH + _CHECK_RUNS + _CHECKS + _STORE_ALL)
 """A batch, as `batches.batch_arguments` gives it -> `stored`, or why it is refused."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 
-from ..admission import json_text, rewritten
 from ..base import Rewrite, StoredWrite, TaskWrites
 from ..codec import (
     PackedTask,
     compress,
     decompress,
+    json_text,
     pack,
     pack_step,
     plain,
@@ -23,7 +23,7 @@ from ..codec import (
     unpack,
     unpack_step,
 )
-from ..maintenance import MERGED, merged, parents_of, removal, steps_left
+from ..maintenance import MERGED, merged, parents_of, removal, rewritten, steps_left
 from . import page_compaction as pages
 from . import queries, records
 from .insert_buffer import packed

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeAlias, cast, get_args
 
 from pydantic_core import from_json
 
-from ..admission import json_text, rewritten, run_elsewhere
+from ..admission import run_elsewhere
 from ..base import (
     Checkpoint,
     EventLimits,
@@ -38,7 +38,8 @@ from ..base import (
     StoredWrite,
     ThreadInfo,
 )
-from ..codec import compress, decompress, step_name, task_spans, unpack_all
+from ..codec import compress, decompress, json_text, step_name, task_spans, unpack_all
+from ..maintenance import rewritten
 from .insert_buffer import HeadCache
 from .page_compaction import Bodies
 

@@ -11,9 +11,18 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from ..admission import Facts, admit, json_text, unknown_snapshot
+from ..admission import Facts, admit, unknown_snapshot
 from ..base import Batch, EventLimits, FileChange, Interrupt, TaskWrites
-from ..codec import SHARED_FROM, PackedTask, compress, decompress, pack, step_key, step_name
+from ..codec import (
+    SHARED_FROM,
+    PackedTask,
+    compress,
+    decompress,
+    json_text,
+    pack,
+    step_key,
+    step_name,
+)
 from .insert_buffer import Head, InsertBuffer, share
 from .page_compaction import Bodies
 from .records import store_events

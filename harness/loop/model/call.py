@@ -233,15 +233,16 @@ class ModelCall:
         run = self._run
         answer: AIMessage | None = None
         streamed = False
-        held = screen.deltas() if screen is not None and run.wants("messages") else None
+        held = screen.deltas() if screen is not None and "messages" in run.wanted else None
         async with aclosing(model.stream(chat)) as pieces:
             async for piece in pieces:
                 if isinstance(piece, AIMessage):
                     answer = piece
-                elif run.wants("messages"):
+                elif "messages" in run.wanted:
                     self._send([piece] if held is None else held.feed(piece), request)
                     streamed = True
-                    await run.relieve()
+                    if run.room is not None:
+                        await run.room()
         if answer is None:
             raise ModelError(f"{model.name} ended its stream without an answer")
         answer = sanitize_answer(answer)
@@ -262,7 +263,7 @@ class ModelCall:
         runtime.meter.add(usage, answered or model.name, model.name, agent=agent)
 
     def _send(self, pieces: Iterable[Delta], request: ModelRequest) -> None:
-        if self._run.wants("messages"):
+        if "messages" in self._run.wanted:
             for piece in pieces:
                 self._run.send("messages", request.runtime.agent_path, _delta(piece))
                 self._shown = True

@@ -50,13 +50,14 @@ class RunControl:
     """A handle to end a run from outside.
 
     A run that is cancelled through it is recorded as `cancelled`, one that is paused or drained
-    as `paused`, which can be resumed. A run whose task is merely torn down (a closing server, a
-    crash) stays `running` in the journal and can be resumed too.
+    as `paused`, which can be resumed. One that is handed over stays `running` and has no owner, and
+    one whose task is merely torn down (a crash) stays `running`: both can be resumed too.
 
     Attributes:
         reason: Who or what stopped the run.
         ends_as: What a stopped run is recorded as.
         drained: Set when it shall stop once the step being worked on is stored.
+        hands_over: Why it then goes on elsewhere by itself; None if it waits to be resumed.
         scope: Surrounds the run.
         waiting: Surrounds its wait for its turn on the thread, while it waits.
         accepted: Set once the input is in the journal.
@@ -65,6 +66,7 @@ class RunControl:
     reason: str | None = None
     ends_as: Literal["cancelled", "paused"] = "cancelled"
     drained: LazyEvent = field(default_factory=LazyEvent)
+    hands_over: str | None = None
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     waiting: anyio.CancelScope | None = None
     accepted: LazyEvent = field(default_factory=LazyEvent)
@@ -82,6 +84,14 @@ class RunControl:
 
         A step that only waits to ask its model again does not go on; it is made anew later.
         """
+        self.drained.set()
+
+    def hand_over(self, reason: str) -> None:
+        """Drain, and leave the run to whoever looks for runs that nobody works on.
+
+        The reason stays in its record until somebody resumes it.
+        """
+        self.hands_over = reason
         self.drained.set()
 
     def _stop(self, reason: str, ends_as: Literal["cancelled", "paused"]) -> None:
@@ -136,6 +146,8 @@ class RunContext:
         context: What the caller passed as context.
         emit: Receives events; None when nobody listens.
         modes: The event modes somebody listens to.
+        wanted: The modes that `send` passes on: of what is in the `debug` stream too, either.
+        thread_id: The thread the run moves.
         synced: Whether each step waits for the disk; see `Batch`.
         only_reads: Whether it is made of calls that only read, which may go unrecorded.
         configurable: Values for models that are configured at run time.
@@ -169,11 +181,13 @@ class RunContext:
     _keys: Keys | None = None
     _seq: int = 0
     _thread: int = field(default_factory=threading.get_ident)
+    thread_id: str = field(init=False)
+    wanted: frozenset[StreamMode] = field(init=False)
 
-    @property
-    def thread_id(self) -> str:
-        """The thread the run moves."""
-        return self.run.thread_id
+    def __post_init__(self) -> None:
+        self.thread_id = self.run.thread_id
+        heard = () if self.emit is None else self.modes
+        self.wanted = frozenset((*heard, *_DEBUGGED) if "debug" in heard else heard)
 
     def add_screen(self, path: tuple[str, ...], rules: Sequence[Rule]) -> RunRedaction | None:
         """Note what an agent redacts: its own rules after those of the agents above it."""
@@ -200,24 +214,18 @@ class RunContext:
 
         return redaction_at(path, self.screens)
 
-    def wants(self, mode: StreamMode) -> bool:
-        """Whether somebody listens to events of this mode."""
-        if self.emit is None:
-            return False
-        return mode in self.modes or (mode in _DEBUGGED and "debug" in self.modes)
-
     def send(self, mode: StreamMode, path: tuple[str, ...], data: dict[str, JsonValue]) -> None:
         """Emit an event; checkpoints and tasks go into the `debug` stream too."""
-        if self.emit is None:
+        emit = self.emit
+        if emit is None or mode not in self.wanted:
             return
-        events: list[tuple[StreamMode, dict[str, JsonValue]]] = [(mode, data)]
-        if mode in _DEBUGGED:
-            events.append(("debug", {"type": mode, **data}))
-        for one, shown in events:
-            if one not in self.modes:
-                continue
+        if mode in self.modes:
             self._seq += 1
-            self.emit(Event(one, shown, self.thread_id, self.run.id, self._seq, path))
+            emit(Event(mode, data, self.thread_id, self.run.id, self._seq, path))
+        if mode in _DEBUGGED and "debug" in self.modes:
+            self._seq += 1
+            shown = {"type": mode, **data}
+            emit(Event("debug", shown, self.thread_id, self.run.id, self._seq, path))
 
     def note(self, mode: StreamMode, path: tuple[str, ...], data: dict[str, JsonValue]) -> None:
         """Keep an event in the journal; it is stored with what is stored next."""
@@ -255,11 +263,6 @@ class RunContext:
         with anyio.move_on_after(seconds):
             await self.control.drained.wait()
             raise Interrupted(())
-
-    async def relieve(self) -> None:
-        """Wait for a consumer of the events that lags behind."""
-        if self.room is not None:
-            await self.room()
 
     def update_run(self, **changes: Any) -> Run:
         """Replace fields of the run's record and return it; storing it is the caller's part."""

@@ -106,11 +106,14 @@ class ToolPipeline:
             )
         return outcome
 
-    def authorization(self, request: ToolCallRequest, tool: Tool) -> CallAuthorization:
-        """Return what the agent's policy, and those of the agents above it, say of a call."""
+    def judge(self, request: ToolCallRequest, tool: Tool) -> tuple[Verdict, CallAuthorization]:
+        """Return the strictest verdict of the policy and the middleware on a call.
+
+        And what the policy, with those of the agents above this one, says of the rest of it.
+        """
         above = [one for one in ancestor_policies() if one is not self.policy]
         call, runtime = request.call, request.runtime
-        return CallAuthorization(
+        authorization = CallAuthorization(
             NarrowedPolicy((self.policy, *above)) if above else self.policy,
             call.name,
             call.args,
@@ -119,12 +122,10 @@ class ToolPipeline:
             runtime.agent_path[::2],  # names alternate with the ids of calls
             runtime.principal,
         )
-
-    def judge(self, request: ToolCallRequest, authorization: CallAuthorization) -> Verdict:
-        """Return the strictest verdict of the policy and the middleware on a call."""
-        verdicts = [_judged(one, _with_own_arguments(request)) for one in self._judges]
-        own = authorization.judge()
-        return strictest([own, *(verdict for verdict in verdicts if verdict is not None)])
+        said = [_judged(one, _with_own_arguments(request)) for one in self._judges]
+        verdict = authorization.judge()
+        others = [one for one in said if one is not None]
+        return strictest([verdict, *others]) if others else verdict, authorization
 
     def find(self, request: ToolCallRequest) -> Tool | None:
         """Return the tool a request names, or the one a wrapper supplied under that name."""
@@ -264,8 +265,7 @@ class _Gate:
                 args = tool.validate(_copied(call.args))
             except InvalidArguments as error:
                 return failure(call, str(error))
-            authorization = self.pipeline.authorization(request, tool)
-            verdict = self.pipeline.judge(request, authorization)
+            verdict, authorization = self.pipeline.judge(request, tool)
             if verdict.action == "deny":
                 return failure(
                     call,
@@ -321,7 +321,7 @@ class _Gate:
         tool = self.pipeline.find(request)
         if tool is None:
             return None
-        verdict = self.pipeline.judge(request, self.pipeline.authorization(request, tool))
+        verdict, _ = self.pipeline.judge(request, tool)
         if verdict.action != "deny":
             return None
         return f"{request.call.name} {REFUSED} ({verdict.reason})."

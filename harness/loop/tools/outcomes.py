@@ -12,8 +12,7 @@ import logging
 import random
 import traceback
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import anyio
@@ -187,7 +186,9 @@ async def run_tool(
         meter.before_tool_call()
         asker.questions = asked_before  # what an attempt before this one asked is answered
         try:
-            with anyio.move_on_after(tool.timeout) if tool.timeout else nullcontext():
+            if tool.timeout is None:
+                return outcome_of(call, await tool.function(args, runtime))
+            with anyio.move_on_after(tool.timeout):
                 return outcome_of(call, await tool.function(args, runtime))
             raise _TooLong(f"it was stopped after {tool.timeout} s; it may have acted partly")
         except (LimitReached, CheckpointError):
@@ -264,26 +265,25 @@ _BEGUN = "begun"
 """Key of the payload of our questions: which beginning they are about."""
 
 
+@dataclass(slots=True)
 class AtMostOnceMark:
     """The mark of one call.
 
-    Args:
+    Attributes:
         run: The run.
         thread: The thread whose step the call belongs to.
         step: The step.
         index: The call's place in its step.
         asker: Asks a person about it.
+        is_ours: Whether it was this attempt at the call that left the mark.
     """
 
-    def __init__(
-        self, run: RunContext, thread: ThreadState, step: str, index: int, asker: Asker
-    ) -> None:
-        self._run = run
-        self._thread = thread
-        self._step = step
-        self._index = index
-        self._asker = asker
-        self._here = False
+    run: RunContext
+    thread: ThreadState
+    step: str
+    index: int
+    asker: Asker
+    is_ours: bool = False
 
     async def begin(self, call: ToolCall, once: Literal[True, "ask"]) -> ToolCallOutcome | None:
         """Note that the call begins; return its result if it must not, having begun before.
@@ -296,28 +296,26 @@ class AtMostOnceMark:
         """
         asked = [
             one
-            for one in await self._run.checkpointer.interrupts(self._run.run.id)
+            for one in await self.run.checkpointer.interrupts(self.run.run.id)
             if one.answered and call.id in one.path
         ]
         refused = next((one for one in asked if _refuses(one)), None)
         if refused is not None:
             return _decided(call, refused)
         mark = begun_mark(call.id, len(asked))
-        if mark in self._thread.begun:
-            if once == "ask" and not self._here:
+        if mark in self.thread.begun:
+            if once == "ask" and not self.is_ours:
                 self._ask(call, len(asked))
             return failure(call, _unknown(call))
-        self._here = True
-        self._thread.begun.add(mark)
-        writes = [TaskWrites(self._step, mark, self._index, ())]
+        self.is_ours = True
+        self.thread.begun.add(mark)
+        writes = [TaskWrites(self.step, mark, self.index, ())]
         with anyio.CancelScope(shield=True):
-            await self._run.journal.commit(
-                Batch(self._run.thread_id, self._thread.ns, writes=writes)
-            )
+            await self.run.journal.commit(Batch(self.run.thread_id, self.thread.ns, writes=writes))
         return None
 
     def _ask(self, call: ToolCall, beginning: int) -> None:
-        self._asker.approval(
+        self.asker.approval(
             call,
             f"{call.name} had begun when the run was interrupted; whether it finished is not "
             "known. It must run at most once. approve: run it again. reject: tell the model that "

@@ -16,6 +16,7 @@ from pydantic import JsonValue
 from ...checkpoint.base import Batch, Interrupt, Next, TaskWrites
 from ...limits.limits import LimitReached, Meter
 from ...messages.message import AIMessage, ToolCall, ToolMessage, pending_tool_calls
+from ...policy import CallPolicy
 from ...state.channels import Mark
 from ...tools.tool import Tool, ToolRuntime
 from ..checkpoints import claim_mark
@@ -58,6 +59,8 @@ class ToolStep:
 
     Attributes:
         limit: The limit that stopped a call, if one did.
+        id: Id of the step.
+        run_context, thread, spawn, meter: See `CallingStep`.
     """
 
     def __init__(
@@ -70,14 +73,15 @@ class ToolStep:
         meter: Meter,
     ) -> None:
         self.limit: LimitReached | None = None
+        self.run_context = run
+        self.thread = thread
+        self.spawn = spawn
+        self.meter = meter
+        self.id = thread.step
         self._agent = agent
-        self._run = run
-        self._thread = thread
         self._path = path
-        self._spawn = spawn
-        self._meter = meter
+        self._is_heard = run.logs_events or "tasks" in run.wanted
         self._busy: dict[str, str] = dict(thread.claims)
-        self._step = thread.step
         screen = thread.screen
         self._store = agent.store if screen is None else screen.store(agent.store, "tools")
         self._writes = StepWrites(thread)
@@ -97,7 +101,7 @@ class ToolStep:
             MiddlewareError: A middleware broke a rule; finished calls are stored.
             ToolFailed: A strict tool failed; finished calls are stored.
         """
-        messages = self._thread.state["messages"]
+        messages = self.thread.state["messages"]
         answer = next((one for one in reversed(messages) if isinstance(one, AIMessage)), None)
         self._calls = answer.tool_calls if answer is not None else ()
         # Of calls that share an id the first runs: an id has one result.
@@ -108,7 +112,7 @@ class ToolStep:
         open_ids = {call.id for call in pending_tool_calls(messages)}
         calls = [one for id_, one in first.items() if id_ in open_ids and id_ not in self._writes]
         self._running = len(calls)
-        if self._thread.pending or self._thread.claims or self._thread.interrupts:
+        if self.thread.pending or self.thread.claims or self.thread.interrupts:
             await self._find_children()
         try:
             if len(calls) == 1:
@@ -124,7 +128,7 @@ class ToolStep:
         return Pause(tuple(one for index in sorted(self._waiting) for one in self._waiting[index]))
 
     async def _together(self, calls: Sequence[tuple[int, ToolCall]]) -> None:
-        gate = anyio.CapacityLimiter(self._meter.limits.parallel_tool_calls)
+        gate = anyio.CapacityLimiter(self.meter.limits.parallel_tool_calls)
 
         async def in_turn(index: int, call: ToolCall) -> None:
             async with gate:
@@ -141,28 +145,33 @@ class ToolStep:
     async def commit(self, following: Next) -> None:
         """Make the finished step a checkpoint; results are folded in call order."""
         names = ", ".join([call.name for call in self._calls if call.id in self._writes])
-        await self._thread.commit("tools", following, tasks=self._held, summary=f"ran {names}")
+        await self.thread.commit("tools", following, tasks=self._held, summary=f"ran {names}")
 
     async def _one(self, index: int, call: ToolCall) -> None:
         path = (*self._path, call.id)
-        self._tell(path, self._event("tool_start", call, args=call.args))
+        if self._is_heard:
+            self._tell(path, self._event("tool_start", call, args=call.args))
+        ended: dict[str, JsonValue] = {}
         try:
             outcome = await self._run_call(index, call, path)
         except (Interrupted, BaseExceptionGroup) as raised:
-            ended = self._event("tool_end", call, status="waiting")
-            self._run.note("tasks", path, ended)
+            if self._is_heard:
+                ended = self._event("tool_end", call, status="waiting")
+                self.run_context.note("tasks", path, ended)
             await self._pause(index, _questions(raised))
         else:
             accepted = self._writes.accepted(index, call, outcome)
-            message = accepted.outcome.message
-            ended = self._event("tool_end", call, status=message.status, text=message.text[:500])
-            self._run.note("tasks", path, ended)
+            if self._is_heard:
+                ended = self._ended(call, accepted.outcome.message)
+                self.run_context.note("tasks", path, ended)
             self._running -= 1
-            self._held.append(TaskWrites(self._step, call.id, index, accepted.stored))
+            self._held.append(TaskWrites(self.id, call.id, index, accepted.stored))
             if self._running or self._waiting:  # else the step's checkpoint is about to store it
                 await self._store_held()
-            await self._run.relieve()
-        self._run.send("tasks", path, ended)
+            if self.run_context.room is not None:
+                await self.run_context.room()
+        if self._is_heard:
+            self.run_context.send("tasks", path, ended)
 
     async def aside(self, call: ToolCall) -> ToolMessage:
         """Return the result of a call that is not part of the step, which keeps nothing of it.
@@ -181,13 +190,11 @@ class ToolStep:
             text = f"{call.name} did not run: it needs a person's decision, which is not to be had."
             outcome = failure(call, text)
         for write in outcome.writes:
-            channel = self._thread.schema.channels.get(write.channel)
+            channel = self.thread.schema.channels.get(write.channel)
             if channel is not None and channel.reducer and Mark.PRIVATE in channel.marks:
-                await self._thread.keep({write.channel: write.value}, call.name)
-        message = outcome.message
-        ended = self._event("tool_end", call, status=message.status, text=message.text[:500])
-        self._tell(path, ended)
-        return message
+                await self.thread.keep({write.channel: write.value}, call.name)
+        self._tell(path, self._ended(call, outcome.message))
+        return outcome.message
 
     async def _looked(self, call: ToolCall, path: tuple[str, ...]) -> ToolCallOutcome:
         tool = self._agent.tools.get(call.name)
@@ -200,14 +207,12 @@ class ToolStep:
         return await self._run_call(-1, call, path)
 
     def _tell(self, path: tuple[str, ...], event: dict[str, JsonValue]) -> None:
-        self._run.note("tasks", path, event)
-        self._run.send("tasks", path, event)
+        self.run_context.note("tasks", path, event)
+        self.run_context.send("tasks", path, event)
 
     async def _run_call(self, index: int, call: ToolCall, path: tuple[str, ...]) -> ToolCallOutcome:
-        thread, run = self._thread, self._run
-        asker = Asker(
-            run.thread_id, thread.ns, self._step, run.run.id, path, index, thread.interrupts
-        )
+        thread, run = self.thread, self.run_context
+        asker = Asker(run.thread_id, thread.ns, self.id, run.run.id, path, index, thread.interrupts)
         runtime = ToolRuntime(
             state=thread.state,
             tool_call_id=call.id,
@@ -219,91 +224,90 @@ class ToolStep:
             journal=run.journal,
             stream_writer=partial(run.write_custom, path),
             interrupt=asker.interrupt,
-            run_subagent=SubagentCall(
-                run,
-                thread,
-                self._step,
-                path,
-                self._spawn,
-                self._count_subagent,
-                self._claim_subagent,
-                self._stopped,
-                self._agent.pipeline.policy,
-                self._meter,
-            ),
+            run_subagent=SubagentCall(self, path),
             store=self._store,
             checkpoint_id=thread.head.id if thread.head else None,
             request_drain=run.control.drain,
             principal=run.principal,
-            meter=self._meter,
+            meter=self.meter,
         )
         request = ToolCallRequest(call, self._agent.tools.get(call.name), runtime)
         try:
-            once = AtMostOnceMark(run, thread, self._step, index, asker)
+            once = AtMostOnceMark(run, thread, self.id, index, asker)
             if thread.screen is None:
-                return await self._agent.pipeline.run(request, asker, self._meter, once)
+                return await self._agent.pipeline.run(request, asker, self.meter, once)
             from ..run.redaction import working_in
 
             with working_in(thread.screen):
-                outcome = await self._agent.pipeline.run(request, asker, self._meter, once)
+                outcome = await self._agent.pipeline.run(request, asker, self.meter, once)
             return thread.screen.outcome(outcome)
         except LimitReached as reached:
-            self._stopped(reached)
+            self.limit = reached
             return failure(call, f"{call.name} was stopped: {reached}")
 
-    def _stopped(self, reached: LimitReached) -> None:
+    @property
+    def policy(self) -> CallPolicy:
+        """See `CallingStep`."""
+        return self._agent.pipeline.policy
+
+    def note_limit(self, reached: LimitReached) -> None:
+        """See `CallingStep`."""
         self.limit = reached
 
     async def _find_children(self) -> None:
         """Note which calls started a subagent before the step was interrupted."""
-        thread = self._thread
+        thread = self.thread
         self._children.update(thread.claims.values())
         above = f"{thread.ns}/" if thread.ns else ""
         for call in self._calls:
-            ns = f"{above}{child_namespace(call.id, self._step)}"
-            if await self._run.checkpointer.load(self._run.thread_id, ns) is not None:
+            ns = f"{above}{child_namespace(call.id, self.id)}"
+            if await self.run_context.checkpointer.load(self.run_context.thread_id, ns) is not None:
                 self._children.add(call.id)
 
-    def _count_subagent(self, call_id: str, depth: int) -> None:
+    def count_subagent(self, call_id: str, depth: int) -> None:
+        """See `CallingStep`."""
         children = self._children | {call_id}
-        self._meter.before_subagents(len(children), depth)
+        self.meter.before_subagents(len(children), depth)
         self._children = children
 
-    async def _claim_subagent(self, ns: str, call_id: str) -> bool:
+    async def claim_subagent(self, ns: str, call_id: str) -> bool:
         """Note that a call goes on with a subagent, unless another call of the step does.
 
         That is in the journal before the subagent hears of it: after a pause or a crash it holds.
         """
         if self._busy.setdefault(ns, call_id) != call_id:
             return False
-        if self._thread.claims.get(ns) != call_id:
-            self._thread.claims[ns] = call_id
-            mark = TaskWrites(self._step, claim_mark(call_id, ns), 0, ())
-            batch = Batch(self._run.thread_id, self._thread.ns, writes=[mark])
+        if self.thread.claims.get(ns) != call_id:
+            self.thread.claims[ns] = call_id
+            mark = TaskWrites(self.id, claim_mark(call_id, ns), 0, ())
+            batch = Batch(self.run_context.thread_id, self.thread.ns, writes=[mark])
             with anyio.CancelScope(shield=True):
-                await self._run.journal.commit(batch)
+                await self.run_context.journal.commit(batch)
         return True
 
     async def _pause(self, index: int, interrupts: Sequence[Interrupt]) -> None:
         self._running -= 1
         self._waiting[index] = interrupts
-        own = [one for one in interrupts if one.ns == self._thread.ns]
+        own = [one for one in interrupts if one.ns == self.thread.ns]
         if own:
-            batch = Batch(self._run.thread_id, self._thread.ns, interrupts=own)
+            batch = Batch(self.run_context.thread_id, self.thread.ns, interrupts=own)
             with anyio.CancelScope(shield=True):
-                await self._run.journal.commit(batch)
+                await self.run_context.journal.commit(batch)
         await self._store_held()
 
     async def _store_held(self) -> None:
         if not self._held:
             return
         held, self._held = self._held, []
-        batch = Batch(self._run.thread_id, self._thread.ns, writes=held)
+        batch = Batch(self.run_context.thread_id, self.thread.ns, writes=held)
         with anyio.CancelScope(shield=True):
-            await self._run.journal.step(batch)
+            await self.run_context.journal.step(batch)
 
     def _event(self, event: str, call: ToolCall, **more: JsonValue) -> dict[str, JsonValue]:
         return {"event": event, "name": call.name, "tool_call_id": call.id, **more}
+
+    def _ended(self, call: ToolCall, message: ToolMessage) -> dict[str, JsonValue]:
+        return self._event("tool_end", call, status=message.status, text=message.text[:500])
 
 
 def _questions(raised: Interrupted | BaseExceptionGroup[BaseException]) -> Sequence[Interrupt]:

@@ -9,7 +9,7 @@ checkpoint the caller knows of: what another branch of the parent sent it later 
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import anyio
 from pydantic import JsonValue
 
+from ..._internal.records import record
 from ...checkpoint.base import step_id, turn_step_id
 from ...errors import CheckpointError, HarnessError, ToolError, UnfinishedAnswer
 from ...limits.carried_limits import ChildMeter
@@ -36,7 +37,7 @@ from ..thread_state import ThreadState
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-__all__ = ["ChildLoop", "Spawn", "SubagentCall", "child_namespace"]
+__all__ = ["CallingStep", "ChildLoop", "Spawn", "SubagentCall", "child_namespace"]
 
 ELSEWHERE = (
     "{name} goes on in the agent you were forked from; its result is not shown here, and is not "
@@ -106,46 +107,52 @@ def shared_keys(parent: StateSchema, child: StateSchema) -> set[str]:
     }
 
 
+class CallingStep(Protocol):
+    """The step of the tool call that starts a subagent.
+
+    Attributes:
+        run_context: The run.
+        thread: The thread of the calling agent.
+        id: Id of the step.
+        meter: What counts against the caller's limits.
+        spawn: Makes the child's loop.
+    """
+
+    run_context: RunContext
+    thread: ThreadState
+    id: str
+    meter: Meter
+    spawn: Spawn
+
+    @property
+    def policy(self) -> CallPolicy:
+        """What the caller holds its children to."""
+        ...
+
+    def count_subagent(self, call_id: str, depth: int) -> None:
+        """Count one more subagent at a depth, or raise `LimitReached`."""
+        ...
+
+    async def claim_subagent(self, ns: str, call_id: str) -> bool:
+        """Note that a call goes on with a subagent; whether it is the step's only one that does."""
+        ...
+
+    def note_limit(self, reached: LimitReached) -> None:
+        """Note a limit met that is not the child's own."""
+        ...
+
+
+@record
 class SubagentCall:
     """Runs a child agent for one tool call (`ToolRuntime.run_subagent`).
 
-    Args:
-        run: The run.
-        parent: The thread of the calling agent.
-        step: Its step.
+    Attributes:
+        step: The step of the call.
         path: Agent and call names from the root to the call.
-        spawn: Makes the child's loop.
-        count: Counts one more subagent at a depth, or raises `LimitReached`.
-        claim: Notes that a call, by id, goes on with a subagent; whether it is the only one of
-            the step that does.
-        stopped: Is told of a limit met that is not the child's own.
-        policy: What the caller holds its children to.
-        meter: What counts against the caller's limits.
     """
 
-    def __init__(
-        self,
-        run: RunContext,
-        parent: ThreadState,
-        step: str,
-        path: tuple[str, ...],
-        spawn: Spawn,
-        count: Callable[[str, int], None],
-        claim: Callable[[str, str], Awaitable[bool]],
-        stopped: Callable[[LimitReached], None],
-        policy: CallPolicy,
-        meter: Meter,
-    ) -> None:
-        self._run = run
-        self._parent = parent
-        self._step = step
-        self._path = path
-        self._spawn = spawn
-        self._count = count
-        self._claim = claim
-        self._stopped = stopped
-        self._policy = policy
-        self._meter = meter
+    step: CallingStep
+    path: tuple[str, ...]
 
     async def __call__(
         self,
@@ -161,18 +168,18 @@ class SubagentCall:
             Interrupted: The child waits for an answer.
             ToolError: The child may not run.
         """
-        own = child_namespace(self._path[-1], self._step)
-        above = self._parent.ns
+        own = child_namespace(self.path[-1], self.step.id)
+        above = self.step.thread.ns
         ns = after.ns if after is not None else f"{above}/{own}" if above else own
         depth = ns.count("task:")
         await self._admit(ns, depth, continues=after is not None)
         with self._metered(limits, ns, depth) as meter:
-            loop = self._spawn(agent, ns, self._path, meter)
-            shared = shared_keys(self._parent.schema, loop.thread.schema)
+            loop = self.step.spawn(agent, ns, self.path, meter)
+            shared = shared_keys(self.step.thread.schema, loop.thread.schema)
             forked = isinstance(agent, Fork)
             given = self._given(agent, description, shared, first=after is None)
             origin = (
-                turn_step_id(None, self._run.thread_id, ns)
+                turn_step_id(None, self.step.run_context.thread_id, ns)
                 if after is None
                 else step_id(after.checkpoint_id, own)
             )
@@ -192,10 +199,10 @@ class SubagentCall:
             except LimitReached as reached:
                 failed = reached
                 if reached.ns != ns:
-                    self._stopped(reached)
+                    self.step.note_limit(reached)
             except anyio.get_cancelled_exc_class():
                 # If that is a caller's time, what the child did is its caller's work all the same.
-                self._parent.cut.append(partial(self._writes, loop.thread, origin, shared))
+                self.step.thread.cut.append(partial(self._writes, loop.thread, origin, shared))
                 raise
             return await self._ended(loop, origin, shared, failed)
 
@@ -207,20 +214,20 @@ class SubagentCall:
         Raises:
             ToolError: It would be nested too deep or be one too many; it must not begin.
         """
-        above, call_id = self._parent.ns, self._path[-1]
+        above, call_id = self.step.thread.ns, self.path[-1]
         self._admitted(above.count("task:") + 1)
-        own = child_namespace(call_id, self._step)
-        await self._claim(f"{above}/{own}" if above else own, call_id)
+        own = child_namespace(call_id, self.step.id)
+        await self.step.claim_subagent(f"{above}/{own}" if above else own, call_id)
 
     def _admitted(self, depth: int) -> None:
         try:
-            self._count(self._path[-1], depth)
+            self.step.count_subagent(self.path[-1], depth)
         except LimitReached as reached:
             raise ToolError(str(reached)) from reached
 
     async def _admit(self, ns: str, depth: int, *, continues: bool) -> None:
         self._admitted(depth)
-        if continues and not await self._claim(ns, self._path[-1]):
+        if continues and not await self.step.claim_subagent(ns, self.path[-1]):
             raise ToolError(
                 "nothing was sent to the subagent: another call of the same answer goes on with "
                 "it. Send the next message once that call has a result."
@@ -230,21 +237,21 @@ class SubagentCall:
     def _metered(self, limits: Limits | None, ns: str, depth: int) -> Generator[Meter]:
         """Yield the meter of the child; what it has used is kept if it does not end here."""
         if limits is None:
-            yield self._meter
+            yield self.step.meter
             return
-        meter = ChildMeter(limits, self._meter, ns, depth)
+        meter = ChildMeter(limits, self.step.meter, ns, depth)
         unfinished = True
         try:
             yield meter
             unfinished = False
         finally:
-            self._meter.leave(ns, unfinished=unfinished)
+            self.step.meter.leave(ns, unfinished=unfinished)
 
     def _given(
         self, agent: Any, description: str, shared: set[str], *, first: bool
     ) -> dict[str, Any]:
         """Return the child's input: the message, and the state that it shares."""
-        state, schema = self._parent.state, self._parent.schema
+        state, schema = self.step.thread.state, self.step.thread.schema
         given = {name: Overwrite(state[name]) for name in shared if name in state}
         message = HumanMessage(description, source="task")
         if not (first and isinstance(agent, Fork)):
@@ -284,7 +291,7 @@ class SubagentCall:
 
     async def _advance(self, loop: ChildLoop, meter: Meter) -> Pause | None:
         seconds = meter.seconds_left if isinstance(meter, ChildMeter) else None
-        with narrowing(self._policy), anyio.move_on_after(seconds) as deadline:
+        with narrowing(self.step.policy), anyio.move_on_after(seconds) as deadline:
             return await loop.advance()
         assert deadline.cancelled_caught
         raise meter.out_of_time()
@@ -324,8 +331,9 @@ class SubagentCall:
 
         Calls that had finished in a step that failed count too: what they did is done.
         """
-        await self._run.journal.settle()
-        load = partial(self._run.checkpointer.load, self._run.thread_id, child.ns)
+        run = self.step.run_context
+        await run.journal.settle()
+        load = partial(run.checkpointer.load, run.thread_id, child.ns)
         found = await load(cached=origin)
         if found is not None and found.base is None:
             # A child of an older version got its first input in the step that has this id.

@@ -7,7 +7,7 @@ what the call said.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..._internal.records import changed, record
@@ -48,9 +48,6 @@ class StepWrites:
         self._results: dict[str, tuple[int, Sequence[ChannelWrite]]] = {
             task.task_id: (task.index, thread.decode(task.writes)) for task in thread.pending
         }
-        self._writers: dict[str, str] = {}
-        for call_id, (_, writes) in self._results.items():
-            self._claim(writes, call_id)
 
     def __contains__(self, call_id: str) -> bool:
         """Whether a call is finished."""
@@ -66,13 +63,12 @@ class StepWrites:
 
         Of two calls that write one plain key the later one is refused.
         """
-        update = dict(outcome.update)
+        update = outcome.update
         if outcome.send:
-            update["sent_calls"] = [
-                ToolCall(new_id("call"), one.tool, one.args) for one in outcome.send
-            ]
+            sent = [ToolCall(new_id("call"), one.tool, one.args) for one in outcome.send]
+            update = {**update, "sent_calls": sent}
         try:
-            written = self._checked(call, [*update.items(), *outcome.writes])
+            written = self._checked(call, update, outcome.writes)
             return self._kept(index, call, outcome, written)
         except (InvalidUpdate, PIIDetectionError) as error:
             return self._refused(index, call, outcome, error)
@@ -122,22 +118,21 @@ class StepWrites:
         message = with_notes(outcome.message, notes) if notes else outcome.message
         every = [ChannelWrite("messages", [message]), *writes]
         accepted = Accepted(outcome, self._thread.encode(every))
-        self._claim(writes, call.id)
         self._results[call.id] = index, every
         return accepted
 
-    def _checked(self, call: ToolCall, written: Sequence[tuple[str, Any]]) -> list[ChannelWrite]:
-        """Return writes as the state takes them.
+    def _checked(
+        self, call: ToolCall, update: Mapping[str, Any], writes: Sequence[ChannelWrite]
+    ) -> list[ChannelWrite]:
+        """Return an update, and further writes, as the state takes them.
 
         Raises:
             InvalidUpdate: A key or a value is wrong.
             PIIDetectionError: A rule blocks a text in one.
         """
-        checked = [
-            one
-            for key, value in written
-            for one in self._thread.check({key: value}, call.name, "tools")
-        ]
+        checked = self._thread.check(update, call.name, "tools") if update else []
+        for key, value in writes:
+            checked += self._thread.check({key: value}, call.name, "tools")
         _check_messages(call, checked)
         return checked
 
@@ -146,7 +141,7 @@ class StepWrites:
         joining: list[ChannelWrite] = []
         for write in writes:
             try:
-                joining += [one for one in self._checked(call, [write]) if not self._plain(one)]
+                joining += [one for one in self._checked(call, {}, [write]) if not self._plain(one)]
             except (InvalidUpdate, PIIDetectionError):
                 continue  # the call's error result says that it was refused
         return joining
@@ -180,8 +175,13 @@ class StepWrites:
 
     def _check_plain(self, call: ToolCall, writes: Sequence[ChannelWrite]) -> None:
         """Raise `InvalidUpdate` if another call wrote one of the plain keys, too."""
+        writers: dict[str, str] = {}
+        for call_id, (_, own) in self._results.items():
+            for write in own:
+                if self._plain(write):
+                    writers.setdefault(write.channel, call_id)
         for write in writes:
-            other = self._writers.get(write.channel, call.id)
+            other = writers.get(write.channel, call.id)
             if other != call.id and self._plain(write):
                 raise InvalidUpdate(
                     f"{call.name}: another call of the same answer ({other}) wrote "
@@ -194,7 +194,7 @@ class StepWrites:
         keys = {one.channel for one in writes if self._thread.schema.channels[one.channel].reducer}
         if not keys:
             return
-        results = self._in_order((index, writes))
+        results = self._in_order((index, writes)) if self._results else [(index, writes)]
         joining = [one for _, own in results for one in own if one.channel in keys]
         self._thread.joined(joining, call.name)
 
@@ -203,17 +203,10 @@ class StepWrites:
     ) -> list[tuple[int, Sequence[ChannelWrite]]]:
         return sorted([*self._results.values(), *more], key=lambda result: result[0])
 
-    # --- plain keys ------------------------------------------------------------------------
-
     def _plain(self, write: ChannelWrite) -> bool:
         """Whether a write replaces what is there."""
         known = self._thread.schema.channels.get(write.channel)
         return known is not None and (known.reducer is None or isinstance(write.value, Overwrite))
-
-    def _claim(self, writes: Sequence[ChannelWrite], call_id: str) -> None:
-        for write in writes:
-            if self._plain(write):
-                self._writers.setdefault(write.channel, call_id)
 
 
 def _saying(outcome: ToolCallOutcome, why: ToolCallOutcome, beside: str = "") -> ToolCallOutcome:

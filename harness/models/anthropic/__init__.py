@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
 from functools import partial
@@ -67,6 +68,9 @@ _COUNTED = ("system", "tools", "tool_choice", "thinking")
 _MAX_CONTINUATIONS = 8
 """How often one answer that its provider paused is taken up again."""
 
+_PINGS_ALONE = 6
+"""How many times as long as it may stay silent a server may send pings and nothing else."""
+
 _READ_OUT_SECONDS = 0.5
 """How long the end of a stream may take after its last event."""
 
@@ -87,7 +91,8 @@ class AnthropicModel:
             Anthropic's.
         api_key: Default: `ANTHROPIC_API_KEY`, else `ANTHROPIC_AUTH_TOKEN`, looked up at each call.
         max_tokens: Bound of one answer, thinking included; the API requires one.
-        timeout: Seconds the server may stay silent before the call fails.
+        timeout: Seconds the server may stay silent before the call fails. A server that only sends
+            pings, as it does while the model thinks, may do so for six times as long.
         max_retries: How often the SDK repeats a call that was refused for load or never arrived.
             It waits as long as the provider asks (`retry-after`), up to a minute. Where the agent
             repeats calls itself (`model_patience`), the SDK repeats none.
@@ -158,7 +163,9 @@ class AnthropicModel:
         answer = AnswerBuilder()
         for left in reversed(range(1 + _MAX_CONTINUATIONS)):
             async with aclosing(self._events(sdk, _continued(body, answer), betas)) as events:
+                heard = time.monotonic()
                 async for event in events:
+                    heard = self._heard(event, heard)
                     delta = answer.feed(event)
                     if delta is not None:
                         yield delta
@@ -228,6 +235,19 @@ class AnthropicModel:
             if not sent:
                 raise _not_json(error) from error
             raise connection_error(f"the stream is garbled ({error})") from error
+
+    def _heard(self, event: Mapping[str, Any], before: float) -> float:
+        """Return when something other than a ping was heard, given when that was before.
+
+        Raises:
+            ModelError: It was too long ago.
+        """
+        now = time.monotonic()
+        if event.get("type") != "ping":
+            return now
+        if now - before > _PINGS_ALONE * self._timeout:
+            raise connection_error(f"the server sent nothing but pings for {now - before:.0f} s")
+        return before
 
     async def _client(self) -> AsyncAnthropic:
         """Return this loop's client, made for the credentials as they are now.

@@ -214,6 +214,9 @@ MISSING_KEY = (
     "else works without it. Nothing was sent."
 )
 
+_MAX_REASON_CHARS = 2_000
+"""How much is told of the reason a server gives."""
+
 _KIND_OF_TYPE = {
     "authentication_error": "auth",
     "permission_error": "auth",
@@ -276,7 +279,7 @@ def _error_of(body: object) -> tuple[str, str]:
     if not isinstance(error, dict):
         return "", ""
     inner = cast(Mapping[str, Any], error)
-    return str(inner.get("type") or ""), str(inner.get("message") or "")
+    return str(inner.get("type") or "")[:100], str(inner.get("message") or "")
 
 
 def _kind(status: int, error_type: str, message: str) -> str:
@@ -298,15 +301,16 @@ def api_error(
         streaming: The refusal ended an answer that had begun.
     """
     error_type, message = _error_of(body)
-    message = message or (body[:500] if isinstance(body, str) else "") or "no reason given"
     kind = _kind(status, error_type, message)
+    message = message or (body[:500] if isinstance(body, str) else "")
+    message = message[:_MAX_REASON_CHARS].strip().rstrip(".") or "no reason given"
     wait = retry_after_of(headers)
     told = [] if wait is None else [f"It asks to wait {wait:g} s."]
     request_id = headers.get("request-id")
     where = error_type if streaming else f"{status} {error_type}".strip()
     where += f", request {request_id}" if request_id else ""
     verb = "broke its answer off" if streaming else "refused the request"
-    text = [f"Anthropic {verb} ({where}): {message}", "No answer was kept.", *told, _ADVICE[kind]]
+    text = [f"Anthropic {verb} ({where}): {message}.", "No answer was kept.", *told, _ADVICE[kind]]
     return ModelError(" ".join(text), kind=kind, retryable=kind in _RETRYABLE, retry_after=wait)
 
 
@@ -336,7 +340,7 @@ def auth_error(reason: str) -> ModelError:
 def connection_error(reason: str) -> ModelError:
     """Return the error for a call that was lost on the way, or cut off in the middle."""
     return ModelError(
-        f"The connection to Anthropic failed: {reason}. No answer was kept. "
+        f"The connection to Anthropic failed: {reason.rstrip('.')}. No answer was kept. "
         f"{_ADVICE['connection']}",
         kind="connection",
         retryable=True,

@@ -369,6 +369,14 @@ class BackgroundSubAgents:
         """Whether this object works on the task of a thread."""
         return self._tasks.carries(thread_id)
 
+    def begin_no_more(self) -> None:
+        """Begin no task any more, as whoever carries them is about to end.
+
+        Those at work go on to where they stop, and whoever waits for tasks waits no longer. Tasks
+        that have not begun are found by the next one.
+        """
+        self._tasks.close()
+
     def has_in_line(self, run: Run) -> bool:
         """Whether a run that is recorded as `paused` waits for its turn, or is just taking it."""
         return run.status == "paused" and (self._tasks.waits(run) or self._tasks.is_carried(run))

@@ -49,7 +49,7 @@ class SalvagedThread:
         saved: Whether it is in the new journal.
         steps: How many steps are saved, subagents' included.
         head: The newest checkpoint of the main agent that is saved.
-        lost: How much is lost, by what it is: steps, calls, questions, runs, file changes.
+        lost: How much is lost, by what it is: steps, calls, questions, runs, usage, file changes.
         problem: What was wrong with the first of it; empty if it is saved whole.
     """
 
@@ -83,6 +83,7 @@ async def salvage_journal(
             version, or the keys are wrong. There is no new file then.
     """
     sealed = SealedRecords(keys)
+    _require_file(path)
     try:
         tables = await anyio.to_thread.run_sync(DamagedTables, path)
     except OSError as error:
@@ -211,6 +212,7 @@ async def check_journal(path: Path, *, keys: Keyring | None = None) -> JournalRe
 
 
 def _check(path: Path, keys: Keyring | None) -> JournalReport:
+    _require_file(path)
     sealed, problems = SealedRecords(keys), list[str]()
     threads = steps = 0
     try:
@@ -228,6 +230,19 @@ def _check(path: Path, keys: Keyring | None) -> JournalReport:
         problems.append(f"SQLite cannot read it: {error}")
     sealed.require_right_keys()
     return JournalReport(threads, steps, problems)
+
+
+def _require_file(path: Path) -> None:
+    """Refuse what is no file: to open a pipe would wait for whoever writes to it.
+
+    Raises:
+        CheckpointError: It is a directory, a device, a pipe or a socket.
+    """
+    if path.exists() and not path.is_file():
+        raise CheckpointError(
+            f"{path} is not a regular file, so it is no journal. Nothing was done. Name the "
+            "journal's own file, or move away what is in its place."
+        )
 
 
 def reading(path: Path) -> sqlite3.Connection:
@@ -301,6 +316,7 @@ async def backup_journal(path: Path, target: Path) -> int:
 
 
 def _backup(path: Path, target: Path) -> int:
+    _require_file(path)
     new_private_file(target, CheckpointError)
     with removed(target):
         try:

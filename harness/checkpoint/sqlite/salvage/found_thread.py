@@ -7,12 +7,13 @@ found is one that the thread had.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
-from ...._internal.records import record
+from ...._internal.records import changed, record
 from ....errors import CheckpointError
 from ...base import (
     Batch,
@@ -25,6 +26,7 @@ from ...base import (
     turn_step_id,
 )
 from ...codec import decompress, step_key, step_name
+from ...record_encryption import is_sealed
 from ..connections import DAMAGE
 from ..records import checkpoint_of, events_of, interrupt_of, run_of
 from .contents import Contents, SealedRecords
@@ -66,7 +68,7 @@ class FoundThread:
         interrupts: Their questions.
         changes: Files they changed, each with the newest checkpoint of that moment.
         logs: The rows of their event logs.
-        lost: How much is lost, by what it is: steps, calls, questions, runs, file changes.
+        lost: How much is lost, by what it is: steps, calls, questions, runs, usage, file changes.
         problem: What was wrong with the first of it.
         declared: How many checkpoints the thread should have at least; None if nobody knows.
     """
@@ -157,7 +159,7 @@ class _Search:
         ids = {run.id for run in runs}
         places = {one.checkpoint.id for one in steps}
         interrupts = self._interrupts(ids, places | {step_id(one) for one in places})
-        if any(self._lost[kind] for kind in ("steps", "calls", "questions")):
+        if any(self._lost[kind] for kind in ("steps", "calls", "questions", "usage")):
             runs = [
                 self._sealed.failed(run, _CUT_OFF) if run.status in _UNFINISHED else run
                 for run in runs
@@ -284,6 +286,7 @@ class _Search:
             try:
                 run = run_of((row[1], self._name, *row[3:]))
                 self._sealed.open(run)
+                run = self._with_usage(run)
                 if run.id in found or run.id in self._known_runs:
                     raise ValueError("two runs have one id")
             except _UNREADABLE as error:
@@ -291,6 +294,18 @@ class _Search:
             else:
                 found[run.id] = run
         return [*found.values()]
+
+    def _with_usage(self, run: Run) -> Run:
+        """Return a run without what it has used if that is damaged; a seal vouches for it."""
+        if not run.used or is_sealed(run):
+            return run
+        try:
+            if isinstance(json.loads(run.used), dict):
+                return run
+        except ValueError:
+            pass
+        self._miss("usage", "what a run has used of its limits is damaged")
+        return changed(run, used="")
 
     def _interrupts(self, runs: set[str], steps: set[str]) -> list[Interrupt]:
         found: dict[str, Interrupt] = {}

@@ -271,6 +271,7 @@ class _Roots:
 
     Attributes:
         others: Whether there are tables that this version does not know.
+        ours: Whether there are tables of a journal.
     """
 
     def __init__(self, file: DatabaseFile) -> None:
@@ -280,7 +281,7 @@ class _Roots:
         if schema.gaps:
             cells += _leaf_cells(file, schema.pages)
         self._said: dict[str, int] = {}
-        self.others = False
+        self.others = self.ours = False
         for cell in cells:
             with suppress(ValueError):
                 match file.record(cell):
@@ -288,6 +289,7 @@ class _Roots:
                         self._said.setdefault(name, root)
                         own = name in layout().columns or name.startswith("sqlite_")
                         self.others |= kind == "table" and not own
+                        self.ours |= name in layout().columns
                     case _:
                         pass
 
@@ -347,6 +349,10 @@ def _around(number: int) -> Gap:
 def _require_known(path: Path, file: DatabaseFile, roots: _Roots) -> None:
     """Refuse a file of another version, as far as that is not damage: it has other tables, too."""
     version, application = file.version()
+    if application != JOURNAL.application_id and roots.others and not roots.ours:
+        raise CheckpointError(
+            f"{path} is a database of another program, not a journal. Nothing was written."
+        )
     if application != JOURNAL.application_id or version in (0, JOURNAL.version) or not roots.others:
         return
     known = f"it has journal version {version}, and this one knows {JOURNAL.version}"

@@ -1,0 +1,164 @@
+"""Health of a server: whether it takes work, and its metrics."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+import anyio
+from anyio.abc import TaskGroup
+
+from ...harness.checkpoint.base import Checkpointer, RunStatus
+from ...harness.errors import HarnessError
+from ..mcp.requests import Services
+from ..transports.health import Labels, Metric
+
+__all__ = ["ServerHealth"]
+
+JOURNAL_SECONDS = 2.0
+"""How long the journal may take to answer; probes give up soon after."""
+
+FRESH_SECONDS = 1.0
+"""How long an answer of the journal counts, however many probes ask."""
+
+COUNTED_SECONDS = 15.0
+"""How long the counts of open runs do; collectors ask about that often."""
+
+MOST_COUNTED = 1_000
+"""Open runs of one status that are counted."""
+
+_OPEN: Sequence[RunStatus] = ("running", "needs_approval", "paused")
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+
+class ServerHealth:
+    """Says how a server is.
+
+    Args:
+        services: Its runs and requests.
+        journal: Where everybody's runs are stored.
+        group: Looks at the journal are made there.
+    """
+
+    def __init__(self, services: Services, journal: Checkpointer, group: TaskGroup) -> None:
+        self._services = services
+        self._journal = journal
+        self._problem = _Look(group, self._find_problem, lambda: FRESH_SECONDS)
+        self._open_runs = _Look(group, self._count_open_runs, lambda: COUNTED_SECONDS)
+        self._is_away = False
+
+    async def not_ready(self) -> str | None:
+        """Return why the server takes no work now; None if it does."""
+        if self._services.runs.stopping.has_begun:
+            return "the server is stopping"
+        problem = await self._problem.result(f"it did not answer within {JOURNAL_SECONDS:g} s")
+        if problem and not self._is_away:
+            logger.warning("not ready: the journal cannot be read: %s", problem)
+        self._is_away = bool(problem)
+        return "the journal cannot be reached; the server's log says why" if problem else None
+
+    async def _find_problem(self) -> str:
+        try:
+            await self._journal.run("run_of_nobody")
+        except (HarnessError, OSError) as error:
+            return str(error)
+        return ""
+
+    async def metrics(self) -> Sequence[Metric]:
+        """Return what `/metrics` shows. No name, id or caller is in it."""
+        runs, in_flight = self._services.runs, self._services.in_flight
+        figures, by_kind = runs.figures, ("kind",)
+        found = (
+            ("draining", "1 while the server stops.", _by((), {(): runs.stopping.has_begun})),
+            ("requests_in_flight", "Requests at work.", _by((), {(): in_flight.calls})),
+            ("listen_streams", "Open listen streams.", _by((), {(): in_flight.streams})),
+            ("runs_working", "Runs that this server works on.", _by(by_kind, runs.at_work)),
+            (
+                "runs_open",
+                "Runs in the journal, of all servers; at most 1000 of a status are counted.",
+                _by(("status",), await self._open_runs.result({})),
+            ),
+            (
+                "runs_started_total",
+                "Runs that this server began or went on with.",
+                _by(by_kind, figures.started),
+            ),
+            (
+                "runs_stopped_total",
+                "Runs that paused or ended in this server.",
+                _by((*by_kind, "status"), figures.stopped),
+            ),
+            (
+                "runs_taken_over_total",
+                "Runs of other servers that this one went on with.",
+                _by((), {(): figures.taken_over}),
+            ),
+        )
+        return [
+            Metric(
+                f"deep_agent_{name}",
+                "counter" if name.endswith("_total") else "gauge",
+                about,
+                values,
+            )
+            for name, about, values in found
+        ]
+
+    async def _count_open_runs(self) -> Mapping[str, int]:
+        """Return how many runs have not ended; nothing while the journal cannot be read."""
+        counts: dict[str, int] = {}
+        try:
+            for one in _OPEN:
+                counts[one] = len(await self._journal.find_runs(status=one, limit=MOST_COUNTED))
+        except (HarnessError, OSError) as error:
+            logger.warning("open runs cannot be counted: %s", error)
+            return {}
+        return counts
+
+
+class _Look(Generic[T]):
+    """One look at the journal at a time, for all who want to know.
+
+    A journal that is away may answer late, and a look cannot be cancelled then; it is only waited
+    for so long.
+    """
+
+    def __init__(
+        self, group: TaskGroup, look: Callable[[], Awaitable[T]], fresh: Callable[[], float]
+    ) -> None:
+        self._group = group
+        self._look = look
+        self._fresh = fresh
+        self._found: tuple[float, T] | None = None
+        self._looking: anyio.Event | None = None
+
+    async def result(self, unanswered: T) -> T:
+        """Return what was found lately, or `unanswered` if it takes too long."""
+        if self._looking is None and not self._is_fresh():
+            self._looking = anyio.Event()
+            self._group.start_soon(self._run, self._looking)
+        if self._looking is not None:
+            with anyio.move_on_after(JOURNAL_SECONDS):
+                await self._looking.wait()
+        return self._found[1] if self._looking is None and self._found else unanswered
+
+    def _is_fresh(self) -> bool:
+        return self._found is not None and anyio.current_time() - self._found[0] < self._fresh()
+
+    async def _run(self, done: anyio.Event) -> None:
+        try:
+            found = await self._look()
+            self._found = anyio.current_time(), found
+        finally:
+            self._looking = None
+            done.set()
+
+
+def _by(names: Sequence[str], counts: Mapping[Any, int]) -> Mapping[Labels, float]:
+    """Return counts by labels of these names."""
+    keys = {key: (key,) if isinstance(key, str) else key for key in counts}
+    return {tuple(zip(names, keys[key], strict=True)): float(n) for key, n in counts.items()}

@@ -1,0 +1,109 @@
+"""Requests to go on with runs, from the command line to the servers of a state directory.
+
+Only a server carries runs. So a command leaves a small file, as it does to cancel a run. A server
+that finds it goes on with the run, or leaves a file that says why it cannot.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import anyio
+import anyio.to_thread
+
+from ...harness.checkpoint.base import Checkpointer, Run
+from ...harness.errors import HarnessError
+from ..runs.cancellation import CancelRequest, CancelRequests, ServerProcesses
+from ..runs.runs import RunManager
+from ..settings.state_dir import StateDir
+
+__all__ = ["RetryRequests", "take_retries"]
+
+LOOK_SECONDS = 2.0
+"""How often a server looks for requests."""
+
+logger = logging.getLogger(__name__)
+
+
+class RetryRequests:
+    """Requests of the commands that share a state directory with servers. All methods block.
+
+    Args:
+        state: The state directory.
+    """
+
+    def __init__(self, state: StateDir) -> None:
+        self._asked = CancelRequests(state.path / "retry-requests")
+        self._refused = CancelRequests(state.path / "retry-refusals")
+
+    def store(self, run: Run) -> None:
+        """Ask for a run to go on.
+
+        Raises:
+            OSError: The request cannot be written.
+        """
+        self._refused.discard(run.id)
+        self._asked.store(CancelRequest(run.id, run.attempt, "retry"))
+
+    def ids(self) -> list[str]:
+        """Return the runs that shall go on."""
+        return [one.run_id for one in self._asked.all()]
+
+    def is_for(self, run: Run) -> bool:
+        """Whether the request is about the attempt that a run's record shows."""
+        return self._asked.of(run) is not None
+
+    def discard(self, run_id: str) -> None:
+        """Forget a request."""
+        self._asked.discard(run_id)
+
+    def refuse(self, run: Run, why: str) -> None:
+        """Say why a run cannot go on.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        self._refused.store(CancelRequest(run.id, run.attempt, why))
+
+    def refusal(self, run: Run) -> str | None:
+        """Return why a run cannot go on, and forget it; None if nobody has said so."""
+        found = self._refused.of(run)
+        if found is not None:
+            self._refused.discard(run.id)
+        return None if found is None else found.reason
+
+
+async def take_retries(
+    runs: RunManager, journal: Checkpointer, state: StateDir, owner: str
+) -> None:
+    """Go on with runs as commands ask for it; returns when the server stops.
+
+    Args:
+        runs: Goes on with them.
+        journal: Where they are stored.
+        state: The state directory.
+        owner: Id of this server in it.
+    """
+    requests, processes = RetryRequests(state), ServerProcesses(state)
+    while not runs.stopping.has_begun:
+        try:
+            for run_id in await anyio.to_thread.run_sync(requests.ids):
+                run = await journal.run(run_id)
+                if run is None or not await anyio.to_thread.run_sync(requests.is_for, run):
+                    await anyio.to_thread.run_sync(requests.discard, run_id)  # it is settled
+                elif run.owner in (None, owner) or not await anyio.to_thread.run_sync(
+                    processes.is_alive, run.owner
+                ):  # else the server that worked on it last goes on with it
+                    await _retry(runs, run, requests)
+        except (OSError, HarnessError) as error:
+            logger.warning("requests to go on with runs cannot be read: %s", error)
+        await anyio.sleep(LOOK_SECONDS)
+
+
+async def _retry(runs: RunManager, run: Run, requests: RetryRequests) -> None:
+    await anyio.to_thread.run_sync(requests.discard, run.id)
+    try:
+        await runs.carrier.resume(run, {})
+    except HarnessError as error:
+        logger.warning("run %s does not go on: %s", run.id, error)
+        await anyio.to_thread.run_sync(requests.refuse, run, str(error))

@@ -1,0 +1,206 @@
+"""Run administration for the command line, safe beside running servers."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+
+import anyio
+import anyio.to_thread
+from pydantic import JsonValue
+
+from ...harness.checkpoint.base import Run, RunStatus
+from ...harness.errors import HarnessError, UnknownRun
+from ...harness.limits.limits import Used
+from ..results import Answer, moment, unknown
+from ..runs.cancellation import Cancellation, ServerProcesses
+from ..settings.settings import Settings
+from ..threads.journals import Beside, journal_beside_servers
+from ..threads.listing import question_line, run_facts, run_line
+from .retries import RetryRequests
+
+__all__ = ["RunAdmin"]
+
+TAKEN_SECONDS = 10.0
+"""How long a server may take to go on with a run."""
+
+_LOOK = 0.1
+
+
+class RunAdmin:
+    """Shows, cancels and retries the runs of a journal.
+
+    Servers of its state directory may be running, and do what has to be done with a run.
+
+    Args:
+        opened: The journal.
+    """
+
+    def __init__(self, opened: Beside) -> None:
+        self._journal = opened.journal
+        self._state = opened.state
+        self._owner = opened.owner
+        self._processes = ServerProcesses(opened.state)
+        self._requests = RetryRequests(opened.state)
+
+    @staticmethod
+    @asynccontextmanager
+    async def open(settings: Settings) -> AsyncGenerator[RunAdmin]:
+        """Open the journal of the settings.
+
+        Raises:
+            StateDirError, HarnessError: As for `journal_beside_servers`.
+        """
+        async with journal_beside_servers(settings) as opened:
+            yield RunAdmin(opened)
+
+    # --- looking ---------------------------------------------------------------------------
+
+    async def list(self, status: RunStatus | None, thread: str | None, limit: int) -> Answer:
+        """Return runs, newest first."""
+        runs = await self._journal.find_runs(status=status, thread_id=thread, limit=limit + 1)
+        shown = [(run, await self._place(run)) for run in runs[:limit]]
+        lines = [
+            f"- {run_line(run)}; thread: {run.thread_id}; {moment(run.updated_at)}{_words(place)}"
+            for run, place in shown
+        ]
+        if len(runs) > limit:
+            lines.append(f"There are more: --limit, now {limit}, shows them.")
+        data: list[JsonValue] = [_facts(run, place) for run, place in shown]
+        text = "\n".join(lines) or "There are no such runs."
+        return Answer(text, {"runs": data, "more": len(runs) > limit})
+
+    async def show(self, run_id: str) -> Answer:
+        """Return a run with its open questions.
+
+        Raises:
+            UnknownRun: There is no such run.
+        """
+        run = await self._find(run_id)
+        place = await self._place(run)
+        questions = [one for one in await self._journal.interrupts(run.id) if not one.answered]
+        used = Used.from_json(json.loads(run.used)) if run.used else None
+        lines = [
+            f"Run {run.id} on thread {run.thread_id}: {run.status}{_words(place)}",
+            f"Kind: {run.kind}, by agent {run.agent}, attempt {run.attempt}",
+            f"Begun: {moment(run.created_at)}, last changed: {moment(run.updated_at)}",
+        ]
+        facts = {"Goal": run.goal, "Answer": run.answer, "Reason": run.reason}
+        lines += [f"{name}: {' '.join(text.split())}" for name, text in facts.items() if text]
+        if used is not None and used.model_calls:
+            lines.append(f"Used: {used.model_calls} model calls, {used.tokens:,} tokens")
+        lines += map(question_line, questions)
+        lines.append(f"What it did: deep-agent-mcp threads events {run.id}")
+        data = {**_facts(run, place), "answer": run.answer, "reason": run.reason}
+        data["usage"] = None if used is None else used.to_json()
+        data["open_questions"] = [one.id for one in questions]
+        return Answer("\n".join(lines), data)
+
+    async def _place(self, run: Run) -> bool | None:
+        """Return whether a server works on a run; None if none should."""
+        if run.status != "running":
+            return None
+        return not await self._is_left(run)
+
+    async def _is_left(self, run: Run) -> bool:
+        return run.owner is None or not await anyio.to_thread.run_sync(
+            self._processes.is_alive, run.owner
+        )
+
+    async def _find(self, run_id: str) -> Run:
+        run = await self._journal.run(run_id)
+        if run is None:
+            known = [one.id for one in await self._journal.find_runs(limit=1_000)]
+            raise UnknownRun(unknown("run", run_id, known, "`runs list` lists them."))
+        return run
+
+    # --- steering --------------------------------------------------------------------------
+
+    async def cancel(self, run_ids: Sequence[str], reason: str) -> Answer:
+        """End runs, whichever server works on them; what they have committed stays.
+
+        Raises:
+            UnknownRun: There is no such run; none was ended.
+            ThreadBusy: The server that works on one is slow to end it; it will. Those before it
+                were ended.
+        """
+        found = [await self._find(one) for one in run_ids]
+        cancellation = Cancellation(
+            self._journal, self._processes, {}, self._is_left, lambda run: None
+        )
+        ended = [await cancellation.end(run, reason) for run in found]
+        lines = [
+            f"{now.id}: {now.status}" + (", as it was before" if now == before else "")
+            for before, now in zip(found, ended, strict=True)
+        ]
+        return Answer("\n".join(lines), {"runs": [run_facts(one) for one in ended]})
+
+    async def retry(self, run_id: str) -> Answer:
+        """Have a server go on with a run that failed, paused or was left, at its last step.
+
+        Raises:
+            UnknownRun: There is no such run.
+            HarnessError: It cannot go on; nothing was changed.
+        """
+        run = await self._find(run_id)
+        problem = await self._why_not(run)
+        if problem is not None:
+            raise HarnessError(f"Run {run.id} {problem} Nothing was changed.")
+        await anyio.to_thread.run_sync(self._requests.store, run)
+        now = await self._taken(run)
+        if now is None:
+            text = (
+                f"No server has gone on with run {run.id} yet. The request is stored: a server of "
+                f"{self._state.path} goes on with it, or the next one that starts."
+            )
+            return Answer(text, {**run_facts(run), "taken": False})
+        text = f"Run {run.id} goes on, as attempt {now.attempt}: {now.status}."
+        return Answer(text, {**run_facts(now), "taken": True})
+
+    async def _why_not(self, run: Run) -> str | None:
+        if run.status in ("done", "cancelled"):
+            return f"is {run.status}, so there is nothing to go on with. Start a new one."
+        if run.status == "needs_approval":
+            return (
+                "waits for an answer. Give it with the tool reply of a client, or on the page at "
+                "/ui; `runs cancel` ends the run."
+            )
+        if run.status == "running" and not await self._is_left(run):
+            return "is at work in a server. `runs cancel` ends it."
+        return None
+
+    async def _taken(self, run: Run) -> Run | None:
+        """Return the run once a server goes on with it; None if none does.
+
+        Raises:
+            HarnessError: A server says that it cannot.
+        """
+        until = time.monotonic() + TAKEN_SECONDS
+        others = await anyio.to_thread.run_sync(self._state.has_others, self._owner)
+        while others and time.monotonic() < until:
+            now = await self._journal.run(run.id)
+            if now is not None and now.attempt > run.attempt:
+                return now
+            why = await anyio.to_thread.run_sync(self._requests.refusal, run)
+            if why is not None:
+                raise HarnessError(why)
+            await anyio.sleep(_LOOK)
+        return None
+
+
+def _facts(run: Run, place: bool | None) -> dict[str, JsonValue]:
+    facts = {
+        **run_facts(run),
+        "thread_id": run.thread_id,
+        "agent": run.agent,
+        "attempt": run.attempt,
+        "created": moment(run.created_at),
+        "updated": moment(run.updated_at),
+    }
+    return facts if place is None else {**facts, "at_work": place}
+
+
+def _words(place: bool | None) -> str:
+    return {None: "", True: "; a server works on it", False: "; no server works on it"}[place]

@@ -1,0 +1,201 @@
+"""Life cycle of the runs of a server: how many begin and stop, and how a server that ends lets go.
+
+A server that ends begins nothing more. Each run finishes the step it works on, which is stored, and
+then belongs to nobody, so that the next server goes on with it. No tool is cut in the middle.
+
+A run whose journal cannot be reached is left as it is stored, and goes on when the journal is back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import anyio
+
+from ...harness.checkpoint.base import Checkpointer, Run
+from ...harness.errors import HarnessError, JournalAway
+from .active_run import ActiveRun
+
+__all__ = [
+    "HANDED_OVER",
+    "KINDS",
+    "JournalWait",
+    "RunFigures",
+    "ServerStopping",
+    "Stopping",
+    "kind_of",
+]
+
+HANDED_OVER = "its server was stopped between two steps; the next server goes on with it"
+"""Reason of a run that was handed over."""
+
+KINDS = ("drive", "delegate")
+
+logger = logging.getLogger(__name__)
+
+
+class ServerStopping(HarnessError):
+    """The server is being stopped; nothing was done."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This server is stopping, so nothing was done. Send the same call again in about 10 s: "
+            "the next server has all threads and goes on with all runs."
+        )
+
+
+@dataclass(slots=True)
+class RunFigures:
+    """Counts of runs since the server was started. A run that is resumed counts again.
+
+    Attributes:
+        started: Runs that began or went on, by kind.
+        stopped: Runs that paused or ended, by kind and what they are then: a status of runs,
+            `handed_over`, or `error` for what could not be carried at all.
+        taken_over: Runs of other servers that this one has gone on with.
+    """
+
+    started: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(KINDS, 0)))
+    stopped: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
+    taken_over: int = 0
+
+    def begun(self, live: ActiveRun) -> None:
+        """Count a run that begins."""
+        self.started[kind_of(live)] += 1
+
+    def ended(self, live: ActiveRun) -> None:
+        """Count a run that has paused or ended."""
+        status = "error" if live.result is None else live.result.run.status
+        self.stopped[kind_of(live), "handed_over" if status == "running" else status] += 1
+
+
+def kind_of(live: ActiveRun) -> str:
+    """Return what a run is: a call of a client's model, or a goal."""
+    return "drive" if live.brief else "delegate"
+
+
+class Stopping:
+    """Whether a server stops, and who waits for its runs meanwhile.
+
+    Args:
+        live: Its runs at work, by id.
+
+    Attributes:
+        has_begun: Whether nothing more is begun.
+    """
+
+    def __init__(self, live: Mapping[str, ActiveRun]) -> None:
+        self.has_begun = False
+        self._live = live
+        self._waiting: set[anyio.CancelScope] = set()
+        self._released = False
+
+    def require_serving(self) -> None:
+        """Refuse to begin something once the server stops.
+
+        Raises:
+            ServerStopping: It does.
+        """
+        if self.has_begun:
+            raise ServerStopping
+
+    @contextmanager
+    def waiting(self, scope: anyio.CancelScope) -> Generator[None]:
+        """Cancel a scope, in which somebody waits for a run, when the server has no more time."""
+        if self._released:
+            scope.cancel()
+        self._waiting.add(scope)
+        try:
+            yield
+        finally:
+            self._waiting.discard(scope)
+
+    def release(self) -> None:
+        """End all waits: what is still at work is left as it is."""
+        self.has_begun = self._released = True
+        for scope in self._waiting:
+            scope.cancel()
+        for one in self._live.values():
+            one.finished.wake()
+
+    async def drain(self, seconds: float) -> None:
+        """Let runs finish their step and hand them over, for so many seconds at most.
+
+        A call of a client's own model is one step, so it ends as usual.
+        """
+        self.has_begun = True
+        live = self._live
+        if not live:
+            return
+        count = len(live)
+        logger.warning(
+            "stopping: %d runs finish their step first, within %g s. Stop the server once more "
+            "to end it at once.",
+            count, seconds,
+        )  # fmt: skip
+        for one in live.values():
+            if not one.brief:
+                one.control.hand_over(HANDED_OVER)
+        with anyio.move_on_after(seconds):
+            while live:
+                await next(iter(live.values())).finished.wait()
+        if live:
+            logger.warning(
+                "stopping: %d of %d runs are not through with their step. The next server goes on "
+                "with them; what their tools were doing is cut short.",
+                len(live), count,
+            )  # fmt: skip
+
+
+_FIRST_LOOK, _LAST_LOOK = 0.25, 5.0
+"""Seconds after which a journal that cannot be reached is tried again, at first and later."""
+
+
+class JournalWait:
+    """Runs that were left while the journal could not be reached.
+
+    Attributes:
+        patience: Seconds for which they wait for it.
+        run_ids: The runs.
+
+    Args:
+        journal: The journal.
+        go_on: Goes on with a run, if nobody else does.
+    """
+
+    def __init__(self, journal: Checkpointer, go_on: Callable[[Run], Awaitable[None]]) -> None:
+        self.patience = 300.0
+        self.run_ids: set[str] = set()
+        self._journal = journal
+        self._go_on = go_on
+
+    async def wait(self, run_id: str) -> None:
+        """Go on with a run when the journal is back.
+
+        A run that has waited too long stays left: whoever asks for it, or starts a server, goes on.
+        """
+        logger.warning("run %s waits for the journal, which cannot be reached", run_id)
+        self.run_ids.add(run_id)
+        pause, deadline = _FIRST_LOOK, anyio.current_time() + self.patience
+        try:
+            while anyio.current_time() < deadline:
+                await anyio.sleep(pause)
+                pause = min(pause * 2, _LAST_LOOK)
+                try:
+                    run = await self._journal.run(run_id)
+                except JournalAway:
+                    continue
+                if run is not None:
+                    await self._go_on(run)
+                return
+            logger.error(
+                "run %s was left after %.0f s: the journal cannot be reached. It goes on when the "
+                "journal is back and somebody asks for it, or a server is started.",
+                run_id, self.patience,
+            )  # fmt: skip
+        finally:
+            self.run_ids.discard(run_id)

@@ -1,0 +1,180 @@
+"""`deep-agent-mcp runs …` beside servers, and without one."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from deep_agent_mcp.server.app import App, create_app
+from deep_agent_mcp.server.cli.main import cli
+from deep_agent_mcp.server.operations import retries, run_admin
+from deep_agent_mcp.server.settings.sources import load_settings
+from tests.e2e.servers import Setup, call, connected
+from tests.fork_server import run as run_program
+
+pytestmark = pytest.mark.anyio
+
+TODOS = {"tool_calls": [{"name": "write_todos", "args": {"todos": []}}]}
+WORKS = {"main": [{"text": "It works now."}]}
+FAILS = {"main": [{"text": "never", "expect": {"last_type": "tool"}}]}
+
+
+def script(flaky: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "runs": [
+            {"match": "flaky", "agents": flaky},
+            {"match": "slow", "agents": {"main": [{"text": "At last.", "delay": 600}]}},
+            {"match": "ask", "agents": {"main": [TODOS, {"text": "Asked."}]}},
+        ],
+        "agents": {"*": [{"text": "Done."}]},
+    }
+
+
+@asynccontextmanager
+async def serving(place: Path, flaky: dict[str, Any] = FAILS) -> AsyncIterator[App]:
+    path = place / "script.yaml"
+    path.write_text(yaml.safe_dump(script(flaky)), encoding="utf-8")
+    given = {"state_dir": str(place / "state"), "model": f"scripted:{path}"}
+    with anyio.fail_after(60):
+        async with create_app(load_settings({"approve": ("write_todos",), **given}, {})) as app:
+            yield app
+
+
+async def runs(place: Path, *args: str) -> Result:
+    command = ["runs", "--state-dir", str(place / "state"), *args]
+    return await anyio.to_thread.run_sync(CliRunner().invoke, cli, command)
+
+
+async def data(place: Path, *args: str) -> dict[str, Any]:
+    done = await runs(place, *args, "--json")
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+async def refused(place: Path, *args: str) -> str:
+    done = await runs(place, *args)
+    assert done.exit_code == 1, done.output
+    return done.stderr
+
+
+async def ended(app: App, goal: str) -> str:
+    run_id = await app.runs.start(goal)
+    await app.runs.wait(run_id, 30)
+    return run_id
+
+
+async def test_runs_are_listed_and_shown_by_what_they_are(tmp_path: Path) -> None:
+    async with serving(tmp_path) as app:
+        done, failed, asks = [await ended(app, goal) for goal in ("simple", "flaky", "ask")]
+        slow = await app.runs.start("slow")
+        every = (await data(tmp_path, "list"))["runs"]
+        assert [one["run_id"] for one in every] == [slow, asks, failed, done]
+        assert [one.get("at_work") for one in every] == [True, None, None, None]
+        (found,) = (await data(tmp_path, "list", "--status", "failed"))["runs"]
+        assert (found["run_id"], found["attempt"]) == (failed, 1)
+        thread = every[1]["thread_id"]
+        (found,) = (await data(tmp_path, "list", "--thread", thread))["runs"]
+        assert found["run_id"] == asks
+        page = await data(tmp_path, "list", "--limit", "2")
+        assert len(page["runs"]) == 2 and page["more"]
+        text = (await runs(tmp_path, "list")).stdout
+        assert f"- {slow} delegate running; goal: slow; thread: " in text
+        assert text.splitlines()[0].endswith("; a server works on it")
+        assert (
+            "There are no such runs." in (await runs(tmp_path, "list", "--status", "paused")).stdout
+        )
+
+        shown = await data(tmp_path, "show", asks)
+        (question,) = await app.runs.questions(asks)
+        assert shown["open_questions"] == [question.id]
+        assert shown["usage"]["model_calls"] == 1
+        text = (await runs(tmp_path, "show", asks)).stdout
+        assert "decisions: approve" in text and f"threads events {asks}" in text
+        assert "There is no run 'run_x'" in await refused(tmp_path, "show", "run_x")
+
+
+async def test_runs_are_cancelled_where_they_are(tmp_path: Path) -> None:
+    async with serving(tmp_path) as app:
+        asks, done = await ended(app, "ask"), await ended(app, "simple")
+        slow = await app.runs.start("slow")
+        assert "There is no run 'run_x'" in await refused(tmp_path, "cancel", slow, "run_x")
+        assert app.runs.active == 1
+        cancelled = await runs(tmp_path, "cancel", slow, asks, done, "--reason", "a test")
+        assert cancelled.stdout.splitlines() == [
+            f"{slow}: cancelled",
+            f"{asks}: cancelled",
+            f"{done}: done, as it was before",
+        ]
+        stopped = await app.runs.wait(slow, 0)
+        assert (stopped.run.status, stopped.run.reason) == ("cancelled", "a test")
+
+
+async def test_a_failed_run_is_retried_by_a_server_beside_or_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retries, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(run_admin, "_LOOK", 0.01)
+    async with serving(tmp_path) as app:
+        one, other = await ended(app, "flaky"), await ended(app, "flaky")
+    async with serving(tmp_path, WORKS) as app:
+        again = await data(tmp_path, "retry", one)
+        assert (again["taken"], again["run_id"]) == (True, one)
+        assert (await app.runs.wait(one, 30)).run.answer == "It works now."
+    waits = await runs(tmp_path, "retry", other)
+    assert "or the next one that starts" in waits.stdout
+    async with serving(tmp_path, WORKS) as app:
+        while (await app.runs.wait(other, 0)).run.status == "failed":  # noqa: ASYNC110
+            await anyio.sleep(0.01)
+        assert (await app.runs.wait(other, 30)).run.answer == "It works now."
+    assert not [*(tmp_path / "state").glob("retry-*/*")]
+
+
+async def test_what_cannot_be_retried_is_refused_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retries, "LOOK_SECONDS", 0.02)
+    async with serving(tmp_path) as app:
+        done, asks = await ended(app, "simple"), await ended(app, "ask")
+        slow = await app.runs.start("slow")
+        assert "is done, so there is nothing" in await refused(tmp_path, "retry", done)
+        assert "waits for an answer" in await refused(tmp_path, "retry", asks)
+        assert "at work in a server" in await refused(tmp_path, "retry", slow)
+        # Only the server sees that the thread has moved on.
+        failed = await ended(app, "flaky")
+        thread = (await app.runs.snapshot(failed)).run.thread_id
+        later = await app.runs.start("more", thread_id=thread)
+        await app.runs.wait(later, 30)
+        assert f"moved on without run {failed}" in await refused(tmp_path, "retry", failed)
+    assert not [*(tmp_path / "state").glob("retry-*/*")]
+
+
+async def test_a_run_of_another_process_is_cancelled_and_retried(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, script=script(FAILS))
+    with anyio.fail_after(60), setup.serving() as server:
+        async with connected(server.target("http"), "auto") as client:
+            slow = await call(client, "task", goal="slow", wait_seconds=0)
+            failed = await client.call_tool("task", {"goal": "flaky"})
+            assert failed.structured_content is not None
+
+            async def command(*args: str) -> str:
+                words = [sys.executable, "-m", "deep_agent_mcp", "runs", *args]
+                env = setup.environment() | {"DEEP_AGENT_STATE_DIR": str(setup.state)}
+                done = await anyio.to_thread.run_sync(run_program, words, env, tmp_path)
+                assert done.returncode == 0, done.stderr
+                return done.stdout
+
+            assert f"{slow['run_id']}: cancelled" in await command("cancel", slow["run_id"])
+            now = await call(client, "wait", run_id=slow["run_id"])
+            assert (now["status"], now["reason"]) == ("cancelled", "cancelled on the command line")
+            run_id = failed.structured_content["run_id"]
+            assert f"Run {run_id} goes on, as attempt 2" in await command("retry", run_id)
