@@ -390,9 +390,10 @@ async def _main(
 
     source = None
     if application is not None:
-        from ..python_agents.source import AgentSource
+        from ..python_agents.source import ONLY_LOOKS, AgentSource
 
-        source = AgentSource(application, reload=reload, owns_process=True)
+        only_looks = ONLY_LOOKS in os.environ
+        source = AgentSource(application, reload=reload, owns_process=True, only_looks=only_looks)
     with stop_on_signals() as stop:
         async with AsyncExitStack() as stack:
             with redirect_stdout(sys.stderr):

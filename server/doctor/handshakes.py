@@ -16,6 +16,7 @@ import anyio
 import deep_agent_mcp
 
 from ..mcp.requests import wait_budget
+from ..python_agents.source import ONLY_LOOKS
 from ..settings.settings import Settings
 from ..version import version
 from .findings import KnownClient, Status
@@ -110,7 +111,7 @@ async def shake_hands(
     made = Handshake(client)
     with tempfile.TemporaryDirectory(prefix="deep-agent-doctor-", dir=_outside(settings)) as place:
         folder = Path(place)
-        env = {**os.environ, "PYTHONPATH": str(SOURCES)}
+        env = {**os.environ, "PYTHONPATH": str(SOURCES), ONLY_LOOKS: "1"}
         command = server_command(options, folder / "state", settings)
         try:
             with anyio.fail_after(GIVE_UP_SECONDS):

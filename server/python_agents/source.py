@@ -28,7 +28,10 @@ if TYPE_CHECKING:
     from ...harness.models.base import ChatModel
     from ...harness.store.base import Store
 
-__all__ = ["AgentSource"]
+__all__ = ["ONLY_LOOKS", "AgentSource"]
+
+ONLY_LOOKS = "_DEEP_AGENT_ONLY_LOOKS"
+"""Environment variable that `doctor` sets: the journal that an agent brings is not used."""
 
 FACTORY_SECONDS = 30.0
 """How long a function may take to make an agent."""

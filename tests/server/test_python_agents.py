@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import anyio
 import pytest
+from click.testing import CliRunner
 from mcp import Client
 
 from deep_agent_mcp import (
@@ -38,7 +39,7 @@ from deep_agent_mcp.harness.middleware.todo_list import TodoListMiddleware
 from deep_agent_mcp.harness.skills import SkillRegistry
 from deep_agent_mcp.server import ServeContext
 from deep_agent_mcp.server.app import App, create_app
-from deep_agent_mcp.server.doctor.state import examine_agent
+from deep_agent_mcp.server.cli.main import cli
 from deep_agent_mcp.server.python_agents import source as source_module
 from deep_agent_mcp.server.python_agents.source import AgentSource
 from deep_agent_mcp.server.settings.settings import Settings, SettingsError
@@ -333,7 +334,7 @@ async def test_a_journal_in_a_database_of_the_agents_own_is_served_by_one_server
         assert run["thread_id"] in (await ask(client, "threads"))["text"]
 
 
-async def test_the_doctor_does_not_touch_the_journal_of_an_agent(
+def test_the_doctor_does_not_touch_the_journal_of_an_agent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "own_journal_app.py").write_text(
@@ -342,8 +343,11 @@ async def test_the_doctor_does_not_touch_the_journal_of_an_agent(
         "agent = create_agent(ScriptedModel([]), checkpointer=journal)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    found = await examine_agent("own_journal_app:agent", load_settings({}, {}))
-    assert found.status == "ok"
+    monkeypatch.chdir(tmp_path)  # as the server that it starts does
+    state = str(tmp_path / "state")
+    args = ["--client", "cursor", "--", "own_journal_app:agent", "--state-dir", state]
+    said = CliRunner().invoke(cli, ["doctor", *args]).output
+    assert "agent: own_journal_app:agent has" in said and "Cursor: 2025" in said
     assert not [*tmp_path.glob("own.sqlite3*")]
 
 
