@@ -60,6 +60,7 @@ class Program:
             arithmetic or as a variable with an index, and so runs `$(rm)` in them; `""` for always.
         unseen: Options with which it runs what no word names.
         script: What its first operand must be like to be harmless; None where it is no code.
+        code: What a word holds with which it runs others, or writes; None where none does.
     """
 
     runs: bool = False
@@ -75,6 +76,11 @@ class Program:
     evaluates: Sequence[str] = ()
     unseen: Sequence[str] = ()
     script: re.Pattern[str] | None = None
+    code: re.Pattern[str] | None = None
+
+    def is_code(self, word: str) -> bool:
+        """Whether it runs others, or writes, because of what a word holds."""
+        return self.code is not None and self.code.search(word) is not None
 
     def may_evaluate(self, words: Sequence[str | None]) -> bool:
         """Whether the shell may read these arguments once more; None is one that may be any."""
@@ -99,7 +105,7 @@ class Program:
 
     def takes_more(self) -> bool:
         """Whether some words would make it run others, though it does not run what it is given."""
-        ways = (self.options, self.phrases, self.assigns, self.language)
+        ways = (self.options, self.phrases, self.assigns, self.language, self.code)
         return not self.runs and any(ways)
 
     def reads_code(self, words: Sequence[str]) -> bool:
@@ -188,6 +194,14 @@ _SED = re.compile(rf"{_REPLACES}|{_HARMLESS}(?:;{_HARMLESS})*")
 
 What ends a part may stand within brackets; such a line has one command, or its parts are unclear.
 """
+
+_SQL_SHELL = re.compile(
+    r"^\s*\.(?!(?:databases|dump|headers|help|indexes|mode|quit|schema|show|tables|width)\b)\s*[a-z]"
+    r"|\b(?:edit|load_extension|writefile)\W*\(|^\s*(?:attach|copy|export|install|load)\b",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""Commands of the shells of SQLite and DuckDB, but for those that only show, and SQL that writes
+other files or loads code."""
 
 _TABLE: Mapping[str, Program] = {
     # shells, and words of theirs
@@ -330,9 +344,15 @@ _TABLE: Mapping[str, Program] = {
         "awk gawk mawk nawk vi vim nvim view vimdiff ex emacs nano ed gdb lldb expect dc",
         Program(runs=True, language=True),
     ),
-    **_all("jshell irb pry iex erl sqlite3 psql mysql", Program(
+    **_all("jshell irb pry iex erl psql mysql", Program(
         language=True, options=_words("-e -c -cmd --command --execute --eval -f")
     )),
+    "sqlite3": Program(
+        language=True, options=_words("-cmd --cmd -init --init -A --A"), code=_SQL_SHELL
+    ),
+    "duckdb": Program(
+        language=True, options=_words("-cmd --cmd -init --init -c -s -f"), code=_SQL_SHELL
+    ),
 }  # fmt: skip
 
 _VERSION = re.compile(r"[-.\d]+$")

@@ -18,7 +18,7 @@ ALLOWED = Policy(
                 "ls", "cat", "echo", "find", "find *", "sort", "sed", "tar -xf", "less", "man",
                 "ip", "python manage.py", "python *", "perl tool.pl", "node app.js",
                 "uv run pytest", "go", "go build", "make", "make test", "npm", "npm test",
-                "curl", "docker",
+                "curl", "docker", "sqlite3 app.db", "sqlite3 -readonly", "duckdb",
                 "sudo git status", "sudo find", "timeout 5 git", "timeout * ls", "timeout * find",
                 "env A=1 ls", "nice -n 3 ls", "sh -c 'git status'", "bash run.sh", "watch ls",
                 "ssh host ls", "eval ls", "parallel ls", "xargs find", "xargs -n 1 git status",
@@ -30,6 +30,17 @@ ALLOWED = Policy(
 NO_RM = Policy([Rule("deny", command=["rm", "git push"])])
 
 UNLISTED = r"""
+sqlite3 app.db '.shell ls'
+sqlite3 app.db '.sh ls'
+sqlite3 app.db 'select 1' '.once out'
+sqlite3 app.db '.import x y'
+sqlite3 app.db "select writefile('x', 'y')"
+sqlite3 app.db -cmd '.shell ls'
+sqlite3 app.db "attach 'other.db' as other"
+sqlite3 -readonly b.db '.system ls'
+duckdb b.db '.shell ls'
+duckdb b.db "copy t to 'x'"
+duckdb b.db "install httpfs"
 git bisect run rm x
 git bisect start; git bisect run ./evil
 git bisect --no-checkout run rm
@@ -323,6 +334,10 @@ def test_no_line_is_allowed_that_could_run_an_unlisted_program():
 
 
 PLAIN = r"""
+sqlite3 app.db
+sqlite3 app.db .tables
+sqlite3 app.db 'select count(*) from songs'
+sqlite3 -readonly app.db '.schema songs'
 git status -s
 git log -3 --oneline
 git bisect good
@@ -557,6 +572,15 @@ less '+!rm x' f
 gdb -ex '!rm x'
 gdb -batch -ex 'shell rm x'
 sqlite3 -cmd '.shell rm x'
+sqlite3 --cmd '.shell rm x' a.db
+sqlite3 a.db '.shell rm x'
+sqlite3 a.db .sh\\ rm\\ x
+sqlite3 -json a.db 'select 1' '.system rm x'
+sqlite3 a.db '.once |rm x'
+sqlite3 a.db ".import '|rm x' t"
+sqlite3 a.db "select edit('x', 'rm')"
+duckdb a.db '.shell rm x'
+duckdb -c '.shell rm x'
 psql -c '\! rm x'
 su -c 'rm x'
 su root -c 'rm x'
@@ -816,6 +840,7 @@ make clean
 npm run clean
 echo 'rm x' | at now
 at now -f x
+echo '.shell rm x' | sqlite3 app.db
 """.strip("\n").split("\n")
 
 
