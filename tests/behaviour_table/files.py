@@ -89,7 +89,7 @@ ROWS: dict[str, Row] = {
             "results"
         ),
         (
-            "tests/backends/test_backends.py::test_globs",
+            "tests/backends/test_semantics.py::test_globs",
             "tests/backends/test_backends.py::test_glob_results_are_newest_first_and_capped",
             "tests/backends/test_backends.py::test_globs_that_explode_are_refused",
             "tests/backends/test_directory.py::test_a_search_over_its_time_says_so",
