@@ -1,0 +1,1 @@
+"""Replicas: servers on many machines that share one journal in Postgres."""

@@ -1,0 +1,84 @@
+"""Tables that replicas share beside their journal: who is there, and what files hold elsewhere.
+
+They are in a schema next to the journal's. Nothing in them is the truth about a thread or a run:
+the journal is. What is secret is sealed before it gets here, where there is a journal key.
+"""
+
+from __future__ import annotations
+
+from ...harness.agent_file.places import split_schema
+from ...harness.databases.postgres import DatabaseKind, PostgresDatabase
+from ...harness.errors import CheckpointError, JournalAway, NewerDatabase
+
+__all__ = ["REPLICAS", "open_database"]
+
+_PRESENCE = (
+    # A replica is alive while it holds the advisory lock `lock`, and `seen_at` moves.
+    """CREATE TABLE {replicas} (
+        id text PRIMARY KEY,
+        lock bigint NOT NULL UNIQUE,
+        host text NOT NULL,
+        version text NOT NULL,
+        started_at timestamptz NOT NULL DEFAULT now(),
+        seen_at timestamptz NOT NULL DEFAULT now(),
+        working integer NOT NULL DEFAULT 0,
+        draining boolean NOT NULL DEFAULT false
+    )""",
+    """CREATE TABLE {cancels} (
+        run_id text PRIMARY KEY,
+        attempt integer NOT NULL,
+        reason bytea NOT NULL,
+        asked_at timestamptz NOT NULL DEFAULT now()
+    )""",
+)
+
+_SHARED = (
+    "CREATE TABLE {shared} (name text PRIMARY KEY, value bytea NOT NULL)",
+    "CREATE TABLE {principals} (owner text PRIMARY KEY, principal bytea NOT NULL)",
+    "CREATE TABLE {tokens} (id text PRIMARY KEY, body bytea NOT NULL)",
+)
+
+_SESSIONS = (
+    """CREATE TABLE {sessions} (
+        id text PRIMARY KEY,
+        owner text NOT NULL,
+        replica text NOT NULL,
+        body bytea NOT NULL,
+        seen_at timestamptz NOT NULL DEFAULT now()
+    )""",
+    """CREATE TABLE {stream_events} (
+        id bigserial PRIMARY KEY,
+        session text NOT NULL,
+        stream text NOT NULL,
+        body bytea NOT NULL,
+        stored_at timestamptz NOT NULL DEFAULT now()
+    )""",
+    "CREATE INDEX stream_events_by_stream ON {stream_events} (session, stream, id)",
+)
+
+REPLICAS = DatabaseKind(
+    name="replicas' tables",
+    lock=0x44414D52,  # `DAMR`
+    tables=(
+        *("replicas", "cancels"),
+        *("shared", "principals", "tokens"),
+        *("sessions", "stream_events"),
+    ),
+    migrations=((*_PRESENCE, *_SHARED, *_SESSIONS),),
+    error=CheckpointError,
+    newer=NewerDatabase,
+    away=JournalAway,
+)
+
+
+def open_database(url: str, *, connections: int = 4, timeout: float = 10.0) -> PostgresDatabase:
+    """Return the tables beside the journal at a URL; they are made at the first use.
+
+    Args:
+        url: Where the journal is: `postgresql:` with or without `?schema=`.
+        connections: How many there are at most.
+        timeout: Seconds that a caller waits for the database.
+    """
+    conninfo, schema = split_schema(url)
+    name = "deep_agent_replicas" if schema is None else f"{schema}_replicas"
+    return PostgresDatabase(REPLICAS, conninfo, name, connections=connections, timeout=timeout)
