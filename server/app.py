@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from ..harness.cache import Cache
     from ..harness.store.base import Store
     from ..harness.telemetry import TelemetryMiddleware
+    from .operations.fleet import Fleet
     from .python_agents.source import AgentSource
     from .runs.background import ServedTasks
     from .transports.health import Health
@@ -202,11 +203,14 @@ async def create_app(
     with state.claim() as owner:
         async with (
             _telemetry(settings) as telemetry,
+            _joined(settings, owner) as fleet,
             open_journal(settings, state, owner, own=own) as plain_journal,
             anyio.create_task_group() as group,
             AsyncExitStack() as stack,
         ):
             journal = _traced(plain_journal, telemetry)
+            if fleet is not None:
+                journal = fleet.announced(journal)
             common = Common.of(settings)
             live = ReloadableSettings(settings, read)
             models, mounted = ReloadableModels(common.profiles), MountedServers()
@@ -219,11 +223,16 @@ async def create_app(
                 make = _builder(common, models, mounted, journal, telemetry, tasks, store, cache)
                 if source is not None:
                     source.attach(common, journal, settings.state_dir, store, models.of, telemetry)
-                app = _assemble(live, make, common, state, journal, group, owner, tasks, source)
+                app = _assemble(
+                    live, make, common, state, journal, group, owner, tasks, source, fleet
+                )
                 if source is not None and not settings.per_principal:
                     await app.refit()
                 group.start_soon(app.announcements.run)
-                group.start_soon(_recover, app.runs)
+                if fleet is None:
+                    group.start_soon(_recover, app.runs)
+                else:
+                    group.start_soon(fleet.work, app.runs, app.announcements)
                 group.start_soon(_watch, app)
                 group.start_soon(_take_retries, app, state, owner)
                 yield app
@@ -260,6 +269,15 @@ def built_agent(settings: Settings, subagents: SubAgentRegistry | None = None) -
     parts = Parts.of(settings, common.policy)
     parts.subagents = subagents or parts.subagents
     return build(parts)
+
+
+def _joined(settings: Settings, owner: str) -> AbstractAsyncContextManager[Fleet | None]:
+    """Be one of several servers, if the settings say so."""
+    if not settings.replicas:
+        return nullcontext()
+    from .operations.fleet import joined
+
+    return joined(settings, owner)
 
 
 def _telemetry(settings: Settings) -> AbstractAsyncContextManager[TelemetryMiddleware | None]:
@@ -339,6 +357,7 @@ def _assemble(
     owner: str,
     tasks: ServedTasks | None,
     source: AgentSource | None,
+    fleet: Fleet | None,
 ) -> App:
     settings = live.current
     principals = Principals(state.path / "principals.jsonl")
@@ -346,13 +365,13 @@ def _assemble(
         places = Workplaces(settings, common, build, principals)
     else:
         places = Workplaces(settings, common, source.build, principals, source.prepare)
-    announcements = Announcements(sessions=SessionRegistry(settings.max_sessions))
+    announcements = Announcements(sessions=SessionRegistry(settings.max_sessions), relay=fleet)
     runs = RunManager(
         places,
         journal,
         group,
         owner,
-        ServerProcesses(state),
+        ServerProcesses(state) if fleet is None else fleet.servers,
         announcements.thread_changed,
         Limits(**settings.limits.model_dump()),
         principals,

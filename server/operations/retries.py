@@ -91,8 +91,8 @@ async def take_retries(
                 run = await journal.run(run_id)
                 if run is None or not await anyio.to_thread.run_sync(requests.is_for, run):
                     await anyio.to_thread.run_sync(requests.discard, run_id)  # it is settled
-                elif run.owner in (None, owner) or not await anyio.to_thread.run_sync(
-                    processes.is_alive, run.owner
+                elif run.owner in (None, owner) or not await processes.is_alive(
+                    run.owner
                 ):  # else the server that worked on it last goes on with it
                     await _retry(runs, run, requests)
         except (OSError, HarnessError) as error:

@@ -15,7 +15,7 @@ from ...harness.checkpoint.base import Run, RunStatus
 from ...harness.errors import HarnessError, UnknownRun
 from ...harness.limits.limits import Used
 from ..results import Answer, moment, unknown
-from ..runs.cancellation import Cancellation, ServerProcesses
+from ..runs.cancellation import Cancellation
 from ..settings.settings import Settings
 from ..threads.journals import Beside, journal_beside_servers
 from ..threads.listing import question_line, run_facts, run_line
@@ -42,7 +42,7 @@ class RunAdmin:
         self._journal = opened.journal
         self._state = opened.state
         self._owner = opened.owner
-        self._processes = ServerProcesses(opened.state)
+        self._processes = opened.servers
         self._requests = RetryRequests(opened.state)
 
     @staticmethod
@@ -105,9 +105,7 @@ class RunAdmin:
         return not await self._is_left(run)
 
     async def _is_left(self, run: Run) -> bool:
-        return run.owner is None or not await anyio.to_thread.run_sync(
-            self._processes.is_alive, run.owner
-        )
+        return run.owner is None or not await self._processes.is_alive(run.owner)
 
     async def _find(self, run_id: str) -> Run:
         run = await self._journal.run(run_id)

@@ -8,7 +8,7 @@ from functools import cache
 from typing import TextIO
 
 from ...harness.agent import Agent
-from ...harness.checkpoint.base import Checkpointer, Run
+from ...harness.checkpoint.base import Run
 from ...harness.checkpoint.encryption import EncryptedCheckpointer
 from ...harness.checkpoint.maintenance import prune_to_size
 from ...harness.checkpoint.transfer import export_thread, import_thread
@@ -19,12 +19,10 @@ from ...harness.subagents.background.engine import delete_with_tasks, task_threa
 from ..auth.caller import Principals
 from ..results import Answer, unknown
 from ..runs.approvals import event_page
-from ..runs.cancellation import ServerProcesses
 from ..runs.commands import files_of
 from ..runs.reloadable_agent import LazyModel
 from ..settings.settings import Settings
-from ..settings.state_dir import StateDir
-from .journals import journal_beside_servers
+from .journals import Beside, journal_beside_servers
 from .listing import list_threads, show_thread, transcript
 from .rewinding import Rewound, rewind
 
@@ -41,15 +39,14 @@ class ThreadAdmin:
 
     Args:
         settings: What the operator chose.
-        state: The state directory.
-        journal: Its journal.
+        opened: The journal, beside servers.
     """
 
-    def __init__(self, settings: Settings, state: StateDir, journal: Checkpointer) -> None:
+    def __init__(self, settings: Settings, opened: Beside) -> None:
         self._settings = settings
-        self._journal = journal
-        self._processes = ServerProcesses(state)
-        self._principals = Principals(state.path / "principals.jsonl")
+        journal = self._journal = opened.journal
+        self._processes = opened.servers
+        self._principals = Principals(opened.state.path / "principals.jsonl")
         backend = files_of(settings.of_nobody())
 
         @cache
@@ -74,7 +71,7 @@ class ThreadAdmin:
                 settings' keys do not fit it.
         """
         async with journal_beside_servers(settings, create=create) as opened:
-            yield ThreadAdmin(settings, opened.state, opened.journal)
+            yield ThreadAdmin(settings, opened)
 
     @property
     def encrypted(self) -> bool:
@@ -187,10 +184,10 @@ class ThreadAdmin:
         """
         async with self._processes.takeover():
             for thread_id in thread_ids:
-                self._require_unowned(await self._require(thread_id))
+                await self._require_unowned(await self._require(thread_id))
                 for task in await task_threads(self._journal, thread_id):
                     for run in await self._journal.find_runs(thread_id=task):
-                        self._require_unowned(run)
+                        await self._require_unowned(run)
             for thread_id in thread_ids:
                 await delete_with_tasks(self._journal, thread_id)
 
@@ -252,10 +249,10 @@ class ThreadAdmin:
             raise CheckpointError(f"{removed} checkpoints were removed, but {error}") from error
         return removed
 
-    def _require_unowned(self, run: Run | None) -> None:
+    async def _require_unowned(self, run: Run | None) -> None:
         in_line = run is not None and run.status == "paused" and run.attempt == 1
         owner = run.owner if run is not None and (in_line or run.status == "running") else None
-        if run is not None and owner is not None and self._processes.is_alive(owner):
+        if run is not None and owner is not None and await self._processes.is_alive(owner):
             raise ThreadBusy(
                 f"a server works on run {run.id} of {run.thread_id}; nothing was done. Wait for "
                 "its end or cancel it there, and try again."
