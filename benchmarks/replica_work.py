@@ -63,7 +63,7 @@ class _Model:
             "ask": ("deploy",),
             "think": ("note",),
         }.get(word, ())
-        args = {"seconds": number} if word == "nap" else {}
+        args = {"seconds": number} if word == "nap" else {"round": done}
         if calls:
             stem = f"{len(request.messages)}-{done}"
             yield AIMessage(
@@ -93,15 +93,15 @@ def agent() -> Agent:
         os.write(log, f"begin {line}".encode())
         await anyio.sleep(seconds)
         os.write(log, f"end {line}".encode())
-        return "done"
+        return f"done: {runtime.tool_call_id}"
 
     @tool
-    async def note(runtime: ToolRuntime) -> str:
+    async def note(round: int, runtime: ToolRuntime) -> str:
         """Leave a line."""
         return await act("note", runtime, pause)
 
     @tool(once=True)
-    async def pay(runtime: ToolRuntime) -> str:
+    async def pay(round: int, runtime: ToolRuntime) -> str:
         """Leave a line, at most once."""
         return await act("pay", runtime, pause)
 
@@ -111,7 +111,7 @@ def agent() -> Agent:
         return await act("nap", runtime, seconds)
 
     @tool(once=True)
-    async def deploy(runtime: ToolRuntime) -> str:
+    async def deploy(round: int, runtime: ToolRuntime) -> str:
         """Leave a line, with approval."""
         return await act("deploy", runtime, 0)
 

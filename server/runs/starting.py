@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -37,6 +39,9 @@ DRIVE_SECONDS = 45.0
 
 Began: TypeAlias = Callable[[str], None]
 """Told the id of a run as soon as it is started."""
+
+_PAUSE = 0.02
+"""Seconds at most before a call tries again that others were faster than."""
 
 LONG_TOOLS = frozenset({"execute"})
 """Driven calls that count as runs at work."""
@@ -127,6 +132,7 @@ class RunStarter:
         seconds: float = DRIVE_SECONDS,
         *,
         trust_cache: bool = True,
+        until: float = math.inf,
     ) -> Snapshot:
         """Run one tool call of a client's own model; return where it ended, or is after `seconds`.
 
@@ -139,6 +145,7 @@ class RunStarter:
             thread_id: The thread; a new one by default.
             seconds: How long to wait for the end.
             trust_cache: Whether the newest state that this process has seen will do.
+            until: How long, by the clock of `anyio`, it tries again when others were faster.
 
         Raises:
             UnknownThread: There is no such thread.
@@ -174,9 +181,12 @@ class RunStarter:
         if not live.finished.is_set():
             stopping = self._carrier.stopping.has_begun
             return Snapshot(self._unrecorded(live), stopping=stopping)
-        if trust_cache and isinstance(live.error, StaleThread | ThreadBusy):
+        if isinstance(live.error, StaleThread | ThreadBusy) and (
+            trust_cache or await self._may_try_again(live, until)
+        ):
             # Another process has moved the thread, or does so now: look at what it did.
-            return await self.drive(tool, args, thread_id, seconds, trust_cache=False)
+            until = min(until, anyio.current_time() + QUEUE_SECONDS)
+            return await self.drive(tool, args, thread_id, seconds, trust_cache=False, until=until)
         if live.error is not None:
             raise live.error
         if live.result is None:
@@ -190,6 +200,13 @@ class RunStarter:
             results[-1] if results else None,
             notes=() if unrecorded is None else (_unrecorded(live, unrecorded, is_new=is_new),),
         )
+
+    async def _may_try_again(self, live: ActiveRun, until: float) -> bool:
+        """Whether a call that others were faster than has done nothing, and has time left."""
+        if anyio.current_time() >= until or await self._journal.run(live.run_id) is not None:
+            return False
+        await anyio.sleep(random.uniform(0, _PAUSE))
+        return True
 
     async def start(
         self,
