@@ -251,6 +251,7 @@ def reading(path: Path) -> sqlite3.Connection:
     Raises:
         CheckpointError: It is a database of another program.
         sqlite3.Error: It is damaged, or cannot be opened.
+        ValueError: It is damaged where SQLite takes the text of its error from.
     """
     uri = f"{path.absolute().as_uri()}?mode=ro"
     conn = sqlite3.connect(uri, uri=True, timeout=JOURNAL.busy_seconds, isolation_level=None)
@@ -323,8 +324,8 @@ def _backup(path: Path, target: Path) -> int:
             with closing(reading(path)) as source, closing(sqlite3.connect(target)) as copy:
                 source.backup(copy)  # in one go: others who write meanwhile do not begin it anew
                 (found,) = copy.execute("PRAGMA quick_check(1)").fetchone()
-        except sqlite3.Error as error:
-            if is_damaged(error):
+        except DAMAGE as error:
+            if is_damaged(error) or not isinstance(error, sqlite3.Error):
                 raise _damaged(path, error) from error
             raise CheckpointError(
                 f"the journal {path} could not be copied to {target}: {error}. Nothing was "
