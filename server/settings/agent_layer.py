@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ...harness import middleware as shipped
+from ...harness._internal.code_folders import import_from
 from ...harness._internal.records import record
 from ...harness.agent_file.middlewares import class_names, options_of
 from ...harness.agent_file.reading import AgentFileText, python_names
@@ -105,8 +106,8 @@ def served_definition(
         file, named = text.validated(rest)
         if untrusted is not None:
             require_no_code(text, file)
-        elif str(path.parent) not in sys.path:
-            sys.path.append(str(path.parent))  # last, so that its modules hide none of others
+        else:
+            import_from(path.parent, [name.partition(":")[0] for _, name in python_names(file)])
         parts = text.parts(file, environ)
     except DefinitionError as error:
         raise SettingsError(str(error)) from error
