@@ -20,6 +20,7 @@ from ...harness.agent_file.values import AgentFileError, expanded
 from ...harness.definitions.confined_files import ConfinedFiles
 from ...harness.definitions.frontmatter import DefinitionError
 from ...harness.definitions.registry import no_such
+from ...harness.plugins import is_object_name
 from .definition import ServedDefinition
 from .root_agent_file import require_no_code, require_plain
 from .settings import Settings, SettingsError
@@ -107,7 +108,8 @@ def served_definition(
         if untrusted is not None:
             require_no_code(text, file)
         else:
-            import_from(path.parent, [name.partition(":")[0] for _, name in python_names(file)])
+            objects = (name for _, name in python_names(file) if is_object_name(name))
+            import_from(path.parent, [name.partition(":")[0] for name in objects])
         parts = text.parts(file, environ)
     except DefinitionError as error:
         raise SettingsError(str(error)) from error
