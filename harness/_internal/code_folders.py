@@ -8,6 +8,7 @@ files beside the source are not read, because they need not say what the source 
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -114,7 +115,7 @@ class _FolderFinder(MetaPathFinder):
 
 def _importer() -> str:
     """Return the top-level module whose code is importing something right now."""
-    frame = sys._getframe(1)
+    frame = inspect.currentframe()
     while frame is not None:
         name = str(frame.f_globals.get("__name__", ""))
         if name != __name__ and name.partition(".")[0] not in ("importlib", "_frozen_importlib"):

@@ -73,13 +73,13 @@ def _check(
 
 
 def _check_model(text: AgentFileText, at: Keys, model: object) -> None:
-    if isinstance(model, dict):
-        for key in cast("dict[str, object]", model):
-            if key not in _OF_MODEL:
-                raise text.error((*at, key), f"only the operator may set {key!r}, {_OPERATOR}")
-        if "${" in repr(cast("object", model)):
-            raise text.error(at, f"variables are for the operator's files, {_OPERATOR}")
-    name = _table(model).get("name") if isinstance(model, dict) else model
+    table = _table(model)
+    for key in table:
+        if key not in _OF_MODEL:
+            raise text.error((*at, key), f"only the operator may set {key!r}, {_OPERATOR}")
+    if "${" in repr(table):
+        raise text.error(at, f"variables are for the operator's files, {_OPERATOR}")
+    name = table.get("name", model)
     if isinstance(name, str) and name.strip().lower().startswith("scripted:"):
         raise text.error(at, f"{name} would open a file, {_OPERATOR}")
 
