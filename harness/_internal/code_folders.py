@@ -52,7 +52,7 @@ def import_from(
 
 def imported_files() -> tuple[Path, ...]:
     """Return the files of all modules that were imported so, or were about to be."""
-    return tuple(Path(file) for finder in _finders() for file in finder.files)
+    return tuple(file for finder in _finders() for file in finder.files.values())
 
 
 def _finders() -> list[_FolderFinder]:
@@ -74,14 +74,14 @@ class _FolderFinder(MetaPathFinder):
         folder: The folder.
         named: Top-level modules that anybody may import from it.
         first: Those of them that go before installed ones.
-        files: Files of the modules that were found.
+        files: Files of the modules that were found, by their names.
     """
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
         self.named: set[str] = set()
         self.first: set[str] = set()
-        self.files: dict[str, None] = {}
+        self.files: dict[str, Path] = {}
         self._found: set[str] = set()
 
     def find_spec(
@@ -103,7 +103,7 @@ class _FolderFinder(MetaPathFinder):
             if spec is not None:
                 self._found.add(fullname.partition(".")[0])
                 if spec.has_location and spec.origin is not None:
-                    self.files[spec.origin] = None
+                    self.files.setdefault(spec.origin, Path(spec.origin))
                 return spec
         return None
 
