@@ -262,7 +262,7 @@ def _journal_url(value: SecretStr) -> SecretStr:
 
 
 def _store_url(value: SecretStr) -> SecretStr:
-    return _place_url(value, "memory", "sqlite", "postgresql")
+    return _place_url(value, "memory", "sqlite", "postgresql", "redis")
 
 
 def _place_url(value: SecretStr, *accepted: str) -> SecretStr:
