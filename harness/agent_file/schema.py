@@ -208,14 +208,18 @@ class VectorsTable(_Table):
 class StoreTable(_Table):
     """Long-term memory beyond threads: `[store]`."""
 
-    url: str = Field(min_length=1, description="'memory:', 'sqlite:///PATH', 'postgresql://…'")
+    url: str = Field(
+        min_length=1, description="'memory:', 'sqlite:///PATH', 'postgresql://…', 'redis://…'"
+    )
     vectors: VectorsTable | None = Field(default=None, description="a table with embed, dims")
 
 
 class CacheTable(_Table):
     """Cached answers of models and tools: `[cache]`."""
 
-    url: str = Field(min_length=1, description="'memory:' or 'sqlite:///PATH'")
+    url: str = Field(
+        min_length=1, description="'memory:', 'sqlite:///PATH', 'postgresql://…', 'redis://…'"
+    )
 
 
 class AgentFile(_Table):

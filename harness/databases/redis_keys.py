@@ -115,7 +115,7 @@ class RedisKeys:
         Raises:
             HarnessError: `error`; the text says whether anything was changed.
         """
-        given = [(one, [self.prefix, *arguments]) for one, arguments in calls]
+        given: list[Call] = [(one, [self.prefix, *arguments]) for one, arguments in calls]
         async with self._using():
             try:
                 return await self._replies(given)

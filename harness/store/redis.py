@@ -120,8 +120,10 @@ class RedisStore(PlannedStore):
         if isinstance(replies, int):
             raise other_length(replies // 4, cast("int", length) // 4)
         given = iter(replies)
-        results = [
-            [] if _is_hopeless(one) else await self._result(one, next(given)) for one in planned
+        nothing: list[Item] = []
+        results: list[Result] = [
+            nothing if _is_hopeless(one) else await self._result(one, next(given))
+            for one in planned
         ]
         return await self._refreshed(results, now) if self._refresh_on_read else results
 
