@@ -8,16 +8,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-HEAVY = (
-    "psycopg",
-    "psycopg_pool",
-    "redis",
-    "sqlite_vec",
-    "aiosqlite",
-    "regex",
-    "pydantic",
-    "anyio",
-)
+EXTRAS = ("psycopg", "psycopg_pool", "redis", "sqlite_vec")
+HEAVY = (*EXTRAS, "aiosqlite", "regex", "pydantic", "anyio")
 
 
 def run(code: str) -> str:
@@ -34,10 +26,7 @@ def test_the_package_imports_nothing_heavy() -> None:
 
 
 def test_stores_import_no_extra_but_their_own() -> None:
-    loaded = (
-        "print([one for one in ('psycopg', 'psycopg_pool', 'redis', 'sqlite_vec')"
-        " if one in sys.modules])"
-    )
+    loaded = f"print([name for name in {EXTRAS!r} if name in sys.modules])"
     code = (
         f"import sys; from deep_agent_mcp.harness.store import MemoryStore, SqliteStore; {loaded}"
     )
