@@ -186,9 +186,9 @@ async def test_files_store_and_cache_that_are_saved_count_for_new_runs(tmp_path:
         kept = '\n[store]\nurl = "memory:"\n[cache]\nurl = "memory:"\n'
         text = text.replace("[files]", tables) + kept
         served.save(text)
-        await until(lambda: app.agent().definition.cache is not None)
+        await until(lambda: app.agent().definition.answers is not None)
         now = app.agent().definition
-        assert (before.store, before.cache) == (None, None)
+        assert (before.store, before.answers) == (None, None)
         wrote = await call(client, "write_file", path="/scratch/b.md", content="in the thread")
         await call(client, "write_file", path="/memories/c.md", content="in the store")
         assert not (tmp_path / "work" / "scratch" / "b.md").exists()
