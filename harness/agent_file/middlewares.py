@@ -10,10 +10,10 @@ from typing import Any, cast
 
 from .. import middleware as shipped
 from ..definitions.registry import no_such
-from ..errors import AgentBuildError
+from ..errors import AgentBuildError, HarnessError
 from ..loop.hooks.middleware import AgentMiddleware
 from ..middleware.stack import Placed
-from ..plugins import entry_points, resolve
+from ..plugins import entry_points, place_of, resolve
 from .option_types import fitting
 from .schema import MiddlewareTable
 from .values import AgentFileError, at, python_values
@@ -94,10 +94,20 @@ def made_middleware(entry: MiddlewareTable) -> AgentMiddleware:
         before = [one.name for one in _parameters(kind) if one.kind is one.POSITIONAL_OR_KEYWORD]
         positional = [options.pop(one) for one in before if one in options]
         positional += options.pop(spread[0], ())
+    return _call(kind, entry, *positional, **options)
+
+
+def _call(
+    kind: type[AgentMiddleware], entry: MiddlewareTable, *args: Any, **options: Any
+) -> AgentMiddleware:
     try:
-        return kind(*positional, **options)
-    except (TypeError, ValueError) as error:
-        raise AgentFileError((), f"{entry.use} cannot be made: {error}") from error
+        return kind(*args, **options)
+    except HarnessError:
+        raise
+    except Exception as error:  # it may be of a plugin, or the user's own
+        where = place_of(error) if ":" in entry.use else ""
+        text = f"{entry.use} cannot be made: {type(error).__name__}: {error}".rstrip(". ")
+        raise AgentFileError((), f"{text}{where}") from error
 
 
 def options_of(kind: type[AgentMiddleware]) -> list[str]:
@@ -121,10 +131,7 @@ def _built_in(kind: type[AgentMiddleware], entry: MiddlewareTable) -> dict[str, 
         return None
     options = _options(kind, entry)
     if options.keys() >= {*_required(kind)}:  # else only the agent has what it takes
-        try:
-            kind(**options)
-        except (TypeError, ValueError) as error:
-            raise AgentFileError((), f"{entry.use} cannot be made: {error}") from error
+        _call(kind, entry, **options)
     return options
 
 

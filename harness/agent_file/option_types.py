@@ -17,7 +17,7 @@ from typing import Any, Literal, Union, cast, get_args, get_origin
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import SchemaError
 
-from .values import AgentFileError, at
+from .values import AgentFileError, at, sentence
 
 __all__ = ["fitting"]
 
@@ -28,16 +28,6 @@ _NAMES: Mapping[Any, str] = {
     str: "a text",
     dict: "a table",
     list: "a list",
-}
-_PHRASES = {
-    "Input should be": "expected",
-    "a valid string": "a text",
-    "a valid boolean": "true or false",
-    "a valid integer": "a whole number",
-    "a valid number": "a number",
-    "an object": "a table",
-    "a valid dictionary": "a table",
-    "Field required": "this key is required",
 }
 _LISTS = (list, tuple, set, frozenset)
 
@@ -102,7 +92,7 @@ def _deepest(refusals: Sequence[ValidationError], value: object) -> AgentFileErr
     place, error = max(places, key=lambda one: len(one[0]), default=((), None))
     if not place or error is None:
         return None
-    return AgentFileError(place, f"{_sentence(error['msg'])}; got {error['input']!r:.80}")
+    return AgentFileError(place, f"{sentence(error['msg'])}; got {error['input']!r:.80}")
 
 
 def _place(found: Sequence[str | int], value: Any) -> tuple[str | int, ...]:
@@ -216,10 +206,3 @@ def _words(member: Any) -> str:
     if name == "PathLike":
         return "a path"
     return f"a {name}, as {{ import = 'module:name' }}"
-
-
-def _sentence(text: str) -> str:
-    """Return what pydantic says as a clause of ours."""
-    for theirs, ours in _PHRASES.items():
-        text = text.replace(theirs, ours)
-    return text
