@@ -71,7 +71,7 @@ class RunSupervisor:
         self.figures = RunFigures()
         self.journal_wait = JournalWait(journal, self._adopt_if_left)
         self._let_go: dict[str, LazyEvent] = {}
-        self.desk = SamplingQueue(changed)
+        self.sampling = SamplingQueue(changed)
         self.changed = changed
         self._agent = agent
         self._journal = journal
@@ -169,7 +169,7 @@ class RunSupervisor:
     async def _carry(self, live: ActiveRun, work: Work, options: RunOptions, is_new: bool) -> None:
         """Carry a run to its pause or end. Nothing it does may end the task group."""
         try:
-            with self.desk.carrying(
+            with self.sampling.carrying(
                 live.run_id, live.thread_id, live.control.pause, live.offer
             ) as live.sampled:
                 if self._agent.prepares:

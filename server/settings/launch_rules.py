@@ -21,7 +21,7 @@ from ...harness.policy import CallPolicy, Policy, Rule
 from ...harness.policy.composite import CompositePolicy
 from ..install.clients import PLACES, PROJECT_FILES
 from ..install.machine import Machine
-from .accepted import anchored
+from .setting_types import anchored
 from .settings import Settings
 from .toolsets import withheld_tools
 

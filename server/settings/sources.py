@@ -24,7 +24,7 @@ import platformdirs
 from pydantic import BaseModel, ValidationError
 
 from ...harness._internal.records import record
-from .accepted import absolute
+from .setting_types import absolute
 from .settings import (
     APP_NAME,
     CommandSettings,
