@@ -1,4 +1,4 @@
-"""Replicas as processes: several servers of `benchmarks.replica_work` on one journal in Postgres."""
+"""Replicas as processes: servers of `benchmarks.replica_work` on one journal in Postgres."""
 
 from __future__ import annotations
 

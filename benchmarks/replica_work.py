@@ -1,9 +1,9 @@
 """The agent of replicas that are killed: its model follows the goal, and its tools leave lines.
 
-Goals are words. `work 3` is three rounds of `note` and `pay`; `nap 2` a tool that takes two seconds;
-`think 2` a model that takes two; `ask` a call that needs approval. They may follow one another:
-`work 2 ask work 1`. Each tool writes `begin <tool> <call> <pid>` and `end …` to the file that
-`REPLICA_EFFECTS` names.
+Goals are words. `work 3` is three rounds of `note` and `pay`; `nap 2` a tool that takes two
+seconds; `think 2` a model that takes two; `ask` a call that needs approval. They may follow one
+another: `work 2 ask work 1`. Each tool writes `begin <tool> <call> <pid>` and `end …` to the file
+that `REPLICA_EFFECTS` names.
 """
 
 from __future__ import annotations
@@ -63,11 +63,13 @@ class _Model:
             "ask": ("deploy",),
             "think": ("note",),
         }.get(word, ())
-        args = {"seconds": number} if word == "nap" else {"round": done}
+        args = {"seconds": number} if word == "nap" else {"turn": done}
         if calls:
             stem = f"{len(request.messages)}-{done}"
             yield AIMessage(
-                tuple(ToolCall(f"{stem}-{name}-{os.urandom(4).hex()}", name, args) for name in calls)
+                tuple(
+                    ToolCall(f"{stem}-{name}-{os.urandom(4).hex()}", name, args) for name in calls
+                )
             )
         else:
             yield AIMessage((TextBlock(f"Finished {goal}."),))
@@ -96,12 +98,12 @@ def agent() -> Agent:
         return f"done: {runtime.tool_call_id}"
 
     @tool
-    async def note(round: int, runtime: ToolRuntime) -> str:
+    async def note(turn: int, runtime: ToolRuntime) -> str:
         """Leave a line."""
         return await act("note", runtime, pause)
 
     @tool(once=True)
-    async def pay(round: int, runtime: ToolRuntime) -> str:
+    async def pay(turn: int, runtime: ToolRuntime) -> str:
         """Leave a line, at most once."""
         return await act("pay", runtime, pause)
 
@@ -111,7 +113,7 @@ def agent() -> Agent:
         return await act("nap", runtime, seconds)
 
     @tool(once=True)
-    async def deploy(round: int, runtime: ToolRuntime) -> str:
+    async def deploy(turn: int, runtime: ToolRuntime) -> str:
         """Leave a line, with approval."""
         return await act("deploy", runtime, 0)
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from pydantic import SecretStr
 
-from .accepted import is_template
+from .setting_types import is_template
 
 __all__ = ["require_complete_auth", "require_fitting_roots", "require_shareable"]
 

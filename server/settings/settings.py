@@ -20,7 +20,9 @@ from pydantic import (
     model_validator,
 )
 
-from .accepted import (
+from .bounds import CommandSettings, LimitSettings
+from .combinations import require_complete_auth, require_fitting_roots, require_shareable
+from .setting_types import (
     AnyPath,
     BindHost,
     Budgets,
@@ -45,8 +47,6 @@ from .accepted import (
     of_principal,
     parent_of_all,
 )
-from .bounds import CommandSettings, LimitSettings
-from .combinations import require_complete_auth, require_fitting_roots, require_shareable
 from .toolsets import TOOLSETS, Toolset, comma_list, known_tool, require_a_tool
 
 __all__ = [

@@ -57,22 +57,25 @@ class SilentLine:
             async with anyio.create_task_group() as group:
                 group.start_soon(listener.serve, self._connect)
                 ready.set()
-                while not ended.is_set():
+                while not ended.is_set():  # noqa: ASYNC110  another thread sets it
                     await anyio.sleep(0.05)
                 group.cancel_scope.cancel()
 
     async def _connect(self, client: SocketStream) -> None:
-        async with client, await anyio.connect_tcp(self._host, self._port) as server:
-            async with anyio.create_task_group() as group:
-                group.start_soon(self._pass_on, client, server, group.cancel_scope)
-                group.start_soon(self._pass_on, server, client, group.cancel_scope)
+        async with (
+            client,
+            await anyio.connect_tcp(self._host, self._port) as server,
+            anyio.create_task_group() as group,
+        ):
+            group.start_soon(self._pass_on, client, server, group.cancel_scope)
+            group.start_soon(self._pass_on, server, client, group.cancel_scope)
 
     async def _pass_on(
         self, source: SocketStream, target: SocketStream, both: anyio.CancelScope
     ) -> None:
         try:
             async for data in source:
-                while not self._passes.is_set():
+                while not self._passes.is_set():  # noqa: ASYNC110  the same
                     await anyio.sleep(0.05)
                 await target.send(data)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):

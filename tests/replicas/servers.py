@@ -31,9 +31,7 @@ def journal_url(database: Database, port: object = None) -> str:
     )
 
 
-def _start(
-    command: Sequence[str], env: Mapping[str, str], stdout: int, stderr: int
-) -> Process:
+def _start(command: Sequence[str], env: Mapping[str, str], stdout: int, stderr: int) -> Process:
     return forked(command, env, ROOT, stdout=stdout, stderr=stderr)
 
 
@@ -68,5 +66,5 @@ async def waited(client: Client, run_id: str, seconds: float = 30) -> dict[str, 
 async def until(holds: Callable[[], bool], seconds: float = 30) -> None:
     """Wait until something that no event tells of is so."""
     with anyio.fail_after(seconds):
-        while not holds():
+        while not holds():  # noqa: ASYNC110  other processes do it
             await anyio.sleep(0.01)

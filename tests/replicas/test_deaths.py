@@ -65,9 +65,7 @@ async def works_again(client: Client) -> None:
             await anyio.sleep(0.2)
 
 
-async def test_runs_of_a_killed_replica_go_on_elsewhere(
-    database: Database, tmp_path: Path
-) -> None:
+async def test_runs_of_a_killed_replica_go_on_elsewhere(database: Database, tmp_path: Path) -> None:
     with serving(tmp_path, journal_url(database)) as fleet:
         a, b, c = fleet.all.values()
         async with clients(b, c) as (on_b, on_c):
