@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from benchmarks.client import REPO
 from benchmarks.replica_work import EFFECTS
 
-__all__ = ["Effects", "Replica", "Start", "replicas", "started"]
+__all__ = ["Effect", "Effects", "Fleet", "Replica", "Start", "replicas", "started"]
 
 
 class Process(Protocol):
@@ -86,32 +86,63 @@ class Replica:
                 raise
 
 
-@dataclass
-class Effects:
-    """Effects that tools have left.
+@dataclass(frozen=True)
+class Effect:
+    """One line that a tool has left.
 
     Attributes:
-        file: Where they are.
+        begins: Whether the tool began then; else it ended.
+        tool: The tool.
+        call: The call.
+        pid: The process.
+        run_id: The run.
+        at: Seconds of the system's monotonic clock.
+    """
+
+    begins: bool
+    tool: str
+    call: str
+    pid: int
+    run_id: str
+    at: float
+
+
+@dataclass
+class Effects:
+    """What tools have left.
+
+    Attributes:
+        file: Where it is.
     """
 
     file: Path
 
-    def lines(self, word: str = "begin") -> list[list[str]]:
-        """Return the lines with this word: tool, call, process."""
+    def all(self) -> list[Effect]:
+        """Return everything, oldest first."""
         if not self.file.exists():
             return []
-        found = (line.split() for line in self.file.read_text(encoding="utf-8").splitlines())
-        return [rest for first, *rest in found if first == word]
+        lines = (one.split() for one in self.file.read_text(encoding="utf-8").splitlines())
+        return [
+            Effect(word == "begin", tool, call, int(pid), run_id, int(at) / 1e9)
+            for word, tool, call, pid, run_id, at in lines
+        ]
+
+    def begun(self, tool: str | None = None, pid: int | None = None) -> list[Effect]:
+        """Return what began, of a tool and in a process if they are named."""
+        return [
+            one
+            for one in self.all()
+            if one.begins and tool in (None, one.tool) and pid in (None, one.pid)
+        ]
+
+    def ended(self) -> list[Effect]:
+        """Return what ended."""
+        return [one for one in self.all() if not one.begins]
 
     def repeated(self, tool: str | None = None) -> list[str]:
         """Return the calls that began more than once."""
-        calls = Counter(call for name, call, _ in self.lines() if tool in (None, name))
+        calls = Counter(one.call for one in self.begun(tool))
         return [call for call, count in calls.items() if count > 1]
-
-    def run_again(self) -> list[str]:
-        """Return the calls that began after they had ended, which may be cut off from a commit."""
-        ended = {call for _, call, _ in self.lines("end")}
-        return [call for call in self.repeated() if call in ended]
 
 
 @dataclass

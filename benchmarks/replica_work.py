@@ -2,13 +2,14 @@
 
 Goals are words. `work 3` is three rounds of `note` and `pay`; `nap 2` a tool that takes two
 seconds; `think 2` a model that takes two; `ask` a call that needs approval. They may follow one
-another: `work 2 ask work 1`. Each tool writes `begin <tool> <call> <pid>` and `end …` to the file
-that `REPLICA_EFFECTS` names.
+another: `work 2 ask work 1`. Each tool writes `begin <tool> <call> <pid> <run> <ns>` and `end …` to
+the file that `REPLICA_EFFECTS` names, with the system's monotonic clock.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import AsyncGenerator, Sequence
 
 import anyio
@@ -91,10 +92,10 @@ def agent() -> Agent:
     pause = float(os.environ.get(PAUSE, "0.02"))
 
     async def act(name: str, runtime: ToolRuntime, seconds: float) -> str:
-        line = f"{name} {runtime.tool_call_id} {os.getpid()}\n"
-        os.write(log, f"begin {line}".encode())
+        line = f"{name} {runtime.tool_call_id} {os.getpid()} {runtime.run_id}"
+        os.write(log, f"begin {line} {time.monotonic_ns()}\n".encode())
         await anyio.sleep(seconds)
-        os.write(log, f"end {line}".encode())
+        os.write(log, f"end {line} {time.monotonic_ns()}\n".encode())
         return f"done: {runtime.tool_call_id}"
 
     @tool

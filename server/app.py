@@ -90,6 +90,7 @@ class App:
         close_streams: Ends the listen streams.
         fit: Lets clients be offered the tools of an agent that was made in Python.
         source: Where that comes from; None for the built-in one.
+        fleet: The servers that share the journal; None if it is for one.
     """
 
     server: Server[Any]
@@ -105,6 +106,7 @@ class App:
     close_streams: Callable[[], None]
     fit: Callable[[Agent], None]
     source: AgentSource | None = None
+    fleet: Fleet | None = None
 
     async def refit(self) -> None:
         """Build the agent that was made in Python, and offer the tools it has.
@@ -165,7 +167,7 @@ class App:
         from .operations.health import ServerHealth  # not needed on stdio
         from .transports.health import Health
 
-        checks = ServerHealth(self.services, self.journal, self.group)
+        checks = ServerHealth(self.services, self.journal, self.group, self.fleet)
         return Health(self.status, checks.not_ready, checks.metrics)
 
     async def drain(self, at_once: anyio.Event) -> None:
@@ -415,6 +417,7 @@ def _assemble(
         face.close_streams,
         face.fit,
         source,
+        fleet,
     )
 
 

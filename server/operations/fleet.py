@@ -88,6 +88,16 @@ class Fleet:
         """How many of our commits were refused because another replica had taken the run over."""
         return 0 if self._journal is None else self._journal.superseded
 
+    @property
+    def living(self) -> int:
+        """How many replicas there are."""
+        return len(self.presence.census.living)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the others see that we live."""
+        return self.presence.may_work
+
     async def work(self, runs: RunManager, announcements: Announcements) -> None:
         """Take part, with our runs and our clients; returns when the server stops."""
         assert self._journal is not None

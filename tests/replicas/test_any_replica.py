@@ -37,11 +37,11 @@ async def begun(client: Client, goal: str, **more: Any) -> dict[str, Any]:
 
 async def at_work(fleet: Fleet, tool: str, before: int = 0) -> None:
     """Wait until a tool has been begun once more than before."""
-    await until(lambda: sum(name == tool for name, *_ in fleet.effects.lines()) > before)
+    await until(lambda: count(fleet, tool) > before)
 
 
 def count(fleet: Fleet, tool: str) -> int:
-    return sum(name == tool for name, *_ in fleet.effects.lines())
+    return len(fleet.effects.begun(tool))
 
 
 async def test_a_run_of_one_is_waited_for_and_answered_through_others(fleet: Fleet) -> None:

@@ -28,11 +28,11 @@ def database() -> Iterator[Database]:
 
 
 def begun_in(fleet: Fleet, replica: Replica) -> int:
-    return sum(int(pid) == replica.process.pid for *_, pid in fleet.effects.lines())
+    return len(fleet.effects.begun(pid=replica.process.pid))
 
 
 def begun_elsewhere(fleet: Fleet, replica: Replica) -> int:
-    return len(fleet.effects.lines()) - begun_in(fleet, replica)
+    return len(fleet.effects.begun()) - begun_in(fleet, replica)
 
 
 async def begun(client: Client, goal: str) -> dict[str, Any]:
@@ -130,8 +130,7 @@ async def test_a_replica_that_is_cut_off_from_the_database_leaves_its_runs(
         b = fleet.all["b"]
         async with clients(a, b) as (on_a, on_b):
             runs = [await begun(on_a, "work 2 nap 600"), await begun(on_a, "work 60")]
-            naps = "nap"
-            await until(lambda: any(name == naps for name, *_ in fleet.effects.lines()))
+            await until(lambda: bool(fleet.effects.begun("nap")))
             line.cut()
             cut = time.monotonic()
             await until(lambda: begun_elsewhere(fleet, a) > 0)
@@ -155,13 +154,16 @@ async def test_nobody_is_taken_for_dead_when_the_database_drops_all_connections(
         a, b = fleet.all.values()
         async with clients(a, b) as (on_a, on_b):
             runs = [await begun(one, "work 10") for one in (on_a, on_b)]
-            await until(lambda: len(fleet.effects.lines()) > 10)
+            await until(lambda: len(fleet.effects.begun()) > 10)
             database.terminate()
             ended = [await waited(on_b, one["run_id"]) for one in runs]
             assert [one["status"] for one in ended] == ["done"] * 2
             assert not fleet.effects.repeated("pay")
-            processes = {pid for *_, pid in fleet.effects.lines()}
-            assert processes == {str(a.process.pid), str(b.process.pid)}
+            processes = {
+                one.run_id: {two.pid for two in fleet.effects.begun() if two.run_id == one.run_id}
+                for one in fleet.effects.begun()
+            }
+            assert [*map(len, processes.values())] == [1, 1]
 
 
 async def test_a_replica_that_is_stopped_hands_its_runs_over(
@@ -179,4 +181,4 @@ async def test_a_replica_that_is_stopped_hands_its_runs_over(
             ended = [await waited(on_b, one["run_id"]) for one in runs]
             assert [one["status"] for one in ended] == ["done"] * 3, ended
             assert not fleet.effects.repeated()
-            assert len(fleet.effects.lines("end")) == len(fleet.effects.lines()) == 3 * 60
+            assert len(fleet.effects.ended()) == len(fleet.effects.begun()) == 3 * 60
