@@ -130,6 +130,12 @@ def cli(ctx: click.Context) -> None:
 )
 @click.option("--journal-url-file", metavar="FILE", help="Read the journal's URL from FILE.")
 @click.option(
+    "--replicas",
+    is_flag=True,
+    default=None,
+    help="Let several servers share the journal, which must be in Postgres.",
+)
+@click.option(
     "--store", metavar="URL", help="Where to keep long-term memory: postgresql://… or sqlite:…."
 )
 @click.option("--store-url-file", metavar="FILE", help="Read the store's URL from FILE.")
@@ -409,7 +415,8 @@ async def _main(
                     stop,
                     listener=listener,
                     health=app.health(),
-                    scopes_of=app.scopes_of,
+                    scopes_of=app.face.scopes_of,
+                    tokens=app.shared.tokens,
                     drain=app.drain,
                 )
 
