@@ -112,6 +112,12 @@ def cli(ctx: click.Context) -> None:
 )
 @click.option("--journal-url-file", metavar="FILE", help="Read the journal's URL from FILE.")
 @click.option(
+    "--replicas",
+    is_flag=True,
+    default=None,
+    help="Let several servers share the journal, which must be in Postgres.",
+)
+@click.option(
     "--store", metavar="URL", help="Where to keep long-term memory: postgresql://… or sqlite:…."
 )
 @click.option("--store-url-file", metavar="FILE", help="Read the store's URL from FILE.")

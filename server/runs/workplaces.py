@@ -213,7 +213,7 @@ class Workplaces:
     def of(self, id_: str = "") -> Workplace:
         """Return the workplace of whoever a thread or run belongs to; of the caller without one.
 
-        Blocks when it is not there yet; see `prepare`.
+        Blocks when it is not there yet; `prepare` makes it, and finds whose it is.
 
         Raises:
             HarnessError: It is nobody's, or cannot be made; nothing was done.
@@ -227,6 +227,8 @@ class Workplaces:
         Raises:
             HarnessError: As for `of`.
         """
+        if self._per_principal and id_:
+            await self._principals.find(id_)
         principal = self._whose(id_) if self._per_principal else ""
         if principal not in self._made:
             await anyio.to_thread.run_sync(self._of, principal)

@@ -148,6 +148,7 @@ class Settings(BaseModel):
         background_subagents: Whether delegated runs may start subagents in the background.
         journal: URL of the journal; None keeps it in a file of the state directory.
         journal_url_file: Where `journal` was read from, if it was a file.
+        replicas: Whether several servers may use the journal, which is in Postgres then.
         store: URL of the agents' long-term store; None gives them none.
         store_url_file: Where `store` was read from, if it was a file.
         telemetry: Where OpenTelemetry spans and metrics go; `otlp` is a collector, over HTTP.
@@ -273,6 +274,7 @@ class Settings(BaseModel):
     journal_url_file: AnyPath | None = Field(
         default=None, description="a file that only its owner can read"
     )
+    replicas: bool = Field(default=False, description="true or false")
     store: StoreUrl | None = Field(
         default=None, description="postgresql://user@host/database, sqlite:///file or memory:"
     )

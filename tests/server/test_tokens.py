@@ -12,7 +12,12 @@ from click.testing import CliRunner, Result
 
 from deep_agent_mcp.server.auth import tokens
 from deep_agent_mcp.server.auth.caller import AGENTS_CLAIM
-from deep_agent_mcp.server.auth.tokens import TokenError, TokenFile, TokenVerifier
+from deep_agent_mcp.server.auth.tokens import (
+    FileTokens,
+    TokenError,
+    TokenFile,
+    TokenVerifier,
+)
 from deep_agent_mcp.server.cli.main import cli
 from tests.fork_server import environment, start
 
@@ -35,7 +40,9 @@ async def test_a_token_is_shown_once_and_kept_as_a_hash(tmp_path: Path) -> None:
     _prefix, _id, secret = data["token"].split("_", 2)
     assert secret not in kept and "ann" in kept
     assert (tmp_path / "tokens.json").stat().st_mode & 0o777 == 0o600
-    access = await TokenVerifier(TokenFile(tmp_path / "tokens.json")).verify_token(data["token"])
+    access = await TokenVerifier(FileTokens(TokenFile(tmp_path / "tokens.json"))).verify_token(
+        data["token"]
+    )
     assert access is not None
     assert (access.subject, access.scopes, access.client_id) == ("ann", ["drive"], data["id"])
     assert access.expires_at == int(data["created_at"] + 12 * 3_600)
@@ -47,7 +54,7 @@ async def test_a_token_decides_nothing_unless_it_is_told_so(tmp_path: Path) -> N
 
 
 async def test_a_token_may_be_for_some_agents_only(tmp_path: Path) -> None:
-    verifier = TokenVerifier(TokenFile(tmp_path / "tokens.json"))
+    verifier = TokenVerifier(FileTokens(TokenFile(tmp_path / "tokens.json")))
     made = json.loads(run(tmp_path, "create", "ann", "--json").stdout)
     assert "agents" not in (tmp_path / "tokens.json").read_text()  # as earlier versions read it
     access = await verifier.verify_token(made["token"])
@@ -60,7 +67,7 @@ async def test_a_token_may_be_for_some_agents_only(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("at_once")
 async def test_a_revoked_token_no_longer_holds_in_a_server_that_runs(tmp_path: Path) -> None:
-    verifier = TokenVerifier(TokenFile(tmp_path / "tokens.json"))
+    verifier = TokenVerifier(FileTokens(TokenFile(tmp_path / "tokens.json")))
     assert await verifier.verify_token("dam_" + "0" * 12 + "_" + "x" * 43) is None
     made = json.loads(run(tmp_path, "create", "ann", "--json").stdout)
     assert await verifier.verify_token(made["token"]) is not None
@@ -76,7 +83,7 @@ async def test_an_expired_token_and_a_guessed_one_are_refused(tmp_path: Path) ->
     file = TokenFile(tmp_path / "tokens.json")
     record, secret = file.create("ann", ("drive",), lifetime=-1)
     other, _ = file.create("ben", ("drive",))
-    verifier = TokenVerifier(file)
+    verifier = TokenVerifier(FileTokens(file))
     assert await verifier.verify_token(secret) is None
     assert await verifier.verify_token(secret.replace(record.id, other.id)) is None
     for wrong in ("", "dam_", secret[:-1], secret + "x", secret.upper(), "Bearer " + secret):
@@ -88,7 +95,7 @@ async def test_a_damaged_file_accepts_nobody_and_says_so(
 ) -> None:
     file = TokenFile(tmp_path / "tokens.json")
     _, secret = file.create("ann", ("drive",))
-    verifier = TokenVerifier(file)
+    verifier = TokenVerifier(FileTokens(file))
     assert await verifier.verify_token(secret) is not None
     monkeypatch.setattr(tokens, "_LOOK_SECONDS", 0.0)
     file.path.write_text('{"tokens": [{"id": 1}]}')
