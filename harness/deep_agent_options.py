@@ -13,7 +13,6 @@ from .backends.base import Backend
 from .backends.state import StateBackend
 from .checkpoint.base import Checkpointer
 from .checkpoint.memory import MemoryCheckpointer
-from .definitions.registry import no_such
 from .errors import AgentBuildError
 from .limits.limits import Limits
 from .loop.definition import AgentDefinition
