@@ -44,6 +44,7 @@ from .runs.mounted_servers import MountedServers
 from .runs.reloadable_agent import ReloadableModels
 from .runs.runs import RunManager
 from .runs.workplaces import Common, Parts, Workplaces
+from .settings.accepted import parent_of_all
 from .settings.definition import definition_of
 from .settings.protected_paths import GuardedRules
 from .settings.reloadable_settings import ReloadableSettings
@@ -142,8 +143,12 @@ class App:
             "broken_settings": self.settings.errors,
             "broken_skills": self.agent.files(lambda parts: parts.skills).errors,
         }
+        current = self.settings.current
+        private = parent_of_all(current.root) if current.root and current.per_principal else None
         names: dict[str, list[JsonValue]] = {
-            kind: [Path(path).name for path in errors] for kind, errors in broken.items() if errors
+            kind: [_shown_name(Path(path), private) for path in errors]
+            for kind, errors in broken.items()
+            if errors
         }
         waiting = self.settings.waiting
         return {
@@ -167,6 +172,11 @@ class App:
 
         seconds = self.settings.current.drain_seconds
         await shut_down(self.services, self.close_streams, seconds, at_once)
+
+
+def _shown_name(path: Path, private: Path | None) -> str:
+    """Return the name of a file, but not of one that is a user's own: anybody sees it."""
+    return "a user's file" if private is not None and path.is_relative_to(private) else path.name
 
 
 @asynccontextmanager

@@ -162,6 +162,8 @@ def python_names(file: AgentFile) -> list[tuple[tuple[str | int, ...], str]]:
         found += _of_middleware(("agents", name, "middleware"), one.middleware)
     found += _of_middleware(("middleware",), file.middleware)
     _imports((), file.model_dump(by_alias=True), found)
+    if file.store is not None and file.store.vectors is not None:
+        found.append((("store", "vectors", "embed"), file.store.vectors.embed))
     if isinstance(file.mcp_servers, str):
         found.append((("mcp_servers",), file.mcp_servers))
     else:

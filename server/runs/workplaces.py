@@ -25,9 +25,9 @@ from ...harness.subagents.definitions import SubAgent
 from ...harness.subagents.registry import SubAgentRegistry
 from ..auth.caller import Principals, current_caller, owner_of
 from ..reload.profile_files import FilesOfAll, ProfileFiles
-from ..settings.accepted import made_root
 from ..settings.definition import definition_of
 from ..settings.protected_paths import GuardedRules
+from ..settings.setting_types import made_root
 from ..settings.settings import Settings
 from .commands import commands_of, files_of
 from .reloadable_agent import ReloadableAgent
