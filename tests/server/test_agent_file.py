@@ -197,7 +197,7 @@ async def test_files_store_and_cache_that_are_saved_count_for_new_runs(tmp_path:
         thread = wrote["thread_id"]
         here = {"path": "/scratch/b.md", "thread_id": thread}
         assert "in the thread" in text_of(await client.call_tool("read_file", here))
-        assert now.store is not None and len(await now.store.search()) == 1
+        assert now.store is not None and "in the store" in str(await now.store.search())
         served.save(text.replace("You release software.", "You write notes."))
         await until(lambda: app.agent().definition is not now)
         assert app.agent().definition.store is now.store  # and keeps what it has
