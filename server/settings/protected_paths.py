@@ -164,8 +164,9 @@ class GuardedRules(CompositePolicy):
 
     def compile(self) -> None:
         """Compile the many patterns of launch files. Blocks for some ten milliseconds."""
-        if self._launch is not None:
-            self._launch.parts()
+        with self._lock:  # one thread for all who ask
+            if self._launch is not None:
+                self._launch.parts()
 
     def parts(self) -> Sequence[CallPolicy]:
         """Return the rules as they are now."""
