@@ -43,5 +43,4 @@ async def test_rules_are_compiled_in_another_thread_at_the_first_call_and_hold(
                 await call(client, tool, **arguments[tool])
             told = await refused(client, "write_file", path="/.envrc", content="x")
     assert "only a person edits it" in told
-    (thread,) = compiled
-    assert thread is not threading.main_thread()
+    assert compiled and threading.main_thread() not in compiled
