@@ -72,7 +72,7 @@ class Watch:
             self.loop_wall = max(self.loop_wall, time.perf_counter() - wall)
             if spent > self.loop_seconds:
                 self.loop_seconds = spent
-                self.where = repr(handle)[:300]
+                self.where = _name_of(handle)
 
         asyncio.Handle._run = timed  # pyright: ignore[reportPrivateUsage]
 
@@ -99,6 +99,14 @@ class Watch:
                     lines.write("{}\n")
                 begun = not begun
                 lines.flush()
+
+
+def _name_of(handle: asyncio.Handle) -> str:
+    """Return what a callback is. Its own text may have a result of megabytes in it."""
+    callback: Any = handle._callback  # pyright: ignore[reportPrivateUsage]
+    owner = getattr(callback, "__self__", None)
+    task = owner.get_name() if isinstance(owner, asyncio.Task) else type(owner).__name__
+    return f"{getattr(callback, '__qualname__', callback.__class__.__name__)} of {task}"
 
 
 def _queued(file: IO[bytes]) -> float:
