@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from .state import Failed, with_settings
+from .errors import Failed
+from .state import with_settings
 
 if TYPE_CHECKING:
     from ...harness.agent import Agent
@@ -106,6 +107,7 @@ def _places(settings: Settings) -> list[str]:
     Raises:
         HarnessError: There cannot be anything at a URL.
     """
+    from ..settings.definition import definition_of
     from ..threads.journal_places import journal_at, journal_name
 
     lines: list[str] = []
@@ -118,6 +120,11 @@ def _places(settings: Settings) -> list[str]:
         url = settings.store.get_secret_value()
         open_store(url)
         lines.append(f"store: {shown_place(url)}")
+    described = definition_of(settings)
+    if described is not None and described.parts.cache is not None:
+        from ...harness.agent_file.places import shown_place
+
+        lines.append(f"cache: {shown_place(described.parts.cache)}")
     return lines
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -18,24 +17,18 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from .errors import Failed
+
 if TYPE_CHECKING:
     from ..auth.caller import Scope
     from ..auth.tokens import TokenFile, TokenRecord
     from ..results import Answer
     from ..settings.settings import Settings
 
-__all__ = ["Failed", "journal", "token", "with_settings"]
+__all__ = ["journal", "token", "with_settings"]
 
 
 T = TypeVar("T")
-
-
-class Failed(click.ClickException):
-    """One readable message on stderr and exit code 1."""
-
-    def show(self, file: Any = None) -> None:
-        """Print the message without the frame click would draw."""
-        click.echo(f"deep-agent-mcp: {self.message}", file=file or sys.stderr)
 
 
 def with_settings(flags: Mapping[str, str | None], work: Callable[[Settings], Awaitable[T]]) -> T:
@@ -133,14 +126,6 @@ _DEFAULT_SCOPES = ("drive", "delegate")
 _UNITS = {"m": 60, "h": 3_600, "d": 86_400}
 
 
-class _Failed(click.ClickException):
-    """One readable message on stderr and exit code 1."""
-
-    def show(self, file: Any = None) -> None:
-        """Print the message without the frame click would draw."""
-        click.echo(f"deep-agent-mcp: {self.message}", file=file or sys.stderr)
-
-
 def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
     if value is None:
         return None
@@ -211,7 +196,7 @@ def create(
     client drives belong to `main`.
     """
     if not principal.strip() or not principal.isprintable():
-        raise _Failed("a principal needs a name of printable characters. Nothing was done.")
+        raise Failed("a principal needs a name of printable characters. Nothing was done.")
     wanted = cast("tuple[Scope, ...]", scopes or _DEFAULT_SCOPES)
     with _tokens(ctx) as file:
         record, secret = file.create(principal.strip(), wanted, expires, agents)
@@ -269,7 +254,7 @@ def _tokens(ctx: click.Context) -> Generator[TokenFile]:
         settings = load_settings(flags, os.environ, config=config)
         yield TokenFile(settings.state_dir / "tokens.json")
     except (SettingsError, TokenError) as error:
-        raise _Failed(str(error)) from None
+        raise Failed(str(error)) from None
 
 
 def _bound(record: TokenRecord) -> str:

@@ -31,9 +31,9 @@ from ...harness.errors import AgentBuildError
 from ...harness.policy import CallPolicy, NarrowedPolicy, Policy, PolicyFiles, Rule
 from ...harness.policy.composite import CompositePolicy
 from ...harness.policy.policy_files import PolicySnapshot
-from .accepted import is_template
 from .definition import definition_of
 from .launch_rules import LaunchRules, below, place_glob, places_in
+from .setting_types import is_template
 from .settings import Settings
 from .sources import AGENT_FILE_NAME, default_config_file
 

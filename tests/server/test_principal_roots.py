@@ -20,7 +20,7 @@ from deep_agent_mcp.harness.errors import HarnessError
 from deep_agent_mcp.server.app import App, create_app
 from deep_agent_mcp.server.auth.caller import Caller, Principals, Scope, current_caller
 from deep_agent_mcp.server.cli.main import cli
-from deep_agent_mcp.server.settings.accepted import directory_name
+from deep_agent_mcp.server.settings.setting_types import directory_name
 from deep_agent_mcp.server.settings.settings import Settings, SettingsError
 from deep_agent_mcp.server.settings.sources import load_settings
 from tests.shell.support import need_bubblewrap
