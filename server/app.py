@@ -44,10 +44,10 @@ from .runs.mounted_servers import MountedServers
 from .runs.reloadable_agent import ReloadableModels
 from .runs.runs import RunManager
 from .runs.workplaces import Common, Parts, Workplaces
-from .settings.accepted import parent_of_all
 from .settings.definition import definition_of
 from .settings.protected_paths import GuardedRules
 from .settings.reloadable_settings import ReloadableSettings
+from .settings.setting_types import parent_of_all
 from .settings.settings import Settings, SettingsError
 from .settings.state_dir import StateDir
 from .threads.journals import open_journal
