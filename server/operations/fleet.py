@@ -22,7 +22,7 @@ from ..mcp.sessions import Announcements
 from ..replicas.announced import AnnouncedCheckpointer
 from ..replicas.database import journal_schema, open_database
 from ..replicas.presence import Presence
-from ..replicas.sealing import Sealing
+from ..replicas.sealed_values import SealError, sealer_of
 from ..replicas.signals import LEFT, Signals, channel_of
 from ..runs.active_run import PARTS, ThreadPart
 from ..runs.runs import RunManager
@@ -59,7 +59,7 @@ class Fleet:
         self.database = database
         self._survey = JournalSurvey(database, schema)
         self.signals = Signals(database, channel, owner, self._survey)
-        self._sealing = Sealing(settings.journal_key)
+        self._sealer = sealer_of(settings)
         self.presence = Presence(
             split_schema(url)[0],
             database.tables,
@@ -70,7 +70,7 @@ class Fleet:
             changed=self._wake,
             isolated=self._leave_runs,
         )
-        cancels = CancelTable(database, self._sealing, self.signals)
+        cancels = CancelTable(database, self._sealer, self.signals)
         self.servers = ReplicaServers(self.presence, cancels, self.signals)
         self._group = group
         self._journal: AnnouncedCheckpointer | None = None
@@ -135,8 +135,7 @@ class Fleet:
         self._group.start_soon(tell)
 
     def _hear_of_thread(self, announcements: Announcements, thread_id: str, more: str) -> None:
-        text = self._sealing.open(b64decode(more), thread_id) if more else None
-        change = _Change(PARTS) if text is None else _Change.parse(text)
+        change = self._heard(thread_id, more)
         announcements.thread_changed(
             thread_id,
             parts=change.parts,
@@ -144,6 +143,13 @@ class Fleet:
             is_new=change.is_new,
             relayed=True,
         )
+
+    def _heard(self, thread_id: str, more: str) -> _Change:
+        """Return what another replica says has changed; everything, if that cannot be read."""
+        with suppress(SealError, ValueError):
+            if more:
+                return _Change.parse(self._sealer.open(b64decode(more), "thread", thread_id))
+        return _Change(PARTS)
 
     # --- what we say ---------------------------------------------------------------------------
 
@@ -161,8 +167,8 @@ class Fleet:
         self.signals.tell("thread", thread_id, partial(self._said_of, thread_id))
 
     def _said_of(self, thread_id: str) -> str:
-        text = self._changes.pop(thread_id).text()
-        return b64encode(self._sealing.seal(text, thread_id)).decode()
+        change = self._changes.pop(thread_id)
+        return b64encode(self._sealer.seal(change.encoded(), "thread", thread_id)).decode()
 
     def menus_changed(self, *, tools: bool) -> None:
         """Tell the others that skills or subagents changed; see `Relay`."""
@@ -184,12 +190,12 @@ class _Change:
         self.files.update(dict.fromkeys(files))
         self.is_new = self.is_new or is_new
 
-    def text(self) -> str:
-        return json.dumps([sorted(self.parts), [*self.files], self.is_new], separators=(",", ":"))
+    def encoded(self) -> bytes:
+        return json.dumps([sorted(self.parts), [*self.files], self.is_new]).encode()
 
     @classmethod
-    def parse(cls, text: str) -> _Change:
-        parts, files, is_new = json.loads(text)
+    def parse(cls, data: bytes) -> _Change:
+        parts, files, is_new = json.loads(data)
         return cls(cast("list[ThreadPart]", parts), files, is_new)
 
 

@@ -104,6 +104,8 @@ class RunSupervisor:
         Raises:
             ThreadBusy: A delegated run is on it, or the driven calls take too long.
         """
+        if self._principals is not None:  # for `spawn`, which waits for nothing
+            await self._principals.find(live.run_id)
         wanted = GateHolder(live.run_id, live.brief)
         holder = await self._gates.enter(live.thread_id, wanted, QUEUE_SECONDS)
         if holder is not None:

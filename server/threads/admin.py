@@ -17,6 +17,7 @@ from ...harness.errors import CheckpointError, ThreadBusy, UnknownRun, UnknownTh
 from ...harness.messages.message import new_id
 from ...harness.subagents.background.engine import delete_with_tasks, task_threads
 from ..auth.caller import Principals
+from ..auth.shared_state import open_shared_state
 from ..results import Answer, unknown
 from ..runs.approvals import event_page
 from ..runs.commands import files_of
@@ -40,13 +41,14 @@ class ThreadAdmin:
     Args:
         settings: What the operator chose.
         opened: The journal, beside servers.
+        principals: Whose threads are.
     """
 
-    def __init__(self, settings: Settings, opened: Beside) -> None:
+    def __init__(self, settings: Settings, opened: Beside, principals: Principals) -> None:
         self._settings = settings
         journal = self._journal = opened.journal
         self._processes = opened.servers
-        self._principals = Principals(opened.state.path / "principals.jsonl")
+        self._principals = principals
         backend = files_of(settings.of_nobody())
 
         @cache
@@ -70,8 +72,11 @@ class ThreadAdmin:
             HarnessError: The journal cannot be opened, was written by a newer version, or the
                 settings' keys do not fit it.
         """
-        async with journal_beside_servers(settings, create=create) as opened:
-            yield ThreadAdmin(settings, opened)
+        async with (
+            journal_beside_servers(settings, create=create) as opened,
+            open_shared_state(settings, opened.state) as shared,
+        ):
+            yield ThreadAdmin(settings, opened, shared.principals)
 
     @property
     def encrypted(self) -> bool:
@@ -140,7 +145,7 @@ class ThreadAdmin:
                 )
             return await rewind(
                 self._agent(),
-                files_of(self._settings_of(thread_id)),
+                files_of(await self._settings_of(thread_id)),
                 thread_id,
                 checkpoint_id,
                 run_id=new_id("run"),
@@ -148,10 +153,10 @@ class ThreadAdmin:
                 advice=f"`threads show {thread_id}` lists them.",
             )
 
-    def _settings_of(self, thread_id: str) -> Settings:
+    async def _settings_of(self, thread_id: str) -> Settings:
         if not self._settings.per_principal:
             return self._settings
-        principal = self._principals.of(thread_id)
+        principal = await self._principals.find(thread_id)
         return self._settings.of(principal) if principal else self._settings.of_nobody()
 
     async def fork(self, thread_id: str, checkpoint_id: str | None, target: str | None) -> str:

@@ -14,7 +14,7 @@ from ..settings.state_dir import StateDir
 
 if TYPE_CHECKING:
     from ...harness.databases.postgres import PostgresDatabase
-    from ..replicas.sealing import Sealing
+    from ..replicas.sealed_values import ValueSealer
     from ..replicas.signals import Signals
 
 __all__ = ["CancelTable", "Peers", "ReplicaServers", "servers_of"]
@@ -73,22 +73,22 @@ class CancelTable:
 
     Args:
         database: The tables of the replicas.
-        sealing: Seals the reasons.
+        sealer: Seals the reasons.
         signals: Wakes the server that works on the run; None to let it look by itself.
     """
 
     look_seconds = 5.0
 
     def __init__(
-        self, database: PostgresDatabase, sealing: Sealing, signals: Signals | None
+        self, database: PostgresDatabase, sealer: ValueSealer, signals: Signals | None
     ) -> None:
         self._database = database
-        self._sealing = sealing
+        self._sealer = sealer
         self._signals = signals
 
     async def store(self, request: CancelRequest) -> None:
         """Store a request, and wake the server that it is for."""
-        reason = self._sealing.seal(request.reason, request.run_id)
+        reason = self._sealer.seal(request.reason.encode(), "cancels", request.run_id)
         await self._do(_STORE, request.run_id, request.attempt, reason)
         if self._signals is not None:
             self._signals.tell("cancel", request.run_id)
@@ -118,9 +118,17 @@ class CancelTable:
             return await (await conn.execute(statement, given)).fetchall()
 
         return [
-            CancelRequest(run_id, attempt, self._sealing.open(reason, run_id) or "cancelled")
+            CancelRequest(run_id, attempt, self._opened(reason, run_id))
             for run_id, attempt, reason in await self._database.read(work)
         ]
+
+    def _opened(self, reason: bytes, run_id: str) -> str:
+        from ..replicas.sealed_values import SealError
+
+        try:
+            return self._sealer.open(reason, "cancels", run_id).decode("utf-8", "replace")
+        except SealError:  # the run shall end, whatever the reason was
+            return "cancelled"
 
     async def _do(self, text: str, *given: Any) -> None:
         statement = self._database.tables.statement(text)
@@ -146,12 +154,12 @@ async def servers_of(settings: Settings, state: StateDir) -> AsyncGenerator[Serv
         yield ServerProcesses(state)
         return
     from ..replicas.database import open_database
-    from ..replicas.sealing import Sealing
+    from ..replicas.sealed_values import sealer_of
 
     assert settings.journal is not None
     database = open_database(settings.journal.get_secret_value(), connections=1)
     try:
-        cancels = CancelTable(database, Sealing(settings.journal_key), None)
+        cancels = CancelTable(database, sealer_of(settings), None)
         yield ReplicaServers(_Looker(database), cancels, PolledNews())
     finally:
         await database.close()

@@ -196,6 +196,7 @@ async def seal_journal(settings: Settings, *, plain: bool) -> Sealed:
     keys = keys_of(settings)
     async with _journal_alone(settings, keys) as journal:
         count = await (journal.seal_plain() if plain else journal.reseal())
+        await _reseal_shared(settings, keys, keys, plain=plain)
         await journal.vacuum()
     return Sealed(count, keys.ids[0], keys.ids[1:])
 
@@ -206,10 +207,29 @@ async def unseal_journal(settings: Settings) -> int:
     Raises:
         SettingsError, StateDirError, HarnessError: As for `seal_journal`.
     """
-    async with _journal_alone(settings, keys_of(settings)) as journal:
+    keys = keys_of(settings)
+    async with _journal_alone(settings, keys) as journal:
         count = await journal.unseal()
+        await _reseal_shared(settings, keys, None, plain=True)
         await journal.vacuum()
     return count
+
+
+async def _reseal_shared(
+    settings: Settings, old: Keyring, new: Keyring | None, *, plain: bool
+) -> None:
+    """Seal anew, or unseal, what replicas share beside the journal."""
+    if not settings.replicas:
+        return
+    from ..replicas.database import open_database
+    from ..replicas.sealed_values import ValueSealer, reseal
+
+    assert settings.journal is not None
+    database = open_database(settings.journal.get_secret_value(), connections=1)
+    try:
+        await reseal(database, ValueSealer(old, plain=plain), ValueSealer(new))
+    finally:
+        await database.close()
 
 
 def keys_of(settings: Settings) -> Keyring:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from ..auth.challenges import ScopesOf
+    from ..auth.tokens import Tokens
     from .health import Health
 
 __all__ = [
@@ -94,6 +95,7 @@ def http_app(
     settings: Settings,
     health: Health | None = None,
     scopes_of: ScopesOf = lambda _tool: (),
+    tokens: Tokens | None = None,
 ) -> Starlette:
     """Build the ASGI app with Streamable HTTP, the older SSE pair and what operators look at.
 
@@ -102,6 +104,7 @@ def http_app(
         settings: `host` and `allow_hosts` decide which Host and Origin headers are accepted.
         health: What `/healthz`, `/readyz` and `/metrics` say.
         scopes_of: What a token needs for a tool, for OAuth clients that can ask for more.
+        tokens: Where our own tokens are stored; by default in a file of the state directory.
     """
     from mcp.server.sse import SseServerTransport
     from mcp.server.streamable_http_manager import StreamableHTTPASGIApp
@@ -137,7 +140,7 @@ def http_app(
                 settings.max_body_bytes,
                 HEALTH_PATHS,
             ),
-            *auth_middleware(settings, scopes_of),
+            *auth_middleware(settings, scopes_of, tokens),
             Middleware(
                 RequestLimits,
                 per_minute=settings.max_requests_per_minute,
@@ -196,6 +199,7 @@ async def serve_http(
     listener: socket.socket,
     health: Health | None = None,
     scopes_of: ScopesOf = lambda _tool: (),
+    tokens: Tokens | None = None,
     drain: Callable[[anyio.Event], Awaitable[None]] = _nothing_to_drain,
 ) -> None:
     """Serve HTTP clients on a socket made by `bind` until the process is told to stop.
@@ -211,7 +215,7 @@ async def serve_http(
     from .http_sessions import TimedProtocol
 
     config = uvicorn.Config(
-        http_app(server, settings, health, scopes_of),
+        http_app(server, settings, health, scopes_of, tokens),
         http=TimedProtocol,
         ws="none",  # MCP has no WebSocket transport, and to import one takes time
         log_config=None,

@@ -21,7 +21,6 @@ from deep_agent_mcp.harness.checkpoint.base import Batch, Interrupt, Run, RunEve
 from deep_agent_mcp.harness.checkpoint.postgres import PostgresCheckpointer
 from deep_agent_mcp.harness.checkpoint.postgres.survey import JournalSurvey, RunMark
 from deep_agent_mcp.harness.errors import HarnessError
-from deep_agent_mcp.harness.messages.message import ToolMessage
 from deep_agent_mcp.server.app import App, create_app
 from deep_agent_mcp.server.cli.main import cli
 from deep_agent_mcp.server.replicas import signals
