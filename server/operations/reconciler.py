@@ -15,6 +15,7 @@ from hashlib import blake2b
 
 import anyio
 
+from ...harness._internal.concurrency import raising_one
 from ...harness.checkpoint.base import Checkpointer
 from ...harness.checkpoint.postgres.survey import JournalSurvey
 from ...harness.errors import HarnessError
@@ -85,7 +86,7 @@ class Reconciler:
         if not self._presence.may_work:
             return
         found: set[str] = set()
-        async with anyio.create_task_group() as group:
+        async with raising_one(), anyio.create_task_group() as group:
             room = anyio.CapacityLimiter(_AT_ONCE)
             async for run_id, is_left in self._all():
                 found.add(run_id)
