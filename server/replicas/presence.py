@@ -198,9 +198,15 @@ class Presence:
     def _run(self) -> None:
         try:
             anyio.run(self._keep_up, backend="asyncio")
-        except Exception as error:  # the server ends with it
-            failed = error
-            self._call(lambda: self._failed.done() or self._failed.set_exception(failed))
+        except CheckpointError as error:
+            self._fail(error)
+        except Exception as error:
+            logger.exception("this replica is not there any more")
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        """End the server: without a presence, the others take it for dead."""
+        self._call(lambda: self._failed.done() or self._failed.set_exception(error))
 
     def _call(self, function: Callable[[], object]) -> None:
         with suppress(RuntimeError):  # the server's loop has ended
