@@ -1,7 +1,8 @@
-"""A server with a few tools whose sessions replicas share: `python -m tests.replicas.session_server`.
+"""A server with a few tools whose sessions are shared, as a process.
 
-The arguments are a Postgres URL, a name for this replica, and flags as `name=value` of `load_settings`.
-Which replicas live is seen by the names of their connections, and signals are notices of Postgres.
+`python -m tests.replicas.session_server URL NAME FLAG...`: a Postgres URL, a name for this replica,
+and flags as `name=value` of `load_settings`. Which replicas live is seen by the names of their
+connections, and signals are notices of Postgres.
 """
 
 from __future__ import annotations
@@ -172,7 +173,7 @@ class Tools:
         """Say that it has begun, and wait for a file."""
         await ctx.session.report_progress(1, None, "begun")
         try:
-            while not path.exists():
+            while not path.exists():  # noqa: ASYNC110  no event tells
                 await anyio.sleep(0.02)
         except anyio.get_cancelled_exc_class():
             path.with_suffix(".cancelled").touch()

@@ -169,19 +169,30 @@ class EventLog:
             self._written(awaited)
         return True
 
-    async def cursor(self, session: str, stream: str, replica: str, number: int) -> int | None:
-        """Return the position of an event, or of the one before it that is kept; None if none is.
+    async def cursor(
+        self, session: str, stream: str, replica: str, number: int
+    ) -> int | Literal["ended"] | None:
+        """Return the position of an event, or of the one before it that is kept.
+
+        Returns:
+            "ended": It was the last event of the stream.
+            None: Nothing of the stream is kept.
 
         Raises:
             HarnessError: The database cannot be used.
         """
         rows = await self._select(
-            "SELECT count(*), max(id) FILTER (WHERE replica = %s AND number <= %s) "
-            "FROM {stream_events} WHERE session = %s AND stream = %s",
-            *(replica, number, session, stream),
+            "SELECT id, kind, replica = %s AND number <= %s FROM {stream_events} "
+            "WHERE session = %s AND stream = %s "
+            "ORDER BY replica = %s AND number <= %s DESC, id DESC LIMIT 1",
+            *(replica, number, session, stream, replica, number),
         )
-        found, position = rows[0]
-        return None if not found else int(position or 0)
+        if not rows:
+            return None
+        position, kind, is_before = rows[0]
+        if not is_before:
+            return 0
+        return "ended" if kind == "last" else int(position)
 
     async def newest(self, session: str) -> int:
         """Return the position of the newest event of a session; 0 if there is none.

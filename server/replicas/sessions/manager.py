@@ -102,21 +102,18 @@ class SharedSessions(StreamableHTTPSessionManager):
         """Serve a request; a session that another replica began is made here first."""
         request = Request(scope, receive)
         session_id = request.headers.get(MCP_SESSION_ID_HEADER)
-        if session_id is not None:
-            user = scope.get("user")
-            requestor = authorization_context(user) if isinstance(user, AuthenticatedUser) else None
-            try:
+        try:
+            if session_id is not None:
+                user = scope.get("user")
+                known = isinstance(user, AuthenticatedUser)
+                requestor = authorization_context(user) if known else None
                 if request.method == "DELETE" and await self._delete(session_id, requestor):
                     await Response(status_code=200)(scope, receive, send)
                     return
                 await self._have_here(session_id, requestor, request)
-            except (HarnessError, _NotNow) as error:
-                await _unavailable(str(error))(scope, receive, send)
-                return
-            here = self._server_instances.get(session_id)
-            if isinstance(here, SharedTransport):
-                here.was_used = True
-        await super()._handle_stateful_request(scope, receive, send)
+            await super()._handle_stateful_request(scope, receive, send)
+        except (HarnessError, _NotNow) as error:  # raised before anything is sent
+            await _unavailable(str(error))(scope, receive, send)
 
     # --- sessions that began here -------------------------------------------------------------
 
@@ -173,7 +170,8 @@ class SharedSessions(StreamableHTTPSessionManager):
         """
         while (coming := self._coming.get(session_id)) is not None:
             await coming.wait()
-        if session_id in self._server_instances:
+        if (here := self._office.here.get(name_of(session_id))) is not None:
+            here.was_used = True
             return
         made = self._coming[session_id] = anyio.Event()
         try:

@@ -202,14 +202,20 @@ class SessionOffice:
             await anyio.sleep(LOOK_SECONDS)
             self._has_mail = True
             self._wake.set()
-            waiting = [name for name, one in self.here.items() if one.streams.has_readers]
+            waiting = {name: one for name, one in self.here.items() if one.streams.has_readers}
             if not waiting:
                 continue
             try:
-                for session in await self._log.recent(waiting, 3 * LOOK_SECONDS):
-                    self._hear_stream(session, "")
+                standing = await self._store.standing_streams(waiting)
+                recent = await self._log.recent(waiting, 3 * LOOK_SECONDS)
             except HarnessError as error:
                 logger.debug("streams cannot be read just now: %s", error)
+                continue
+            for name, one in waiting.items():
+                if standing.get(name) != one.standing:
+                    self._hear_session(name, "")
+                if name in recent:
+                    one.streams.stir()
 
     async def _tidy(self) -> None:
         while True:

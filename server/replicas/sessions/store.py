@@ -170,6 +170,17 @@ class SessionStore:
         )
         return str(rows[0][0]) if rows else ""
 
+    async def standing_streams(self, sessions: Collection[str]) -> dict[str, str]:
+        """Return which replica has the standing stream of which of these sessions.
+
+        Raises:
+            HarnessError: The database cannot be used.
+        """
+        rows = await self._execute(
+            "SELECT id, replica FROM {sessions} WHERE id = ANY(%s)", sorted(sessions)
+        )
+        return {str(session): str(replica) for session, replica in rows}
+
     async def keep(self, used: Collection[str], known: Collection[str]) -> set[str]:
         """Note which sessions were used; return those of the known ones that still exist.
 

@@ -29,10 +29,7 @@ from .event_log import KEEP_SECONDS, Event, EventKind, EventLog
 from .seals import name_of
 from .signals import Peers
 
-__all__ = ["STANDING", "Place", "SessionStreams"]
-
-STANDING: Final = "standing"
-"""In place of an event id: all that comes on the standing stream from now on."""
+__all__ = ["Place", "SessionStreams"]
 
 STANDING_STREAM: Final = name_of(GET_STREAM_KEY)
 
@@ -45,6 +42,7 @@ STOPPED: Final = (
     "its result."
 )
 
+_STANDING_ID = re.compile(r"standing_([0-9]{1,18})")
 _EVENT_ID = re.compile(r"evt_(.+)_([0-9]{1,18})_([0-9a-f]{32})", re.DOTALL)
 
 logger = logging.getLogger(__name__)
@@ -55,8 +53,8 @@ class Place:
     """A place in a stream, as an event id names it.
 
     Attributes:
-        replica: Who stored the event.
-        number: Which of the session's events on that replica it is.
+        replica: Who stored the event; empty where the place is no event.
+        number: Which of the session's events on that replica it is; otherwise, the position.
         stream: The stream's name in the tables.
     """
 
@@ -67,8 +65,8 @@ class Place:
     @staticmethod
     def of(event_id: str) -> Place | None:
         """Return what an event id says; None if it is none of ours."""
-        if event_id == STANDING:
-            return Place("", 0, STANDING_STREAM)
+        if (found := _STANDING_ID.fullmatch(event_id)) is not None:
+            return Place("", int(found[1]), STANDING_STREAM)
         found = _EVENT_ID.fullmatch(event_id)
         return None if found is None else Place(found[1], int(found[2]), found[3])
 
@@ -80,6 +78,8 @@ class Place:
     @property
     def event_id(self) -> str:
         """The id that clients are given."""
+        if not self.replica:
+            return f"standing_{self.number}"
         return f"evt_{self.replica}_{self.number}_{self.stream}"
 
 
@@ -145,6 +145,14 @@ class SessionStreams:
             kind = "last"
         return await self._add(stream, kind, message, awaited=awaited)
 
+    async def now(self) -> Place:
+        """Return the place on the standing stream after which comes what is not stored yet.
+
+        Raises:
+            HarnessError: The database cannot be used.
+        """
+        return Place("", await self._log.newest(self.session), STANDING_STREAM)
+
     async def position(self, place: Place) -> int | None:
         """Return where a stream goes on after a place; None if nothing is known of the place.
 
@@ -175,13 +183,15 @@ class SessionStreams:
                 del self._readers[place.stream]
 
     async def _position(self, place: Place) -> int | None:
-        if place.replica == "":
-            return await self._log.newest(self.session)
+        if not place.replica:
+            return place.number
         while True:
             is_alive = await self._peers.is_alive(place.replica)
             position = await self._log.cursor(
                 self.session, place.stream, place.replica, place.number
             )
+            if position == "ended":
+                return None
             is_new = time.time_ns() // 1_000 - place.number < 10_000_000
             if position is not None or place.is_standing or not (is_alive and is_new):
                 return 0 if position is None and place.is_standing else position

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 import anyio
 from mcp.server.streamable_http import (
@@ -20,6 +20,7 @@ from mcp.server.streamable_http import (
     EventCallback,
     EventStore,
     StreamableHTTPServerTransport,
+    check_accept_headers,
 )
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared._context_streams import ContextSendStream
@@ -37,7 +38,7 @@ from starlette.types import Send
 
 from ....harness.messages.message import new_id
 from .store import StoredSession
-from .streams import STANDING, Place, SessionStreams
+from .streams import Place, SessionStreams
 
 __all__ = ["NOTICES", "Office", "SessionRefused", "SharedTransport"]
 
@@ -215,10 +216,8 @@ class SharedTransport(StreamableHTTPServerTransport, EventStore):
         return None
 
     def _note_origin(self, item: SessionMessage) -> None:
-        metadata = item.metadata
-        if self.origin is None and isinstance(metadata, ServerMessageMetadata):
-            request: object = metadata.request_context
-            self.origin = _without_body(request) if isinstance(request, Request) else None
+        if self.origin is None and isinstance(item.metadata, ServerMessageMetadata):
+            self.origin = _without_body(cast("Request", item.metadata.request_context))
 
     async def _note_request(self, request: JSONRPCRequest) -> None:
         stream = str(request.id)
@@ -303,12 +302,11 @@ class SharedTransport(StreamableHTTPServerTransport, EventStore):
             None: nothing is left for the SDK to send.
         """
         place = Place.of(last_event_id)
-        position = None if place is None else await self.streams.position(place)
-        if place is None or position is None:
-            return None
-        if place.is_standing and await self._office.takes_standing_stream(self):
-            await self._tell_that_all_may_have_changed()
-        await self.streams.follow(place, position, send_callback)
+        if place is None or (place.is_standing and self.standing != self._name):
+            return None  # the client has connected to another replica meanwhile
+        position = await self.streams.position(place)
+        if position is not None:
+            await self.streams.follow(place, position, send_callback)
         return None
 
     async def _tell_that_all_may_have_changed(self) -> None:
@@ -322,10 +320,24 @@ class SharedTransport(StreamableHTTPServerTransport, EventStore):
         await self.streams.store(GET_STREAM_KEY, notice, awaited=False)
 
     async def _handle_get_request(self, request: Request, send: Send) -> None:
-        """Serve the standing stream like one that is resumed: any replica may write it."""
-        if LAST_EVENT_ID_HEADER not in request.headers:
-            place = (LAST_EVENT_ID_HEADER.encode(), STANDING.encode())
-            scope = {**request.scope, "headers": [*request.scope["headers"], place]}
+        """Serve the standing stream like one that is resumed: any replica may write it.
+
+        Raises:
+            HarnessError: The database cannot be used; nothing was sent.
+        """
+        event_id = request.headers.get(LAST_EVENT_ID_HEADER)
+        place = Place.of(event_id) if event_id else await self.streams.now()
+        is_standing = place is not None and place.is_standing
+        # Before the client hears that it is connected: from then on it misses nothing.
+        if (
+            is_standing
+            and check_accept_headers(request)[1]
+            and await self._office.takes_standing_stream(self)
+        ):
+            await self._tell_that_all_may_have_changed()
+        if place is not None and not event_id:
+            named = (LAST_EVENT_ID_HEADER.encode(), place.event_id.encode())
+            scope = {**request.scope, "headers": [*request.scope["headers"], named]}
             request = Request(scope, request.receive)
         await super()._handle_get_request(request, send)
 
