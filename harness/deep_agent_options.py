@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -177,6 +178,20 @@ def tools_of(
     return [*others, *own], [*names, *named]
 
 
+def _no_tool(name: str, mounted: MCPToolsMiddleware, there: Collection[str]) -> str:
+    """Return the text of an error about a name that neither the agent nor a server has."""
+    rest = name.partition("_")[2]
+    near = difflib.get_close_matches(name, [f"{one}{rest}" for one in mounted.prefixes if rest], 1)
+    if near:
+        hint = f" Did you mean {near[0]!r}?"
+        return f"there is no MCP server for tool {name!r}.{hint} Servers: {_servers(mounted)}."
+    return no_such("tool", name, [*there, *(f"{prefix}*" for prefix in mounted.prefixes)])
+
+
+def _servers(mounted: MCPToolsMiddleware) -> str:
+    return ", ".join(sorted(mounted.servers))
+
+
 def mounted_for(
     mounted: MCPToolsMiddleware,
     servers: Sequence[str] | None,
@@ -199,8 +214,7 @@ def mounted_for(
     chosen = [one for one in names if one not in there]
     unknown = sorted(one for one in chosen if not mounted.servers_of(one))
     if unknown:
-        known = [*there, *(f"{prefix}*" for prefix in mounted.prefixes)]
-        raise AgentBuildError(" ".join(no_such("tool", one, known) for one in unknown))
+        raise AgentBuildError(" ".join(_no_tool(one, mounted, there) for one in unknown))
     if servers is None:
         about = [server for one in chosen for server in mounted.servers_of(one)]
         servers = about or [*mounted.servers]

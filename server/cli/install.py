@@ -257,7 +257,9 @@ def doctor(
         application=serve.application,
     )
     if serve.application is not None:
-        sys.path.insert(0, os.getcwd())  # as `serve` does
+        from ...harness._internal.code_folders import import_from
+
+        import_from(os.getcwd(), [serve.application.partition(":")[0]], first=True)
     found = _run(examination, as_json)
     ctx.exit(1 if any(one.status == "broken" for one in found) else 0)
 
