@@ -39,21 +39,42 @@ _SHARED = (
 )
 
 _SESSIONS = (
+    # `id` is a digest of the session's id, `replica` the one that has the standing stream.
     """CREATE TABLE {sessions} (
         id text PRIMARY KEY,
         owner text NOT NULL,
-        replica text NOT NULL,
+        replica text NOT NULL DEFAULT '',
         body bytea NOT NULL,
         seen_at timestamptz NOT NULL DEFAULT now()
     )""",
+    "CREATE INDEX sessions_by_time ON {sessions} (seen_at)",
+    """CREATE TABLE {watched_resources} (
+        session text NOT NULL REFERENCES {sessions} ON DELETE CASCADE,
+        name text NOT NULL,
+        uri bytea NOT NULL,
+        PRIMARY KEY (session, name)
+    )""",
+    # `replica` and `number` are in the event's id, which is known before the row is stored.
     """CREATE TABLE {stream_events} (
         id bigserial PRIMARY KEY,
         session text NOT NULL,
         stream text NOT NULL,
+        replica text NOT NULL,
+        number bigint NOT NULL,
+        kind text NOT NULL,
         body bytea NOT NULL,
         stored_at timestamptz NOT NULL DEFAULT now()
     )""",
     "CREATE INDEX stream_events_by_stream ON {stream_events} (session, stream, id)",
+    "CREATE INDEX stream_events_by_time ON {stream_events} (stored_at)",
+    """CREATE TABLE {session_messages} (
+        id bigserial PRIMARY KEY,
+        replica text NOT NULL,
+        session text NOT NULL,
+        body bytea NOT NULL,
+        stored_at timestamptz NOT NULL DEFAULT now()
+    )""",
+    "CREATE INDEX session_messages_by_replica ON {session_messages} (replica, id)",
 )
 
 REPLICAS = DatabaseKind(
@@ -62,7 +83,7 @@ REPLICAS = DatabaseKind(
     tables=(
         *("replicas", "cancels"),
         *("shared", "principals", "tokens"),
-        *("sessions", "stream_events"),
+        *("sessions", "watched_resources", "stream_events", "session_messages"),
     ),
     migrations=((*_PRESENCE, *_SHARED, *_SESSIONS),),
     error=CheckpointError,
