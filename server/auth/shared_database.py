@@ -104,17 +104,16 @@ class DatabasePrincipals:
             "INSERT INTO {principals} (owner, principal) VALUES (%s, %s) ON CONFLICT DO NOTHING"
         )
 
-        async def work(conn: AsyncConnection) -> bytes | None:
+        async def work(conn: AsyncConnection) -> str | None:
             await conn.execute(tables.statement(insert), (owner, sealed))
-            return await self._stored(conn, owner)
+            return self._opened(owner, await self._stored(conn, owner))
 
-        stored = self._opened(owner, await self._database.transact(work))
-        if stored != caller.principal:
+        if await self._database.transact(work) != caller.principal:
             raise HarnessError(
                 f"principal {caller.principal!r} has the digest {owner} of another principal. "
                 "Nothing was done. Give it another name."
             )
-        self._known[owner] = stored
+        self._known[owner] = caller.principal
 
     async def find(self, id_: str) -> str:
         """Return the principal of a thread or run, whichever replica has met it.
@@ -215,7 +214,7 @@ class DatabaseTokens:
 
         async def work(conn: AsyncConnection) -> TokenRecord | None:
             row: Any = await (await conn.execute(delete, (id_,))).fetchone()
-            return None if row is None else self._opened(*row[:2], time.time() - row[2])
+            return None if row is None else self._opened(row[0], row[1], time.time() - row[2])
 
         revoked = await self._database.transact(work)
         if revoked is None:

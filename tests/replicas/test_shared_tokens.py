@@ -169,10 +169,10 @@ async def test_who_is_cancelled_while_it_looks_leaves_the_others_nothing_wrong(
                 group.start_soon(tokens.find, "another")
                 await begun[0].wait()
                 async with anyio.create_task_group() as doomed:
-                    doomed.start_soon(check)
-                    await anyio.wait_all_tasks_blocked()
-                    group.start_soon(check)  # waits with the one that is cancelled
-                    await anyio.wait_all_tasks_blocked()
+                    for number, tasks in enumerate((doomed, group), 1):
+                        tasks.start_soon(check)
+                        while tokens._turn.statistics().tasks_waiting < number:
+                            await anyio.lowlevel.checkpoint()
                     first_may_end.set()
                     await begun[1].wait()
                     doomed.cancel_scope.cancel()
