@@ -147,18 +147,18 @@ async def test_who_is_cancelled_while_it_looks_leaves_the_others_nothing_wrong(
         tokens = shared.tokens
         assert isinstance(tokens, DatabaseTokens)
         await tokens.add(record)
-        look, begun = DatabaseTokens._look, [anyio.Event(), anyio.Event()]
+        rows, begun = DatabaseTokens._rows, [anyio.Event(), anyio.Event()]
         first_may_end, looked = anyio.Event(), 0
 
-        async def slow(self: DatabaseTokens, looks: Any) -> None:
+        async def slow(self: DatabaseTokens, text: str, parameters: Any) -> Any:
             nonlocal looked
             looked += 1
             if looked <= len(begun):
                 begun[looked - 1].set()
                 await (first_may_end.wait() if looked == 1 else anyio.sleep_forever())
-            await look(self, looks)
+            return await rows(self, text, parameters)
 
-        monkeypatch.setattr(DatabaseTokens, "_look", slow)
+        monkeypatch.setattr(DatabaseTokens, "_rows", slow)
         found: list[Any] = []
 
         async def check() -> None:
