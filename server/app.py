@@ -47,14 +47,13 @@ from .runs.workplaces import Common, Parts, Workplaces
 from .settings.definition import definition_of
 from .settings.protected_paths import GuardedRules
 from .settings.reloadable_settings import ReloadableSettings
+from .settings.setting_types import parent_of_all
 from .settings.settings import Settings, SettingsError
 from .settings.state_dir import StateDir
 from .threads.journals import open_journal
-from .threads.stores import open_agents_cache, open_agents_store
+from .threads.stores import ReloadableStores
 
 if TYPE_CHECKING:
-    from ..harness.cache import Cache
-    from ..harness.store.base import Store
     from ..harness.telemetry import TelemetryMiddleware
     from .python_agents.source import AgentSource
     from .runs.background import ServedTasks
@@ -145,12 +144,18 @@ class App:
             "broken_settings": self.settings.errors,
             "broken_skills": self.agent.files(lambda parts: parts.skills).errors,
         }
+        current = self.settings.current
+        private = parent_of_all(current.root) if current.root and current.per_principal else None
         names: dict[str, list[JsonValue]] = {
-            kind: [Path(path).name for path in errors] for kind, errors in broken.items() if errors
+            kind: [_shown_name(Path(path), private) for path in errors]
+            for kind, errors in broken.items()
+            if errors
         }
+        waiting = self.settings.waiting
         return {
             "active_runs": self.runs.active,
             **names,
+            **({"waiting_for_restart": [*waiting]} if waiting else {}),
             **mounted_servers(self.agent.all.values()),
         }
 
@@ -168,6 +173,11 @@ class App:
 
         seconds = self.settings.current.drain_seconds
         await shut_down(self.services, self.face.close_streams, seconds, at_once)
+
+
+def _shown_name(path: Path, private: Path | None) -> str:
+    """Return the name of a file, but not of one that is a user's own: anybody sees it."""
+    return "a user's file" if private is not None and path.is_relative_to(private) else path.name
 
 
 @asynccontextmanager
@@ -210,19 +220,21 @@ async def create_app(
         ):
             journal = _traced(plain_journal, telemetry)
             common = Common.of(settings)
-            live = ReloadableSettings(settings, read)
+            live = ReloadableSettings(settings, read, in_python=source is not None)
             models, mounted = ReloadableModels(common.profiles), MountedServers()
+            stores = ReloadableStores()
+            stack.push_async_callback(stores.aclose)
+            stores.take(settings)
             tasks = _tasks(settings, journal)
             if tasks is not None:
                 await stack.enter_async_context(tasks.launcher)
             try:
-                store = await stack.enter_async_context(open_agents_store(settings))
-                cache = await stack.enter_async_context(open_agents_cache(settings))
-                make = _builder(common, models, mounted, journal, telemetry, tasks, store, cache)
+                make = _builder(common, models, mounted, journal, telemetry, tasks, stores)
                 if source is not None:
+                    store = stores.store(settings)
                     source.attach(common, journal, settings.state_dir, store, models.of, telemetry)
                 app = _assemble(
-                    live, make, common, state, journal, shared, group, owner, tasks, source
+                    live, make, common, state, journal, shared, group, owner, tasks, source, stores
                 )
                 if source is not None and not settings.per_principal:
                     await app.refit()
@@ -260,7 +272,8 @@ def built_agent(settings: Settings, subagents: SubAgentRegistry | None = None) -
     common = Common.of(settings)
     models = ReloadableModels(common.profiles)
     tasks = _tasks(settings, journal)
-    build = _builder(common, models, MountedServers(), journal, telemetry, tasks, None, None)
+    stores = ReloadableStores()
+    build = _builder(common, models, MountedServers(), journal, telemetry, tasks, stores)
     parts = Parts.of(settings, common.policy)
     parts.subagents = subagents or parts.subagents
     return build(parts)
@@ -298,8 +311,7 @@ def _builder(
     journal: Checkpointer,
     telemetry: TelemetryMiddleware | None,
     tasks: ServedTasks | None,
-    store: Store | None,
-    cache: Cache | None,
+    stores: ReloadableStores,
 ) -> Callable[[Parts], Agent]:
     """Return what builds agents."""
 
@@ -322,8 +334,8 @@ def _builder(
                 policy=parts.rules,
                 middleware=(*(() if telemetry is None else (telemetry,)), *further),
                 checkpointer=journal,
-                store=store,
-                cache=cache,
+                store=stores.store(settings),
+                cache=stores.cache(settings),
                 profile=common.profiles.current,
                 execution_policy=parts.commands,
                 background=None if tasks is None else tasks.launcher,
@@ -344,6 +356,7 @@ def _assemble(
     owner: str,
     tasks: ServedTasks | None,
     source: AgentSource | None,
+    stores: ReloadableStores,
 ) -> App:
     settings, principals = live.current, shared.principals
     if source is None:
@@ -364,6 +377,7 @@ def _assemble(
     )
 
     def follow(settings: Settings) -> None:
+        stores.take(settings)
         places.take(settings)
         if source is not None:
             source.outdate()

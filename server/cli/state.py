@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -17,24 +16,18 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from .errors import Failed
+
 if TYPE_CHECKING:
     from ..auth.caller import Scope
     from ..auth.tokens import TokenRecord, Tokens
     from ..results import Answer
     from ..settings.settings import Settings
 
-__all__ = ["Failed", "journal", "token", "with_settings"]
+__all__ = ["journal", "token", "with_settings"]
 
 
 T = TypeVar("T")
-
-
-class Failed(click.ClickException):
-    """One readable message on stderr and exit code 1."""
-
-    def show(self, file: Any = None) -> None:
-        """Print the message without the frame click would draw."""
-        click.echo(f"deep-agent-mcp: {self.message}", file=file or sys.stderr)
 
 
 def with_settings(flags: Mapping[str, Any], work: Callable[[Settings], Awaitable[T]]) -> T:

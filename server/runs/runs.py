@@ -62,9 +62,9 @@ class RunManager(RunStarter):
         return self._carrier
 
     @property
-    def desk(self) -> SamplingQueue:
+    def sampling(self) -> SamplingQueue:
         """Where runs leave calls of a client's model."""
-        return self._carrier.desk
+        return self._carrier.sampling
 
     def bound(self, limits: Limits, max_runs: int, journal_patience: float) -> None:
         """Let these bounds hold for what begins from now on."""
@@ -118,7 +118,7 @@ class RunManager(RunStarter):
             watching.enter_context(stopping.waiting(scope))
             if to_lend:
                 thread_id = (await self._find(run_id)).thread_id
-                watching.enter_context(self.desk.watching(thread_id, scope.cancel))
+                watching.enter_context(self.sampling.watching(thread_id, scope.cancel))
             while _is_at_work(
                 run := await self._find_patiently(run_id), self._carrier.tasks
             ) or await self._goes_on(run):
@@ -156,12 +156,12 @@ class RunManager(RunStarter):
         if run.status == "needs_approval":
             questions = await self.questions(run_id)
             if questions:
-                return Snapshot(run, questions, calls=self.desk.calls(run.thread_id))
+                return Snapshot(run, questions, calls=self.sampling.calls(run.thread_id))
             run = await self._find(run_id)
             if await self._goes_on(run):
                 run = replace(run, status="running")
         if run.status == "running":
-            calls = self.desk.calls(run.thread_id)
+            calls = self.sampling.calls(run.thread_id)
             if self._carrier.stopping.has_begun:
                 return Snapshot(run, calls=calls, stopping=True)
             stuck = None if run_id in self._carrier.live else self._carrier.stuck.get(run_id)

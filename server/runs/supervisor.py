@@ -71,7 +71,7 @@ class RunSupervisor:
         self.figures = RunFigures()
         self.journal_wait = JournalWait(journal, self._adopt_if_left)
         self._let_go: dict[str, LazyEvent] = {}
-        self.desk = SamplingQueue(changed)
+        self.sampling = SamplingQueue(changed)
         self.changed = changed
         self._agent = agent
         self._journal = journal
@@ -171,7 +171,7 @@ class RunSupervisor:
     async def _carry(self, live: ActiveRun, work: Work, options: RunOptions, is_new: bool) -> None:
         """Carry a run to its pause or end. Nothing it does may end the task group."""
         try:
-            with self.desk.carrying(
+            with self.sampling.carrying(
                 live.run_id, live.thread_id, live.control.pause, live.offer
             ) as live.sampled:
                 if self._agent.prepares:
@@ -181,7 +181,8 @@ class RunSupervisor:
                     bounds = narrowed(options.limits or self.limits, agent.limits)
                     options = replace(options, limits=bounds)
                 live.result = await work(agent, options)
-            self.structured.note_result(live.result)
+            if not live.brief:
+                self.structured.note_result(live.result)
         except HarnessError as error:
             live.error = self._left(live, error)
         except Exception as error:
@@ -222,6 +223,14 @@ class RunSupervisor:
             await self.adopt(run)
 
     def _hear(self, live: ActiveRun, event: Event) -> None:
+        if event.mode == "checkpoints":
+            live.hear(event)
+            parts, files = live.changed_by(event), list[str]()
+            if event.data.get("author") == "tools" and "checkpoints" in parts:
+                more, files = live.take_written()
+                parts |= more
+            self.changed(live.thread_id, parts=parts, files=files)
+            return
         line = describe(event)
         if event.mode != "custom" or line is not None or todos_of(event) is not None:
             live.hear(event)
@@ -230,12 +239,6 @@ class RunSupervisor:
             live.sampled.hear(event)
         if event.data.get("event") == "tool_start":
             live.note_written(event.data.get("name"), event.data.get("args"))
-        if event.mode == "checkpoints":
-            parts, files = live.changed_by(event), list[str]()
-            if event.data.get("author") == "tools" and "checkpoints" in parts:
-                more, files = live.take_written()
-                parts |= more
-            self.changed(live.thread_id, parts=parts, files=files)
 
     async def _go_on_if_answered(self, result: RunResult) -> None:
         """Resume a run that got its answer in the moment in which it went to wait for it."""

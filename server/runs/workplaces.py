@@ -25,9 +25,9 @@ from ...harness.subagents.definitions import SubAgent
 from ...harness.subagents.registry import SubAgentRegistry
 from ..auth.caller import Principals, current_caller, owner_of
 from ..reload.profile_files import FilesOfAll, ProfileFiles
-from ..settings.accepted import made_root
 from ..settings.definition import definition_of
 from ..settings.protected_paths import GuardedRules
+from ..settings.setting_types import made_root
 from ..settings.settings import Settings
 from .commands import commands_of, files_of
 from .reloadable_agent import ReloadableAgent
@@ -103,8 +103,7 @@ class Parts:
         own = settings.of(principal)
         if settings.root is not None and own.root is not None and settings.per_principal:
             made_root(own.root, settings.root)
-        shared = settings.serves_several and not settings.per_principal
-        backend = files_of(own, shared=shared)
+        backend = _files_of(settings, own)
         commands = commands_of(settings, backend, principal)
         return cls(
             SkillRegistry(_skill_sources(own), untrusted=own.untrusted),
@@ -125,13 +124,21 @@ class Parts:
         """
         own = settings.of(self.principal)
         skills, subagents = self.given or (self.skills, self.subagents)
+        # The sandbox of commands is made for the files there were; an agent in Python has its own.
+        keeps_files = self.given is not None or self.commands is not None
+        backend = self.backend if keeps_files else _files_of(settings, own)
         with self.rules.moving(settings):
             common.profiles.use(own.profiles)
             common.policy.use(own.policy)
             skills.use(_skill_sources(own))
             subagents.use(own.agents, _given(own))
             self.memory.use(own.memory)
-        self.settings = own
+        self.settings, self.backend = own, backend
+
+
+def _files_of(settings: Settings, own: Settings) -> Backend:
+    """Return where files live, from the settings and the same with a principal's own paths."""
+    return files_of(own, shared=settings.serves_several and not settings.per_principal)
 
 
 def subagents_of(settings: Settings) -> SubAgentRegistry:

@@ -24,15 +24,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...harness._internal.code_folders import imported_files
 from ...harness._internal.records import record
 from ...harness.backends.base import Backend
 from ...harness.errors import AgentBuildError
 from ...harness.policy import CallPolicy, NarrowedPolicy, Policy, PolicyFiles, Rule
 from ...harness.policy.composite import CompositePolicy
 from ...harness.policy.policy_files import PolicySnapshot
-from .accepted import is_template
 from .definition import definition_of
 from .launch_rules import LaunchRules, below, place_glob, places_in
+from .setting_types import is_template
 from .settings import Settings
 from .sources import AGENT_FILE_NAME, default_config_file
 
@@ -52,6 +53,7 @@ _OF_ANYBODY = (
 )
 _OF_ALL = "every user's agents are told what it says, so only whoever runs the server edits it"
 _SUBAGENTS = "*/*/**"
+_CODE = "the agent's code"
 
 
 @record
@@ -93,6 +95,7 @@ def protected_paths(settings: Settings) -> Sequence[ProtectedPath]:
     ]
     found += [ProtectedPath("profiles", path, is_directory=True) for path in settings.profiles]
     found += [ProtectedPath("the agent file", path) for path in _of_agent_file(settings)]
+    found += [ProtectedPath(_CODE, path) for path in imported_files()]
     return found
 
 
@@ -149,11 +152,26 @@ class GuardedRules(CompositePolicy):
         self._rules = rules
         self._principal = principal
         self._lock = threading.RLock()
+        self._code = imported_files()
+        self._of_code: Sequence[CallPolicy] = ()
         self._now = self._guarded(settings)
 
     def parts(self) -> Sequence[CallPolicy]:
         """Return the rules as they are now."""
-        return (self._now,)
+        code = imported_files()
+        if code != self._code:
+            self._of_code = self._guarding(code)
+            self._code = code
+        return (self._now, *self._of_code)
+
+    def _guarding(self, code: Sequence[Path]) -> Sequence[CallPolicy]:
+        """Return the rules about code that was imported since the others were made."""
+        own = self._settings.of(self._principal)
+        if own.root is None:
+            return ()
+        prefix = _prefix(own, self._backend) if self._place is None else self._place
+        files = (ProtectedPath(_CODE, one) for one in code)
+        return (Policy([rule for one in files for rule in _rules(one, own.root, prefix)]),)
 
     @property
     def roots(self) -> Sequence[Path]:

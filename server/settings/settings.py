@@ -20,7 +20,8 @@ from pydantic import (
     model_validator,
 )
 
-from .accepted import (
+from .bounds import CommandSettings, LimitSettings
+from .setting_types import (
     AnyPath,
     BindHost,
     Budgets,
@@ -45,7 +46,6 @@ from .accepted import (
     of_principal,
     parent_of_all,
 )
-from .bounds import CommandSettings, LimitSettings
 from .toolsets import TOOLSETS, Toolset, comma_list, known_tool, require_a_tool
 
 __all__ = [

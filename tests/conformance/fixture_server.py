@@ -31,6 +31,7 @@ from mcp.types import (
     ResourceTemplate,
     SetLevelRequestParams,
     TextResourceContents,
+    ToolExecution,
 )
 from mcp.types import Tool as ToolDefinition
 
@@ -41,7 +42,7 @@ from deep_agent_mcp.harness.tools.tool import ToolRuntime, tool
 from deep_agent_mcp.server.app import create_app
 from deep_agent_mcp.server.face import Face
 from deep_agent_mcp.server.mcp.prompts import Prompts
-from deep_agent_mcp.server.mcp.requests import Context
+from deep_agent_mcp.server.mcp.requests import Context, require_tasks, takes_tasks
 from deep_agent_mcp.server.mcp.resources import Resources
 from deep_agent_mcp.server.settings.sources import load_settings
 from deep_agent_mcp.server.tools.base import FaceTool, TaskStarted, ToolReply, define
@@ -148,8 +149,8 @@ class FixtureFace(Face):
             snapshot = await self._services.runs.drive("greet", {"name": name}, None, 10)
             return snapshot.run.id
 
-        definition = define("test_tool_with_task", "Asks", "Ask first.", _NOTHING, tasks="required")
-        return FaceTool(definition, escalating(drive))
+        definition = define("test_tool_with_task", "Asks", "Ask first.", _NOTHING)
+        return _required(FaceTool(definition, escalating(drive)))
 
     def _asking_twice(self) -> FaceTool:
         async def work(
@@ -157,10 +158,8 @@ class FixtureFace(Face):
         ) -> ToolReply:
             return TaskStarted(await self._services.runs.start("ask for two things"))
 
-        definition = define(
-            "multi_input", "Asks twice", "Ask for two things.", _NOTHING, tasks="required"
-        )
-        return FaceTool(definition, work)
+        definition = define("multi_input", "Asks twice", "Ask for two things.", _NOTHING)
+        return _required(FaceTool(definition, work))
 
     def _build(self) -> Server[Any]:
         made = super()._build()
@@ -173,9 +172,16 @@ async def _set_level(ctx: Context, params: SetLevelRequestParams) -> EmptyResult
 
 
 def _required(one: FaceTool) -> FaceTool:
+    """Return a tool that refuses clients without tasks; none of the server's own does."""
     shown: ToolDefinition = one.definition
-    execution = shown.execution.model_copy(update={"task_support": "required"})  # type: ignore[union-attr]
-    return FaceTool(shown.model_copy(update={"execution": execution}), one.handler)
+    execution = ToolExecution(task_support="required")
+
+    async def work(ctx: Context, params: CallToolRequestParams, args: dict[str, Any]) -> ToolReply:
+        if not takes_tasks(ctx, params):
+            require_tasks(ctx)
+        return await one.handler(ctx, params, args)
+
+    return FaceTool(shown.model_copy(update={"execution": execution}), work)
 
 
 # --- resources and prompts --------------------------------------------------------------------

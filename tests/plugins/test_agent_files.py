@@ -195,5 +195,5 @@ def test_a_file_in_the_root_names_no_plugin(place, table) -> None:
     root = place / "root"
     root.mkdir()
     (root / "deep-agent.toml").write_text(table + "\n")
-    with pytest.raises(SettingsError, match="would run code"):
+    with pytest.raises(SettingsError, match="where agents and strangers"):
         load_settings({"root": str(root), "trust_root": True}, {})

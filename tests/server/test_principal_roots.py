@@ -21,7 +21,7 @@ from deep_agent_mcp.server.app import App, create_app
 from deep_agent_mcp.server.auth.caller import Caller, Scope, current_caller
 from deep_agent_mcp.server.auth.principal_file import PrincipalFile
 from deep_agent_mcp.server.cli.main import cli
-from deep_agent_mcp.server.settings.accepted import directory_name
+from deep_agent_mcp.server.settings.setting_types import directory_name
 from deep_agent_mcp.server.settings.settings import Settings, SettingsError
 from deep_agent_mcp.server.settings.sources import load_settings
 from tests.shell.support import need_bubblewrap
@@ -375,3 +375,23 @@ async def test_a_saved_skill_reaches_its_owner_and_nobody_else(tmp_path: Path) -
         with calling(tmp_path, "ben"):
             assert "new" not in app.agent.of().parts.skills.skills
             assert "About new" not in (await drive(app, "skill")).result.text
+
+
+async def test_what_anybody_sees_of_the_server_names_no_users_files(tmp_path: Path) -> None:
+    profiles = tmp_path / "profiles"
+    profiles.mkdir()
+    for name in NAMES:
+        skill = tmp_path / "srv" / name / "skills" / f"secret-of-{name}"
+        skill.mkdir(parents=True)
+        (skill / "SKILL.md").write_text("no frontmatter", encoding="utf-8")
+        agents = tmp_path / "srv" / name / "agents"
+        agents.mkdir()
+        (agents / f"secret-of-{name}.md").write_text("no frontmatter", encoding="utf-8")
+    async with served(tmp_path, profiles=(str(profiles),)) as app:
+        for name in NAMES:
+            with calling(tmp_path, name):
+                await drive(app, "ls", path="/")
+        seen = app.status()
+    assert seen["broken_agents"] == ["a user's file"] * 2
+    assert seen["broken_skills"] == ["a user's file"] * 2
+    assert "secret" not in str(seen) and "SKILL" not in str(seen)
