@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
+import anyio.to_thread
 import pytest
 from click.testing import CliRunner, Result
 
@@ -24,8 +26,9 @@ from tests.fork_server import environment, start
 pytestmark = pytest.mark.anyio
 
 
-def run(place: Path, *args: str) -> Result:
-    return CliRunner().invoke(cli, ["token", "--state-dir", str(place), *args])
+async def run(place: Path, *args: str) -> Result:
+    given = ["token", "--state-dir", str(place), *args]
+    return await anyio.to_thread.run_sync(partial(CliRunner().invoke, cli, given))
 
 
 @pytest.fixture
@@ -34,7 +37,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_token_is_shown_once_and_kept_as_a_hash(tmp_path: Path) -> None:
-    made = run(tmp_path, "create", "ann", "--scope", "drive", "--expires", "12h", "--json")
+    made = await run(tmp_path, "create", "ann", "--scope", "drive", "--expires", "12h", "--json")
     data = json.loads(made.stdout)
     kept = (tmp_path / "tokens.json").read_text()
     _prefix, _id, secret = data["token"].split("_", 2)
@@ -49,33 +52,35 @@ async def test_a_token_is_shown_once_and_kept_as_a_hash(tmp_path: Path) -> None:
 
 
 async def test_a_token_decides_nothing_unless_it_is_told_so(tmp_path: Path) -> None:
-    made = json.loads(run(tmp_path, "create", "ann", "--json").stdout)
+    made = json.loads((await run(tmp_path, "create", "ann", "--json")).stdout)
     assert made["scopes"] == ["drive", "delegate"]
 
 
 async def test_a_token_may_be_for_some_agents_only(tmp_path: Path) -> None:
     verifier = TokenVerifier(FileTokens(TokenFile(tmp_path / "tokens.json")))
-    made = json.loads(run(tmp_path, "create", "ann", "--json").stdout)
+    made = json.loads((await run(tmp_path, "create", "ann", "--json")).stdout)
     assert "agents" not in (tmp_path / "tokens.json").read_text()  # as earlier versions read it
     access = await verifier.verify_token(made["token"])
     assert access is not None and access.claims is None
-    made = json.loads(run(tmp_path, "create", "ann", "--agents", "scout, main", "--json").stdout)
+    made = json.loads(
+        (await run(tmp_path, "create", "ann", "--agents", "scout, main", "--json")).stdout
+    )
     access = await verifier.verify_token(made["token"])
     assert access is not None and access.claims == {AGENTS_CLAIM: ["scout", "main"]}
-    assert "agents: scout, main" in run(tmp_path, "list").stdout
+    assert "agents: scout, main" in (await run(tmp_path, "list")).stdout
 
 
 @pytest.mark.usefixtures("at_once")
 async def test_a_revoked_token_no_longer_holds_in_a_server_that_runs(tmp_path: Path) -> None:
     verifier = TokenVerifier(FileTokens(TokenFile(tmp_path / "tokens.json")))
     assert await verifier.verify_token("dam_" + "0" * 12 + "_" + "x" * 43) is None
-    made = json.loads(run(tmp_path, "create", "ann", "--json").stdout)
+    made = json.loads((await run(tmp_path, "create", "ann", "--json")).stdout)
     assert await verifier.verify_token(made["token"]) is not None
-    listed = run(tmp_path, "list").stdout
+    listed = (await run(tmp_path, "list")).stdout
     assert made["id"] in listed and "drive,delegate" in listed and "never ends" in listed
-    assert run(tmp_path, "revoke", made["id"]).exit_code == 0
+    assert (await run(tmp_path, "revoke", made["id"])).exit_code == 0
     assert await verifier.verify_token(made["token"]) is None
-    again = run(tmp_path, "revoke", made["id"])
+    again = await run(tmp_path, "revoke", made["id"])
     assert again.exit_code == 1 and "nothing was done" in again.stderr
 
 
@@ -102,7 +107,7 @@ async def test_a_damaged_file_accepts_nobody_and_says_so(
     for _ in range(3):
         with pytest.raises(TokenError, match="damaged"):
             await verifier.verify_token(secret)
-    assert "damaged" in run(tmp_path, "list").stderr
+    assert "damaged" in (await run(tmp_path, "list")).stderr
 
 
 @pytest.mark.parametrize(
@@ -115,10 +120,10 @@ async def test_a_damaged_file_accepts_nobody_and_says_so(
         (("revoke", "nothing"), "there is no token 'nothing'"),
     ],
 )
-def test_wrong_words_are_answered_with_what_is_accepted(
+async def test_wrong_words_are_answered_with_what_is_accepted(
     tmp_path: Path, args: tuple[str, ...], words: str
 ) -> None:
-    done = run(tmp_path, *args)
+    done = await run(tmp_path, *args)
     assert done.exit_code != 0 and words in done.stderr
     assert not (tmp_path / "tokens.json").exists()
 
