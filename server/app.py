@@ -38,6 +38,7 @@ from .face import Face
 from .mcp.offered_agents import mounted_servers
 from .mcp.requests import Services
 from .mcp.sessions import Announcements, SessionRegistry
+from .operations.joining import fleet_of
 from .reload.profile_files import FileReports, RulesOfAll
 from .runs.cancellation import ServerProcesses
 from .runs.mounted_servers import MountedServers
@@ -55,6 +56,7 @@ from .threads.stores import ReloadableStores
 
 if TYPE_CHECKING:
     from ..harness.telemetry import TelemetryMiddleware
+    from .operations.fleet import Fleet
     from .python_agents.source import AgentSource
     from .runs.background import ServedTasks
     from .transports.health import Health
@@ -86,6 +88,7 @@ class App:
         shared: What the servers of the journal share beside it.
         group: Where what outlives requests is done.
         source: Where that comes from; None for the built-in one.
+        fleet: The servers that share the journal; None if it is for one.
     """
 
     face: Face
@@ -99,6 +102,7 @@ class App:
     shared: SharedState
     group: TaskGroup
     source: AgentSource | None = None
+    fleet: Fleet | None = None
 
     @property
     def server(self) -> Server[Any]:
@@ -164,7 +168,7 @@ class App:
         from .operations.health import ServerHealth  # not needed on stdio
         from .transports.health import Health
 
-        checks = ServerHealth(self.services, self.journal, self.group)
+        checks = ServerHealth(self.services, self.journal, self.group, self.fleet)
         return Health(self.status, checks.not_ready, checks.metrics)
 
     async def drain(self, at_once: anyio.Event) -> None:
@@ -213,12 +217,15 @@ async def create_app(
     with state.claim() as owner:
         async with (
             _telemetry(settings) as telemetry,
+            fleet_of(settings, owner) as fleet,
             open_journal(settings, state, owner, own=own) as plain_journal,
             open_shared_state(settings, state) as shared,
             anyio.create_task_group() as group,
             AsyncExitStack() as stack,
         ):
             journal = _traced(plain_journal, telemetry)
+            if fleet is not None:
+                journal = fleet.announced(journal)
             common = Common.of(settings)
             live = ReloadableSettings(settings, read, in_python=source is not None)
             models, mounted = ReloadableModels(common.profiles), MountedServers()
@@ -234,12 +241,26 @@ async def create_app(
                     store = stores.store(settings)
                     source.attach(common, journal, settings.state_dir, store, models.of, telemetry)
                 app = _assemble(
-                    live, make, common, state, journal, shared, group, owner, tasks, source, stores
+                    live,
+                    make,
+                    common,
+                    state,
+                    journal,
+                    shared,
+                    group,
+                    owner,
+                    tasks,
+                    source,
+                    stores,
+                    fleet,
                 )
                 if source is not None and not settings.per_principal:
                     await app.refit()
                 group.start_soon(app.announcements.run)
-                group.start_soon(_recover, app.runs)
+                if fleet is None:
+                    group.start_soon(_recover, app.runs)
+                else:
+                    group.start_soon(fleet.work, app.runs, app.announcements)
                 group.start_soon(_watch, app)
                 group.start_soon(_take_retries, app, state, owner)
                 yield app
@@ -357,19 +378,20 @@ def _assemble(
     tasks: ServedTasks | None,
     source: AgentSource | None,
     stores: ReloadableStores,
+    fleet: Fleet | None,
 ) -> App:
     settings, principals = live.current, shared.principals
     if source is None:
         places = Workplaces(settings, common, build, principals)
     else:
         places = Workplaces(settings, common, source.build, principals, source.prepare)
-    announcements = Announcements(sessions=SessionRegistry(settings.max_sessions))
+    announcements = Announcements(sessions=SessionRegistry(settings.max_sessions), relay=fleet)
     runs = RunManager(
         places,
         journal,
         group,
         owner,
-        ServerProcesses(state),
+        ServerProcesses(state) if fleet is None else fleet.servers,
         announcements.thread_changed,
         Limits(**settings.limits.model_dump()),
         principals,
@@ -395,7 +417,18 @@ def _assemble(
     services = Services(live, places, OwnedJournal(journal), runs, announcements, principals)
     face = Face(services, shared.key)
     return App(
-        face, runs, places, announcements, common, live, services, journal, shared, group, source
+        face,
+        runs,
+        places,
+        announcements,
+        common,
+        live,
+        services,
+        journal,
+        shared,
+        group,
+        source,
+        fleet,
     )
 
 

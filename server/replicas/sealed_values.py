@@ -11,8 +11,9 @@ from typing import Any, Final
 from ...harness.checkpoint.keyring import Cipher, Damaged, Keyring, UnknownKey
 from ...harness.databases.postgres import AsyncConnection, PostgresDatabase
 from ...harness.errors import CheckpointError
+from ..settings.settings import Settings
 
-__all__ = ["SealError", "ValueSealer", "reseal"]
+__all__ = ["SealError", "ValueSealer", "reseal", "sealer_of"]
 
 _PLAIN: Final = b"\0"
 _SEALED: Final = b"\1"
@@ -82,6 +83,12 @@ _NAME_THE_KEY = (
     "Name the key that the other replicas have, with --journal-key-file or "
     "DEEP_AGENT_JOURNAL_KEY_FILE."
 )
+
+
+def sealer_of(settings: Settings) -> ValueSealer:
+    """Return what seals with the keys of the settings."""
+    key = settings.journal_key
+    return ValueSealer(None if key is None else Keyring.parse(key.get_secret_value()))
 
 
 def _refused(table: str, why: str, advice: str = _NAME_THE_KEY) -> SealError:
