@@ -19,7 +19,8 @@ from deep_agent_mcp.harness.checkpoint.keyring import Keyring
 from deep_agent_mcp.server.cli.main import cli
 from tests.databases import Database, made_database
 from tests.e2e.conftest import SCRIPT
-from tests.e2e.servers import HttpServer, Setup
+from tests.e2e.servers import HttpServer
+from tests.replicas.machines import Machine
 from tests.replicas.round_robin import RoundRobin
 from tests.replicas.servers import journal_url
 
@@ -29,17 +30,6 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture(scope="module")
 def database() -> Iterator[Database]:
     yield from made_database()
-
-
-@dataclass
-class Machine(Setup):
-    """A replica with a state directory of its own, on files that all of them see."""
-
-    files: Path = Path()
-
-    @property
-    def root(self) -> Path:
-        return self.files
 
 
 @dataclass
