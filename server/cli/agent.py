@@ -158,6 +158,11 @@ _name = click.argument("name")
     "--state-dir", metavar="DIR", help="State directory of the server, where logins are kept."
 )
 @click.option("--journal-key-file", metavar="FILE", help="Keys of an encrypted journal.")
+@click.option(
+    "--replicas", is_flag=True, default=None, help="Logins of replicas, in the journal's database."
+)
+@click.option("--journal", metavar="URL", help="The journal that the replicas share.")
+@click.option("--journal-url-file", metavar="FILE", help="Read the journal's URL from FILE.")
 @click.option("--config", metavar="FILE", help="TOML file of settings.")
 @click.pass_context
 def mcp(ctx: click.Context, **flags: str | None) -> None:
