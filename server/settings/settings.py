@@ -274,7 +274,9 @@ class Settings(BaseModel):
         default=None, description="a file that only its owner can read"
     )
     store: StoreUrl | None = Field(
-        default=None, description="postgresql://user@host/database, sqlite:///file or memory:"
+        default=None,
+        description="postgresql://user@host/database, redis://host:6379/0, sqlite:///file or "
+        "memory:",
     )
     store_url_file: AnyPath | None = Field(
         default=None, description="a file that only its owner can read"
