@@ -133,6 +133,7 @@ async def _main(
                     stop,
                     listener=listener,
                     health=app.health(),
-                    scopes_of=app.scopes_of,
+                    scopes_of=app.face.scopes_of,
+                    tokens=app.shared.tokens,
                     drain=app.drain,
                 )

@@ -454,6 +454,34 @@ def test_wrong_routes_are_named(route: str, told: str, tmp_path: Path) -> None:
         load_settings({"agent_file": str(file)}, {})
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[agent]\nmodel = { name = 5, api_key = "s3cret" }',
+        '[agent]\nmodel = { nam = "anthropic:x", api_key = "s3cret" }',
+        '[agent]\nmodel = ["s3cret"]',
+        '[agents.x]\ndescription = "x"\nmodel = { name = 5, api_key = "s3cret" }',
+        '[store]\nurl = ["postgresql://ann:s3cret@host/x"]',
+        '[journal]\nurl = { a = "redis://:s3cret@host" }',
+        '[cache]\nurl = "redis://ann:s3cret@host:bad/x"',
+        '[mcp_servers]\nx = "s3cret"',
+        '[mcp_servers.x]\nurl = "https://ann:s3cret@host"\nheaders = ["s3cret"]',
+        '[mcp_servers.x]\ncommand = "x"\nenv = { KEY = ["s3cret"] }',
+        '[mcp_servers.x]\nurl = "https://host"\nauth = { client_secret = "s3cret" }',
+        '[files]\n"/x" = { backend = "folder", options = "s3cret" }',
+        '[server]\njournal_key = "s3cret"',
+        '[server]\njournal = "ftp://ann:s3cret@host"',
+    ],
+)
+def test_what_is_wrong_is_said_without_what_may_be_secret(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "agent.toml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(SettingsError) as refused:
+        load_settings({"agent_file": str(file)}, {})
+    told = str(refused.value)
+    assert "agent.toml" in told and "s3cret" not in told, told
+
+
 # --- a file in the root ----------------------------------------------------------------------
 
 
