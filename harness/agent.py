@@ -246,7 +246,8 @@ def _tools(
     for own, owner in owned:
         if own.name in by_name:
             raise AgentBuildError(
-                f"two tools are named {own.name!r}: one of {owners[own.name]}, one of {owner}",
+                f"two tools are named {own.name!r}: one of {owners[own.name]}, one of {owner}. "
+                "Rename one",
                 about=("tool", own.name),
             )
         by_name[own.name], owners[own.name] = own, owner

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,6 @@ from .backends.base import Backend
 from .backends.state import StateBackend
 from .checkpoint.base import Checkpointer
 from .checkpoint.memory import MemoryCheckpointer
-from .definitions.registry import no_such
 from .errors import AgentBuildError
 from .limits.limits import Limits
 from .loop.definition import AgentDefinition
@@ -177,6 +177,16 @@ def tools_of(
     return [*others, *own], [*names, *named]
 
 
+def _no_tool(name: str, mounted: MCPToolsMiddleware, there: Collection[str]) -> str:
+    """Return the text of an error about a name that neither the agent nor a server has."""
+    rest = name.partition("_")[2]  # the tool, if its server was misspelt
+    of_servers = [f"{prefix}{rest}" for prefix in mounted.prefixes if rest]
+    near = difflib.get_close_matches(name, [*there, *of_servers], n=2, cutoff=0.7)
+    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    known = sorted([*there, *(f"{prefix}*" for prefix in mounted.prefixes)])
+    return f"there is no tool {name!r}.{hint} Available: {', '.join(known)}."
+
+
 def mounted_for(
     mounted: MCPToolsMiddleware,
     servers: Sequence[str] | None,
@@ -199,8 +209,7 @@ def mounted_for(
     chosen = [one for one in names if one not in there]
     unknown = sorted(one for one in chosen if not mounted.servers_of(one))
     if unknown:
-        known = [*there, *(f"{prefix}*" for prefix in mounted.prefixes)]
-        raise AgentBuildError(" ".join(no_such("tool", one, known) for one in unknown))
+        raise AgentBuildError(" ".join(_no_tool(one, mounted, there) for one in unknown))
     if servers is None:
         about = [server for one in chosen for server in mounted.servers_of(one)]
         servers = about or [*mounted.servers]

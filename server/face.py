@@ -91,7 +91,7 @@ class Face:
         security = RequestStateSecurity(keys=[state_key], ttl=APPROVAL_SECONDS)
         traced = _traced(self.server, services.settings)
         needs_token = services.settings.serves_several
-        prepare = services.places.prepare if services.places.prepares else None
+        prepare = services.places.prepare if services.places.always_prepares else None
         self.server.middleware[:] = [
             *traced,
             services.in_flight.middleware,

@@ -6,15 +6,15 @@ import inspect
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
-from types import NoneType, UnionType
-from typing import Any, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, cast
 
 from .. import middleware as shipped
 from ..definitions.registry import no_such
-from ..errors import AgentBuildError
+from ..errors import AgentBuildError, HarnessError
 from ..loop.hooks.middleware import AgentMiddleware
 from ..middleware.stack import Placed
-from ..plugins import entry_points, resolve
+from ..plugins import entry_points, place_of, resolve
+from .option_types import fitting
 from .schema import MiddlewareTable
 from .values import AgentFileError, at, python_values
 
@@ -94,10 +94,20 @@ def made_middleware(entry: MiddlewareTable) -> AgentMiddleware:
         before = [one.name for one in _parameters(kind) if one.kind is one.POSITIONAL_OR_KEYWORD]
         positional = [options.pop(one) for one in before if one in options]
         positional += options.pop(spread[0], ())
+    return _call(kind, entry, *positional, **options)
+
+
+def _call(
+    kind: type[AgentMiddleware], entry: MiddlewareTable, *args: Any, **options: Any
+) -> AgentMiddleware:
     try:
-        return kind(*positional, **options)
-    except (TypeError, ValueError) as error:
-        raise AgentFileError((), f"{entry.use} cannot be made: {error}") from error
+        return kind(*args, **options)
+    except HarnessError:
+        raise
+    except Exception as error:  # it may be of a plugin, or the user's own
+        where = place_of(error) if ":" in entry.use else ""
+        text = f"{entry.use} cannot be made: {type(error).__name__}: {error}".rstrip(". ")
+        raise AgentFileError((), f"{text}{where}") from error
 
 
 def options_of(kind: type[AgentMiddleware]) -> list[str]:
@@ -121,10 +131,7 @@ def _built_in(kind: type[AgentMiddleware], entry: MiddlewareTable) -> dict[str, 
         return None
     options = _options(kind, entry)
     if options.keys() >= {*_required(kind)}:  # else only the agent has what it takes
-        try:
-            kind(**options)
-        except (TypeError, ValueError) as error:
-            raise AgentFileError((), f"{entry.use} cannot be made: {error}") from error
+        _call(kind, entry, **options)
     return options
 
 
@@ -158,42 +165,11 @@ def _options(kind: type[AgentMiddleware], entry: MiddlewareTable) -> dict[str, A
         with at(name):
             if name not in known:
                 raise AgentFileError((), no_such(f"option of {entry.use}", name, known))
-            _require_type(kind, name, value)
-            made[name] = _edits(value) if (entry.use, name) == _EDITS else python_values(value)
+            if (entry.use, name) == _EDITS:
+                made[name] = _edits(value)
+            else:
+                made[name] = fitting(kind, name, value, python_values(value))
     return made
-
-
-_PLAIN: Mapping[Any, tuple[type, ...]] = {
-    bool: (bool,),
-    int: (int,),
-    float: (int, float),
-    str: (str,),
-}
-"""Types of options that are looked at, and those of the values they take."""
-
-
-@cache
-def _plain_types(kind: type[AgentMiddleware]) -> Mapping[str, Sequence[type]]:
-    """Return the types of the options that take numbers, texts, or true and false."""
-    try:
-        hints = get_type_hints(kind.__init__)
-    except (NameError, TypeError):  # names that are there for type checkers alone
-        return {}
-    found: dict[str, Sequence[type]] = {}
-    for name, hint in hints.items():
-        union = get_origin(hint) in (Union, UnionType)
-        types = [one for one in (get_args(hint) if union else (hint,)) if one is not NoneType]
-        if all(any(one is plain for plain in _PLAIN) for one in types):
-            found[name] = types
-    return found
-
-
-def _require_type(kind: type[AgentMiddleware], name: str, value: object) -> None:
-    """Refuse a value that no middleware would understand; a class knows its other types itself."""
-    types = _plain_types(kind).get(name)
-    if types and not any(type(value) in _PLAIN[one] for one in types):
-        words = " or ".join(one.__name__ for one in types)
-        raise AgentFileError((), f"a value of type {words} is expected; got {value!r:.80}")
 
 
 _EDITS = ("context_editing", "edits")

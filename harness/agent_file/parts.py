@@ -221,6 +221,8 @@ def _vectors(file: AgentFile) -> Mapping[str, Any]:
         return {}
     with at("store", "vectors", "embed"):
         embed = load_object(table.embed)
+        if not callable(embed):
+            raise AgentFileError((), f"{table.embed} is not a function of texts; got {embed!r:.80}")
     return {"embed": embed, "dims": table.dims, "index": table.fields}
 
 
@@ -260,6 +262,12 @@ def _answer(table: AnswerTable | None) -> Mapping[str, Any] | None:
         return None
     with at("answer", "schema"):
         assert not isinstance(table.json_schema, str), "files are read before"
+        kind = table.json_schema.get("type", "object")
+        if kind != "object":
+            raise AgentFileError(
+                ("type",),
+                f"an answer is a JSON object, so its schema has type 'object'; got {kind!r:.80}",
+            )
         StructuredOutput.of(table.json_schema, ())
         return table.json_schema
 

@@ -7,11 +7,13 @@ get errors early. No message shows a password.
     sqlite:///srv/agent/store.db  a file, by its absolute path
     sqlite:store.db               a file, relative to the base directory
     postgresql://user@host/name   a Postgres database
-    redis://host:6379/0           a Redis server (journals only)
+    redis://host:6379/0           a Redis server
     name:text                     a journal of an installed plugin, which is given the text
 
 With `?schema=name` several of them share one database: the tables of a journal are in the schema
-`name_journal`, those of a store in `name_store`, and keys in Redis begin with `name:`.
+`name_journal`, those of a store in `name_store`, those of a cache in `name_cache`. In Redis, the
+keys of a journal begin with `name:`, those of a store with `name:store:`, those of a cache with
+`name:cache:`.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, unquote_plus, urlsplit
 
 import anyio.to_thread
 
@@ -75,7 +77,7 @@ def open_store(
     default_ttl: float | None = None,
     timeout: float = _TIMEOUT,
 ) -> Store:
-    """Return the long-term store at a URL: `memory:`, `sqlite:` or `postgresql:`.
+    """Return the long-term store at a URL: `memory:`, `sqlite:`, `postgresql:` or `redis:`.
 
     Args:
         url: The URL.
@@ -94,7 +96,7 @@ def open_store(
     options: dict[str, Any] = {"embed": _embedding(embed), "dims": dims, "default_ttl": default_ttl}
     if index is not None:
         options["index"] = index
-    match _checked("store", url, ("memory", "sqlite", "postgresql")):
+    match _checked("store", url):
         case "memory":
             from ..store.memory import MemoryStore
 
@@ -103,31 +105,40 @@ def open_store(
             from ..store.sqlite import SqliteStore
 
             return SqliteStore(_file("store", url, base), **options)
-        case _:
-            postgres = _imported("store", "postgresql", "..store.postgres")
-            url, schema = split_schema(url)
-            named = {} if schema is None else {"schema": f"{schema}_store"}
-            conninfo = _conninfo("store", url)
-            return postgres.PostgresStore(conninfo, timeout=timeout, **named, **options)
+        case "postgresql":
+            module = _imported("store", "postgresql", "..store.postgres")
+            return _in_postgres("store", url, module.PostgresStore, timeout=timeout, **options)
+        case "redis":
+            module = _imported("store", "redis", "..store.redis")
+            return _in_redis("store", url, module.RedisStore, timeout=timeout, **options)
 
 
 def open_cache(url: str, *, base: Path | None = None) -> Cache:
-    """Return the cache at a URL: `memory:` or `sqlite:`.
+    """Return the cache at a URL: `memory:`, `sqlite:`, `postgresql:` or `redis:`.
 
     Args:
         url: The URL.
         base: What relative files count from; the current directory by default.
 
     Raises:
-        AgentBuildError: The URL is none that is accepted. Nothing was opened.
+        AgentBuildError: The URL is none that is accepted, or an extra is missing. Nothing was
+            opened.
     """
-    if _checked("cache", url, ("memory", "sqlite")) == "memory":
-        from ..cache import MemoryCache
+    match _checked("cache", url):
+        case "memory":
+            from ..cache import MemoryCache
 
-        return MemoryCache()
-    from ..cache import SqliteCache
+            return MemoryCache()
+        case "sqlite":
+            from ..cache import SqliteCache
 
-    return SqliteCache(_file("cache", url, base))
+            return SqliteCache(_file("cache", url, base))
+        case "postgresql":
+            module = _imported("cache", "postgresql", "..cache.postgres")
+            return _in_postgres("cache", url, module.PostgresCache)
+        case "redis":
+            module = _imported("cache", "redis", "..cache.redis")
+            return _in_redis("cache", url, module.RedisCache)
 
 
 def open_checkpointer(
@@ -146,7 +157,7 @@ def open_checkpointer(
     """
     if scheme_of(url) is None:
         return _made_by_plugin(url, journal_plugin(url))
-    match _checked("journal", url, ("memory", "sqlite", "postgresql", "redis")):
+    match _checked("journal", url):
         case "memory":
             from ..checkpoint.memory import MemoryCheckpointer
 
@@ -156,19 +167,27 @@ def open_checkpointer(
 
             return SqliteCheckpointer(_file("journal", url, base))
         case "postgresql":
-            postgres = _imported("journal", "postgresql", "..checkpoint.postgres")
-            url, schema = split_schema(url)
-            named = {} if schema is None else {"schema": f"{schema}_journal"}
-            conninfo = _conninfo("journal", url)
-            return postgres.PostgresCheckpointer(conninfo, timeout=timeout, **named)
-        case _:
-            redis = _imported("journal", "redis", "..checkpoint.redis")
-            url, schema = split_schema(url)
-            named = {} if schema is None else {"prefix": f"{schema}:"}
-            try:
-                return redis.RedisCheckpointer(url, timeout=timeout, **named)
-            except ValueError:  # its text may show the URL
-                raise _refused("journal", url, "it is not a URL of a Redis server") from None
+            module = _imported("journal", "postgresql", "..checkpoint.postgres")
+            return _in_postgres("journal", url, module.PostgresCheckpointer, timeout=timeout)
+        case "redis":
+            module = _imported("journal", "redis", "..checkpoint.redis")
+            return _in_redis("journal", url, module.RedisCheckpointer, timeout=timeout)
+
+
+def _in_postgres(what: str, url: str, made: Any, **options: Any) -> Any:
+    url, schema = split_schema(url)
+    named = {} if schema is None else {"schema": f"{schema}_{what}"}
+    return made(_conninfo(what, url), **named, **options)
+
+
+def _in_redis(what: str, url: str, made: Any, **options: Any) -> Any:
+    url, schema = split_schema(url)
+    kind = "" if what == "journal" else f"{what}:"
+    named = {} if schema is None else {"prefix": f"{schema}:{kind}"}
+    try:
+        return made(url, **named, **options)
+    except ValueError:  # its text may show the URL
+        raise _refused(what, url, "it is not a URL of a Redis server") from None
 
 
 def journal_plugin(url: str) -> Any:
@@ -202,14 +221,18 @@ def _made_by_plugin(url: str, factory: Any) -> Checkpointer:
     except ObjectError as error:
         raise AgentBuildError(_without_secrets(str(error), url)) from None
     if not all(hasattr(made, one) for one in ("commit", "load", "close")):
-        raise AgentBuildError(f"{what} returned {made!r:.200}, which is no journal.")
+        kind = type(made).__name__  # its text may show the URL
+        raise AgentBuildError(f"{what} returned an object of type {kind}, which is no journal.")
     return cast("Checkpointer", made)
 
 
 def _without_secrets(text: str, url: str) -> str:
     parts = _split(url)
-    secrets = [url.partition(":")[2], *(() if parts is None else (parts.query, parts.password))]
-    for secret in filter(None, secrets):
+    given = [url.partition(":")[2], *(() if parts is None else (parts.query, parts.password))]
+    secrets = {form for one in given if one for form in (one, unquote(one), unquote_plus(one))}
+    if parts is not None:
+        secrets |= {value for _, value in parse_qsl(parts.query) if value}
+    for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, "…")
     return text
 
@@ -239,13 +262,16 @@ def shown_place(url: str) -> str:
     return f"{parts.scheme}:{'//' if host or parts.path.startswith('/') else ''}{host}{parts.path}"
 
 
-def _checked(what: str, url: str, accepted: Sequence[Scheme]) -> Scheme:
+def _checked(what: str, url: str) -> Scheme:
     scheme = scheme_of(url)
-    if scheme is None or scheme not in accepted:
-        shown = ", ".join(_EXAMPLES[one] for one in accepted)
-        given = "no URL" if ":" not in url else f"a URL of {url.partition(':')[0][:40]!r}"
+    if scheme is None:
+        shown = ", ".join(_EXAMPLES.values())
+        name, colon, _ = url.partition(":")
+        given = f"a URL of {name[:40]!r}" if colon else "no URL"
+        near = difflib.get_close_matches(name, _SCHEMES, n=1) if colon else []
+        hint = f" Did you mean {near[0]}:?" if near else ""
         raise AgentBuildError(
-            f"the {what} is named by {given}; nothing was opened. Accepted: {shown}."
+            f"the {what} is named by {given}; nothing was opened. Accepted: {shown}.{hint}"
         )
     return scheme
 

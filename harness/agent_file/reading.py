@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -16,7 +17,7 @@ from ..definitions.registry import no_such
 from ..plugins import entry_points
 from .parts import AgentParts, parts_of
 from .schema import AgentFile, AnswerTable, FileReference, MiddlewareTable
-from .values import AgentFileError, accepted_keys, accepted_value
+from .values import AgentFileError, accepted_keys, accepted_value, sentence
 
 __all__ = ["AgentFileText", "plugin_names", "python_names", "read_agent_file"]
 
@@ -118,18 +119,40 @@ class AgentFileText:
 
     def _explained(self, refused: ValidationError) -> DefinitionError:
         told: list[str] = []
-        for one in refused.errors(include_url=False):
-            keys = _keys(one["loc"], self.tables, is_named=one["type"] in _NAMED)
+        found = [
+            (_keys(one["loc"], self.tables, is_named=one["type"] in _NAMED), one)
+            for one in refused.errors(include_url=False)
+        ]
+        places = Counter(keys for keys, one in found if one["type"] in _OF_TYPES)
+        for keys, one in found:
             if one["type"] == "extra_forbidden":
                 *above, key = keys
                 accepted = accepted_keys(above)
                 told.append(str(self.error(keys, no_such("key", str(key), accepted))))
             else:
-                reason = one["msg"].removeprefix("Value error, ").replace("tuple", "list")
-                reason = reason.replace("Input should be", "must be")
-                given = "" if one["type"] == "missing" else f"; got {one['input']!r:.80}"
-                told.append(str(self.error(keys, f"{reason}{given}{accepted_value(keys)}")))
+                accepted = accepted_value(keys)
+                if one["type"] == "missing":
+                    problem = "this key is required"
+                elif one["type"] in _OF_TYPES and places[keys] > 1:  # once for all types of a union
+                    problem = f"{_shown(keys, one['input'])} is not accepted"
+                else:
+                    problem = f"{sentence(one['msg'])}; got {_shown(keys, one['input'])}"
+                told.append(str(self.error(keys, f"{problem}{accepted}")))
         return DefinitionError("\n".join(dict.fromkeys(told)))
+
+
+_MAY_BE_SECRET = frozenset({"url", "options", "mcp_servers", "model"})
+"""Keys at and below which a text may be a password or an API key."""
+
+
+def _shown(keys: Sequence[str | int], value: object) -> str:
+    """Return a value for a message, which may end in a log: not what may hold a secret."""
+    if isinstance(value, dict):
+        return "a table"
+    if isinstance(value, list):
+        return "a list"
+    hidden = isinstance(value, str) and not _MAY_BE_SECRET.isdisjoint(keys)
+    return "a text" if hidden else f"{value!r:.80}"
 
 
 def read_agent_file(path: Path, environ: Mapping[str, str]) -> tuple[AgentFile, AgentParts]:
@@ -153,6 +176,8 @@ def python_names(file: AgentFile) -> list[tuple[tuple[str | int, ...], str]]:
         found += _of_middleware(("agents", name, "middleware"), one.middleware)
     found += _of_middleware(("middleware",), file.middleware)
     _imports((), file.model_dump(by_alias=True), found)
+    if file.store is not None and file.store.vectors is not None:
+        found.append((("store", "vectors", "embed"), file.store.vectors.embed))
     if isinstance(file.mcp_servers, str):
         found.append((("mcp_servers",), file.mcp_servers))
     else:
@@ -202,6 +227,12 @@ def _imports(
         for at, one in enumerate(cast("Sequence[object]", value)):
             _imports((*keys, at), one, found)
 
+
+_OF_TYPES = (
+    *("string_type", "int_type", "float_type", "bool_type", "list_type", "tuple_type"),
+    *("dict_type", "model_type", "model_attributes_type"),
+)
+"""Errors about a value of another type."""
 
 _NAMED = ("missing", "extra_forbidden")
 """Errors about a key, which need not be in the file."""

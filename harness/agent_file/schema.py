@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, StrictBool, StrictFloat, StrictInt
 
 __all__ = [
     "AgentFile",
@@ -81,14 +81,14 @@ _WHOLE = "a whole number, at least 1"
 class LimitsTable(_Table):
     """Bounds of one run and all of its subagents; of a subagent, of one of its tasks."""
 
-    model_calls: int | None = Field(default=None, ge=1, description=_WHOLE)
-    tool_calls: int | None = Field(default=None, ge=1, description=_WHOLE)
-    depth: int | None = Field(default=None, ge=0, description="a whole number, at least 0")
-    parallel_tool_calls: int | None = Field(default=None, ge=1, description=_WHOLE)
-    fan_out: int | None = Field(default=None, ge=1, description=_WHOLE)
-    tokens: int | None = Field(default=None, ge=1, description=_WHOLE)
-    cost: float | None = Field(default=None, gt=0, description="US dollars, more than 0")
-    seconds: float | None = Field(default=None, gt=0, description=_SECONDS)
+    model_calls: StrictInt | None = Field(default=None, ge=1, description=_WHOLE)
+    tool_calls: StrictInt | None = Field(default=None, ge=1, description=_WHOLE)
+    depth: StrictInt | None = Field(default=None, ge=0, description="a whole number, at least 0")
+    parallel_tool_calls: StrictInt | None = Field(default=None, ge=1, description=_WHOLE)
+    fan_out: StrictInt | None = Field(default=None, ge=1, description=_WHOLE)
+    tokens: StrictInt | None = Field(default=None, ge=1, description=_WHOLE)
+    cost: StrictFloat | None = Field(default=None, gt=0, description="US dollars, more than 0")
+    seconds: StrictFloat | None = Field(default=None, gt=0, description=_SECONDS)
 
     @property
     def given(self) -> Mapping[str, Any]:
@@ -108,7 +108,7 @@ class MiddlewareTable(BaseModel):
         min_length=1,
         description="a name such as 'summarization', of an installed plugin, or 'module:Class'",
     )
-    enabled: bool = Field(default=True, description="false leaves a built-in one out")
+    enabled: StrictBool = Field(default=True, description="false leaves a built-in one out")
     before: str | None = Field(default=None, description="name of the one it surrounds")
     after: str | None = Field(default=None, description="name of the one that surrounds it")
     options: dict[str, Any] = Field(default_factory=dict, description="a table of options")
@@ -146,8 +146,10 @@ class AgentTable(_AgentKeys):
     approve: Names = Field(default=(), description="globs over tool names")
     policy: Names = Field(default=(), description="policy files")
     beyond_allowed_tools: str | None = Field(default=None, description="'allow', 'ask' or 'deny'")
-    model_patience: float | None = Field(default=None, ge=0, description="seconds, at least 0")
-    background_subagents: bool | None = Field(default=None, description="true or false")
+    model_patience: StrictFloat | None = Field(
+        default=None, ge=0, description="seconds, at least 0"
+    )
+    background_subagents: StrictBool | None = Field(default=None, description="true or false")
     models: Names = Field(default=(), description="globs over models that callers may choose")
     state_schema: Imported | None = Field(default=None, description="{ import = 'module:Class' }")
     interrupt_before: Names = Field(default=(), description="nodes, such as 'tools'")
@@ -158,7 +160,9 @@ class SubAgentTable(_AgentKeys):
     """A subagent: `[agents.NAME]`."""
 
     description: str = Field(min_length=1, description="what the caller chooses it by")
-    public: bool | None = Field(default=None, description="whether callers may name it in `task`")
+    public: StrictBool | None = Field(
+        default=None, description="whether callers may name it in `task`"
+    )
     mode: Literal["fresh", "fork"] = Field(default="fresh", description="'fresh' or 'fork'")
     tools: Names | None = Field(
         default=None,
@@ -180,13 +184,13 @@ class FilesTable(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     root: str | None = Field(default=None, description="an existing directory")
-    store: bool = Field(default=False, description="true keeps the files in the store")
-    thread: bool = Field(default=False, description="true keeps the files in the thread")
+    store: StrictBool = Field(default=False, description="true keeps the files in the store")
+    thread: StrictBool = Field(default=False, description="true keeps the files in the thread")
     backend: str | Imported | None = Field(
         default=None, description="{ import = 'module:object' }, or the name of a plugin"
     )
     options: dict[str, Any] = Field(default_factory=dict, description="keywords of the backend")
-    read_only: bool = Field(default=False, description="true or false")
+    read_only: StrictBool = Field(default=False, description="true or false")
 
 
 class JournalTable(_Table):
@@ -201,21 +205,25 @@ class VectorsTable(_Table):
     """Search by meaning in the store: `[store.vectors]`."""
 
     embed: str = Field(description="'module:function' that returns a vector for each text")
-    dims: int = Field(ge=1, description=_WHOLE)
+    dims: StrictInt = Field(ge=1, description=_WHOLE)
     fields: Names = Field(default=("$",), description="which fields are embedded; '$' for all")
 
 
 class StoreTable(_Table):
     """Long-term memory beyond threads: `[store]`."""
 
-    url: str = Field(min_length=1, description="'memory:', 'sqlite:///PATH', 'postgresql://…'")
+    url: str = Field(
+        min_length=1, description="'memory:', 'sqlite:///PATH', 'postgresql://…', 'redis://…'"
+    )
     vectors: VectorsTable | None = Field(default=None, description="a table with embed, dims")
 
 
 class CacheTable(_Table):
     """Cached answers of models and tools: `[cache]`."""
 
-    url: str = Field(min_length=1, description="'memory:' or 'sqlite:///PATH'")
+    url: str = Field(
+        min_length=1, description="'memory:', 'sqlite:///PATH', 'postgresql://…', 'redis://…'"
+    )
 
 
 class AgentFile(_Table):

@@ -18,7 +18,15 @@ from ..errors import AgentBuildError, HarnessError
 from ..plugins import load_object
 from .schema import AgentFile
 
-__all__ = ["AgentFileError", "accepted_keys", "accepted_value", "at", "expanded", "python_values"]
+__all__ = [
+    "AgentFileError",
+    "accepted_keys",
+    "accepted_value",
+    "at",
+    "expanded",
+    "python_values",
+    "sentence",
+]
 
 
 class AgentFileError(AgentBuildError):
@@ -129,3 +137,24 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
         return cast("type[BaseModel]", annotation)
     inner = (_model_in(one) for one in get_args(annotation))
     return next((one for one in inner if one is not None), None)
+
+
+_PHRASES = {
+    "Input should be": "expected",
+    "a valid string": "a text",
+    "a valid boolean": "true or false",
+    "a valid integer": "a whole number",
+    "a valid number": "a number",
+    "an object": "a table",
+    "a valid tuple": "a list",
+    "a valid list": "a list",
+    "a valid dictionary": "a table",
+    "Value error, ": "",
+}
+
+
+def sentence(text: str) -> str:
+    """Return what pydantic says about a value as a clause of ours."""
+    for theirs, ours in _PHRASES.items():
+        text = text.replace(theirs, ours)
+    return text.partition(" or instance of ")[0]

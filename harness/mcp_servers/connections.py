@@ -219,6 +219,8 @@ class Connection:
         """Leave the server alone for a while, unless it is left alone already."""
         if self._resting:
             return
+        if problem != self.problem:
+            logger.warning("MCP server %s cannot be used: %s", self._name, problem)
         self.problem = problem
         self._changed()
         pause = PAUSES[min(self._failures, len(PAUSES) - 1)]

@@ -180,6 +180,10 @@ class _Reader:
     def _type(self) -> type[StdioServer | HttpServer]:
         command, url = "command" in self.table, "url" in self.table
         if command == url:
+            every = _COMMON | _STDIO | _REMOTE
+            for key in () if command else self.table:
+                if key not in every:
+                    raise _refused(self.name, _unknown_key(key, every))
             got = "both" if command else "neither"
             raise _refused(self.name, f"`command` or `url` is expected; it has {got}")
         given = self.table.get("type", "stdio" if command else "http")

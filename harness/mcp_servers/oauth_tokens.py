@@ -85,8 +85,12 @@ class TokenFiles:
     def __repr__(self) -> str:
         return f"TokenFiles({str(self.folder)!r})"
 
-    def read(self, server: str, url: str) -> Login | None:
-        """Return the login to a server; None if there is none at this URL.
+    def read(self, server: str, url: str | None = None) -> Login | None:
+        """Return the login to a server; None if there is none, or none at this URL.
+
+        Args:
+            server: Its name.
+            url: Its URL now; None for whatever the login is for.
 
         Raises:
             TokensUnusable: The file cannot be read, or not with these keys.
@@ -103,7 +107,7 @@ class TokenFiles:
             login = Login(**json.loads(data))
         except (ValueError, TypeError, RecursionError):
             raise self._unusable(server, "the file is damaged") from None
-        return login if login.url == url else None
+        return login if url in (None, login.url) else None
 
     def stamp(self, server: str) -> tuple[int, int] | None:
         """Return what changes with each login; None while there is none."""

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from importlib import metadata
+from pathlib import Path
 from typing import Any, cast
 
 import anyio
@@ -33,7 +34,7 @@ from pydantic import JsonValue, ValidationError
 
 from ..errors import AgentBuildError, ToolError
 from ..tools.tool import ToolResult
-from .config import MCPServer
+from .config import MCPServer, StdioServer
 from .elicitation import Answer, CallChannel, Floor, NotSent, Question, Round, Unavailable
 from .oauth_tokens import LoginNeeded, TokensUnusable
 from .tools import tool_result, usable_schema
@@ -84,7 +85,7 @@ class ServerSession:
                     await self._keep(client)
                     group.cancel_scope.deadline = anyio.current_time() + _CLOSE_SECONDS
         except Exception as error:
-            self._fail(_reason(error))
+            self._fail(_reason(error, self._server))
             logger.debug("MCP server %s: session ended", self._name, exc_info=error)
         finally:
             self._fail("the connection is closed")
@@ -348,13 +349,25 @@ def _answer(answer: Answer) -> ElicitResult:
         return ElicitResult(action="cancel")
 
 
-def _reason(error: BaseException) -> str:
+def _reason(error: BaseException, server: MCPServer) -> str:
     """Return the first cause in a group of errors, in words."""
     while isinstance(error, BaseExceptionGroup):
         error = cast(BaseExceptionGroup[BaseException], error).exceptions[0]
+    if isinstance(server, StdioServer) and isinstance(error, OSError):
+        return _not_started(server, error)
+    if isinstance(server, StdioServer) and str(error) == "Connection closed":
+        return f"Connection closed: {server.command!r} ended. Run it in a terminal to see why"
     if isinstance(error, MCPError | LoginNeeded | TokensUnusable):
         return str(error)
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def _not_started(server: StdioServer, error: OSError) -> str:
+    if server.cwd is not None and not Path(server.cwd).is_dir():
+        return f"there is no directory {str(server.cwd)!r}; correct cwd"
+    if isinstance(error, FileNotFoundError):
+        return f"there is no command {server.command!r}; install it, or name its full path"
+    return f"the command {server.command!r} cannot be started: {error.strerror or error}"
 
 
 def _version() -> str:

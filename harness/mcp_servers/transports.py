@@ -9,8 +9,10 @@ SSE client that leaves while a message comes in raises: `sse_streams` does not.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
+import time
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from types import TracebackType
@@ -39,6 +41,30 @@ LOST = UNSENT + "-lost"
 """It may have reached the server, but its answer did not reach us."""
 
 _HTTP_SECONDS = 30.0
+
+_COMPLAINT_SECONDS = 60.0
+
+
+class _FewComplaints(logging.Filter):
+    """Lets the SDK say once a minute, in one line, that a server writes what is no message.
+
+    By itself it writes a trace for each line, and a program that is no MCP server may write any
+    number of lines.
+    """
+
+    _next = 0.0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Shorten a record; return whether it is due."""
+        record.exc_info = record.exc_text = None
+        record.msg, record.args = "a mounted MCP server: %s; check its command", (record.msg,)
+        due = time.monotonic() >= self._next
+        if due:
+            self._next = time.monotonic() + _COMPLAINT_SECONDS
+        return due
+
+
+logging.getLogger("mcp.client.stdio").addFilter(_FewComplaints())
 
 
 @asynccontextmanager

@@ -1,7 +1,7 @@
 """Long-term memory: JSON objects by namespace and key, beyond threads and runs.
 
-The names below are imported when they are first used; only `PostgresStore` needs an extra.
-`import *` leaves it out where that is not installed.
+The names below are imported when they are first used; only `PostgresStore` and
+`RedisStore` need an extra. `import *` leaves out those whose extra is not installed.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .memory import MemoryStore
     from .postgres import PostgresStore
     from .prepared_operations import PlannedStore
+    from .redis import RedisStore
     from .sqlite import SqliteStore
 
 __all__ = [
@@ -56,6 +57,7 @@ __all__ = [
     "PlannedStore",
     "PostgresStore",
     "Put",
+    "RedisStore",
     "Result",
     "Search",
     "SqliteStore",
@@ -69,10 +71,11 @@ _HOMES = {
     "MemoryStore": ".memory",
     "PlannedStore": ".prepared_operations",
     "PostgresStore": ".postgres",
+    "RedisStore": ".redis",
     "SqliteStore": ".sqlite",
 }
-_OPTIONAL = ("PostgresStore",)
-# So that `import *` asks `__getattr__` for it, and gets what can be imported here.
+_OPTIONAL = ("PostgresStore", "RedisStore")
+# So that `import *` asks `__getattr__` for them, and gets what can be imported here.
 _NAMES: Sequence[str] = globals().pop("__all__")
 
 

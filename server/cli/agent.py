@@ -107,6 +107,7 @@ def _places(settings: Settings) -> list[str]:
     Raises:
         HarnessError: There cannot be anything at a URL.
     """
+    from ..settings.definition import definition_of
     from ..threads.journal_places import journal_at, journal_name
 
     lines: list[str] = []
@@ -119,6 +120,11 @@ def _places(settings: Settings) -> list[str]:
         url = settings.store.get_secret_value()
         open_store(url)
         lines.append(f"store: {shown_place(url)}")
+    described = definition_of(settings)
+    if described is not None and described.parts.cache is not None:
+        from ...harness.agent_file.places import shown_place
+
+        lines.append(f"cache: {shown_place(described.parts.cache)}")
     return lines
 
 
@@ -228,16 +234,25 @@ def login(
 @_name
 @click.pass_obj
 def logout(flags: dict[str, str | None], name: str) -> None:
-    """Forget the login to the server NAME."""
+    """Forget the login to the server NAME, and revoke its tokens."""
 
-    async def work(settings: Settings) -> bool:
+    async def work(settings: Settings) -> str | None:
+        from ...harness.mcp_servers.oauth_revocation import log_out
         from ..auth.mounted_logins import token_files
 
-        return token_files(settings).remove(name)
+        try:
+            return await log_out(name, token_files(settings))
+        except LookupError:
+            raise Failed(f"there is no login to MCP server {name!r}; nothing was done.") from None
 
-    if not with_settings(flags, work):
-        raise Failed(f"there is no login to MCP server {name!r}; nothing was done.")
-    click.echo(f"Forgot the login to {name}. The server that issued it may still accept it.")
+    why = with_settings(flags, work)
+    if why is None:
+        click.echo(f"Logged out of {name}: the tokens are deleted and revoked.")
+    else:
+        click.echo(
+            f"Deleted the tokens of {name}. The server that issued them may still accept them: "
+            f"{why}. Revoke the access there if that matters."
+        )
 
 
 def _with_servers(

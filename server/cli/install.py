@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -249,7 +248,9 @@ def doctor(
         application=serve.application,
     )
     if serve.application is not None:
-        sys.path.insert(0, os.getcwd())  # as `serve` does
+        from ...harness._internal.code_folders import import_from
+
+        import_from(os.getcwd(), [serve.application.partition(":")[0]], first=True)
     found = _run(examination, as_json)
     ctx.exit(1 if any(one.status == "broken" for one in found) else 0)
 

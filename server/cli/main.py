@@ -12,6 +12,7 @@ from .agent import agent, mcp
 from .checks import models, policy
 from .errors import Refused
 from .install import doctor, install
+from .replicas import replicas
 from .runs import runs
 from .state import journal, token
 from .threads import threads
@@ -111,6 +112,18 @@ def cli(ctx: click.Context) -> None:
     "--journal", metavar="URL", help="Where to keep threads: postgresql://…, redis://…, sqlite:…."
 )
 @click.option("--journal-url-file", metavar="FILE", help="Read the journal's URL from FILE.")
+@click.option(
+    "--replicas",
+    is_flag=True,
+    default=None,
+    help="Let several servers share the journal, which must be in Postgres.",
+)
+@click.option(
+    "--shared-root",
+    is_flag=True,
+    default=None,
+    help="All replicas see the same files in --root.",
+)
 @click.option(
     "--store", metavar="URL", help="Where to keep long-term memory: postgresql://… or sqlite:…."
 )
@@ -279,6 +292,7 @@ cli.add_command(journal)
 cli.add_command(mcp)
 cli.add_command(models)
 cli.add_command(policy)
+cli.add_command(replicas)
 cli.add_command(runs)
 cli.add_command(threads)
 cli.add_command(token)

@@ -64,8 +64,9 @@ def _start(
     logging.getLogger().setLevel(settings.log_level.upper())
     again = partial(load_settings, flags, environ, config=config, warn=lambda _: None)
     if application is not None:
-        # As `python -m` has it; nothing is imported from there unless the operator names a module.
-        sys.path.insert(0, os.getcwd())
+        from ...harness._internal.code_folders import import_from
+
+        import_from(os.getcwd(), [application.partition(":")[0]], first=True)
     _run(settings, again, application, reload=reload)
 
 
@@ -132,6 +133,7 @@ async def _main(
                     stop,
                     listener=listener,
                     health=app.health(),
-                    scopes_of=app.scopes_of,
+                    scopes_of=app.face.scopes_of,
+                    tokens=app.shared.tokens,
                     drain=app.drain,
                 )

@@ -120,7 +120,8 @@ def own_command(machine: Machine) -> tuple[str, ...]:
             "Nothing was changed. Run `pip install .` in the checkout, and then the "
             f"`{NAME}` that this installs."
         )
-    return (machine.python, "-m", "deep_agent_mcp")
+    # Without -P, a folder of that name in the directory that a client starts it in would be run.
+    return (machine.python, "-P", "-m", "deep_agent_mcp")
 
 
 MAX_BYTES = 64 << 20

@@ -87,17 +87,32 @@ async def take_retries(
     requests, processes = RetryRequests(state), ServerProcesses(state)
     while not runs.stopping.has_begun:
         try:
-            for run_id in await anyio.to_thread.run_sync(requests.ids):
-                run = await journal.run(run_id)
-                if run is None or not await anyio.to_thread.run_sync(requests.is_for, run):
-                    await anyio.to_thread.run_sync(requests.discard, run_id)  # it is settled
-                elif run.owner in (None, owner) or not await anyio.to_thread.run_sync(
-                    processes.is_alive, run.owner
-                ):  # else the server that worked on it last goes on with it
-                    await _retry(runs, run, requests)
-        except (OSError, HarnessError) as error:
+            asked = await anyio.to_thread.run_sync(requests.ids)
+        except OSError as error:
+            asked = []
             logger.warning("requests to go on with runs cannot be read: %s", error)
+        for run_id in asked:
+            try:
+                await _look(runs, journal, run_id, requests, processes, owner)
+            except (OSError, HarnessError) as error:  # of this one: others need not wait for it
+                logger.warning("run %s does not go on: %s", run_id, error)
         await anyio.sleep(LOOK_SECONDS)
+
+
+async def _look(
+    runs: RunManager,
+    journal: Checkpointer,
+    run_id: str,
+    requests: RetryRequests,
+    processes: ServerProcesses,
+    owner: str,
+) -> None:
+    """Go on with a run if it is this server's turn."""
+    run = await journal.run(run_id)
+    if run is None or not await anyio.to_thread.run_sync(requests.is_for, run):
+        await anyio.to_thread.run_sync(requests.discard, run_id)  # it is settled
+    elif run.owner in (None, owner) or not await processes.is_alive(run.owner):
+        await _retry(runs, run, requests)  # else the server that worked on it last goes on with it
 
 
 async def _retry(runs: RunManager, run: Run, requests: RetryRequests) -> None:

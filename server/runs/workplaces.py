@@ -103,8 +103,7 @@ class Parts:
         own = settings.of(principal)
         if settings.root is not None and own.root is not None and settings.per_principal:
             made_root(own.root, settings.root)
-        shared = settings.serves_several and not settings.per_principal
-        backend = files_of(own, shared=shared)
+        backend = _files_of(settings, own)
         commands = commands_of(settings, backend, principal)
         return cls(
             SkillRegistry(_skill_sources(own), untrusted=own.untrusted),
@@ -125,13 +124,21 @@ class Parts:
         """
         own = settings.of(self.principal)
         skills, subagents = self.given or (self.skills, self.subagents)
+        # The sandbox of commands is made for the files there were; an agent in Python has its own.
+        keeps_files = self.given is not None or self.commands is not None
+        backend = self.backend if keeps_files else _files_of(settings, own)
         with self.rules.moving(settings):
             common.profiles.use(own.profiles)
             common.policy.use(own.policy)
             skills.use(_skill_sources(own))
             subagents.use(own.agents, _given(own))
             self.memory.use(own.memory)
-        self.settings = own
+        self.settings, self.backend = own, backend
+
+
+def _files_of(settings: Settings, own: Settings) -> Backend:
+    """Return where files live, from the settings and the same with a principal's own paths."""
+    return files_of(own, shared=settings.serves_several and not settings.per_principal)
 
 
 def subagents_of(settings: Settings) -> SubAgentRegistry:
@@ -166,7 +173,8 @@ class Workplaces:
     """All workplaces; call it for the agent of whoever the id or the request belongs to.
 
     Attributes:
-        prepares: Whether `prepare` has something to do.
+        prepares: Whether `prepare` has something to do now.
+        always_prepares: Whether it may have for every request.
 
     Args:
         settings: What the operator chose.
@@ -195,7 +203,8 @@ class Workplaces:
         self._made: dict[str, Workplace] = {}
         self._lock = threading.RLock()
         self._per_principal = settings.per_principal
-        self.prepares = settings.per_principal or ready is not None
+        self.always_prepares = settings.per_principal or ready is not None
+        self.prepares = True
         if not settings.per_principal:
             self._of("")
 
@@ -206,7 +215,7 @@ class Workplaces:
     def of(self, id_: str = "") -> Workplace:
         """Return the workplace of whoever a thread or run belongs to; of the caller without one.
 
-        Blocks when it is not there yet; see `prepare`.
+        Blocks when it is not there yet; `prepare` makes it, and finds whose it is.
 
         Raises:
             HarnessError: It is nobody's, or cannot be made; nothing was done.
@@ -217,14 +226,22 @@ class Workplaces:
     async def prepare(self, id_: str = "") -> None:
         """Make the workplace of whoever a thread or run belongs to, unless it is there.
 
+        Its rules are compiled, which would hold up the event loop at the first call.
+
         Raises:
             HarnessError: As for `of`.
         """
+        if self._per_principal and id_:
+            await self._principals.find(id_)
         principal = self._whose(id_) if self._per_principal else ""
         if principal not in self._made:
             await anyio.to_thread.run_sync(self._of, principal)
+        parts = self._of(principal).parts
+        if not parts.rules.are_compiled:
+            await anyio.to_thread.run_sync(parts.rules.compile)
         if self._ready is not None:
-            await self._ready(self._of(principal).parts)
+            await self._ready(parts)
+        self.prepares = self.always_prepares
 
     @property
     def all(self) -> Mapping[str, Workplace]:

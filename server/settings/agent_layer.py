@@ -11,15 +11,18 @@ from pathlib import Path
 from typing import Any, cast
 
 from ...harness import middleware as shipped
+from ...harness._internal.code_folders import import_from
 from ...harness._internal.records import record
 from ...harness.agent_file.middlewares import class_names, options_of
-from ...harness.agent_file.reading import AgentFileText, plugin_names, python_names
+from ...harness.agent_file.reading import AgentFileText, python_names
 from ...harness.agent_file.schema import AgentFile
 from ...harness.agent_file.values import AgentFileError, expanded
 from ...harness.definitions.confined_files import ConfinedFiles
 from ...harness.definitions.frontmatter import DefinitionError
 from ...harness.definitions.registry import no_such
+from ...harness.plugins import is_object_name
 from .definition import ServedDefinition
+from .root_agent_file import require_no_code, require_plain
 from .settings import Settings, SettingsError
 
 __all__ = ["NOT_IN_SERVER", "AgentFileLayer", "agent_schema", "served_definition"]
@@ -82,7 +85,7 @@ def served_definition(
         known: Dotted keys of settings that `[server]` may have.
         tables: Settings that are tables.
         untrusted: The root that the file was found in: links out of it are not followed, and it
-            may not name code or settings of the server.
+            may only describe agents, see `root_agent_file`.
 
     Raises:
         SettingsError: Something in it is wrong; the text has file, line and key.
@@ -94,6 +97,8 @@ def served_definition(
         settings: dict[str, tuple[object, tuple[str, ...]]] = {}
         for table in rest.keys() - {*AgentFile.model_fields, "server"}:
             raise text.error((table,), no_such("table", table, [*AgentFile.model_fields, "server"]))
+        if untrusted is not None:
+            require_plain(text, untrusted)
         _take_server(text, rest, settings, known, tables)
         _take_agent(text, rest, settings, known)
         _take_root(rest, settings)
@@ -101,9 +106,10 @@ def served_definition(
         _take_principals(rest, settings)
         file, named = text.validated(rest)
         if untrusted is not None:
-            _require_plain(text, file, settings)
-        elif str(path.parent) not in sys.path:
-            sys.path.append(str(path.parent))  # last, so that its modules hide none of others
+            require_no_code(text, file)
+        else:
+            objects = (name for _, name in python_names(file) if is_object_name(name))
+            import_from(path.parent, [name.partition(":")[0] for name in objects])
         parts = text.parts(file, environ)
     except DefinitionError as error:
         raise SettingsError(str(error)) from error
@@ -218,28 +224,6 @@ def _take_urls(
                 settings[key] = (expanded(url, environ), keys)
             except AgentFileError as error:
                 raise text.error(keys, error.problem) from error
-
-
-def _require_plain(
-    text: AgentFileText,
-    file: AgentFile,
-    settings: Mapping[str, tuple[object, tuple[str, ...]]],
-) -> None:
-    """Refuse what a file in a place that agents and strangers can write to may not say."""
-    where = "lies in the root, where agents and strangers can write"
-    for keys, name in (*python_names(file), *plugin_names(file)):
-        raise text.error(
-            keys,
-            f"{name!r} would run code, and this file {where}. Move the file elsewhere and name it "
-            "with --agent",
-        )
-    for key, (_, keys) in settings.items():
-        if keys[0] in ("server", "journal", "store") or key == "root":
-            raise text.error(
-                keys,
-                f"only the operator may set {key!r}, and this file {where}. Use a flag, the "
-                "environment or the configuration file",
-            )
 
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"

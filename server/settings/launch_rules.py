@@ -85,8 +85,13 @@ class LaunchRules(CompositePolicy):
         """Return True: all of them are about paths."""
         return True
 
+    @property
+    def are_made(self) -> bool:
+        """Whether they are there."""
+        return bool(self._made)
+
     def parts(self) -> Sequence[CallPolicy]:
-        """Return the rules."""
+        """Return the rules. Blocks for some ten milliseconds when they are made."""
         if not self._made:
             settings, root, prefix = self._of
             globs = [_escaped(prefix) + one for one in _REDIRECTS]

@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...harness._internal.code_folders import imported_files
 from ...harness._internal.records import record
 from ...harness.backends.base import Backend
 from ...harness.errors import AgentBuildError
@@ -52,6 +53,7 @@ _OF_ANYBODY = (
 )
 _OF_ALL = "every user's agents are told what it says, so only whoever runs the server edits it"
 _SUBAGENTS = "*/*/**"
+_CODE = "the agent's code"
 
 
 @record
@@ -93,6 +95,7 @@ def protected_paths(settings: Settings) -> Sequence[ProtectedPath]:
     ]
     found += [ProtectedPath("profiles", path, is_directory=True) for path in settings.profiles]
     found += [ProtectedPath("the agent file", path) for path in _of_agent_file(settings)]
+    found += [ProtectedPath(_CODE, path) for path in imported_files()]
     return found
 
 
@@ -149,11 +152,38 @@ class GuardedRules(CompositePolicy):
         self._rules = rules
         self._principal = principal
         self._lock = threading.RLock()
+        self._code = imported_files()
+        self._of_code: Sequence[CallPolicy] = ()
+        self._launch: LaunchRules | None = None
         self._now = self._guarded(settings)
+
+    @property
+    def are_compiled(self) -> bool:
+        """Whether judging the first call takes no longer than any other."""
+        return self._launch is None or self._launch.are_made
+
+    def compile(self) -> None:
+        """Compile the many patterns of launch files. Blocks for some ten milliseconds."""
+        with self._lock:  # one thread for all who ask
+            if self._launch is not None:
+                self._launch.parts()
 
     def parts(self) -> Sequence[CallPolicy]:
         """Return the rules as they are now."""
-        return (self._now,)
+        code = imported_files()
+        if code != self._code:
+            self._of_code = self._guarding(code)
+            self._code = code
+        return (self._now, *self._of_code)
+
+    def _guarding(self, code: Sequence[Path]) -> Sequence[CallPolicy]:
+        """Return the rules about code that was imported since the others were made."""
+        own = self._settings.of(self._principal)
+        if own.root is None:
+            return ()
+        prefix = _prefix(own, self._backend) if self._place is None else self._place
+        files = (ProtectedPath(_CODE, one) for one in code)
+        return (Policy([rule for one in files for rule in _rules(one, own.root, prefix)]),)
 
     @property
     def roots(self) -> Sequence[Path]:
@@ -199,7 +229,11 @@ class GuardedRules(CompositePolicy):
         prefix = _prefix(own, self._backend) if self._place is None else self._place
         parts: list[CallPolicy] = [_with_own(own, settings, prefix, self._rules)]
         if own.protect != "off":
-            parts.append(LaunchRules(own, own.root, prefix))
+            again = self._launch is not None and self._launch.are_made
+            self._launch = LaunchRules(own, own.root, prefix)
+            parts.append(self._launch)
+            if again:
+                self.compile()
         return NarrowedPolicy(parts)
 
 

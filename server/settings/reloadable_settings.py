@@ -12,7 +12,6 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ...harness._internal.records import record
 from ...harness.definitions.confined_files import FollowedFiles
@@ -21,9 +20,6 @@ from ...harness.errors import HarnessError
 from .definition import definition_of
 from .settings import Settings, SettingsError
 from .sources import default_config_file
-
-if TYPE_CHECKING:
-    from ...harness.agent_file.schema import AgentFile
 
 __all__ = ["ReloadableSettings", "SettingsSnapshot"]
 
@@ -39,6 +35,7 @@ _AT_ONCE = frozenset(
 _IN_THE_AGENT = frozenset(
     {"approve", "beyond_allowed_tools", "definition", "model", "model_patience"}
 )
+_OF_STORES = frozenset({"store", "store_url_file"})
 _OF_FILES = frozenset({"agents", "memory", "policy", "profiles", "skills"})
 _MOST_BYTES = 1_000_000
 
@@ -75,11 +72,20 @@ class ReloadableSettings(FollowedFiles[SettingsSnapshot]):
         settings: Those the server starts with.
         read: Reads all sources again; flags and environment as they were at the start. None for
             settings that stay as they are.
+        in_python: Whether the agent is built in Python, and so keeps the files and the store that
+            it was given.
     """
 
-    def __init__(self, settings: Settings, read: Callable[[], Settings] | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        read: Callable[[], Settings] | None = None,
+        *,
+        in_python: bool = False,
+    ) -> None:
         super().__init__(SettingsSnapshot(settings))
         self._started = settings
+        self._in_python = in_python
         self._read = read
         self._follow: Callable[[Settings], None] = lambda _: None
         self._path = settings.config_file or default_config_file()
@@ -89,6 +95,11 @@ class ReloadableSettings(FollowedFiles[SettingsSnapshot]):
     def current(self) -> Settings:
         """The settings in force."""
         return self._snapshot.settings
+
+    @property
+    def waiting(self) -> Sequence[str]:
+        """What the file has changed and what waits for the next start."""
+        return self._snapshot.waiting
 
     @property
     def roots(self) -> Sequence[Path]:
@@ -161,7 +172,7 @@ class ReloadableSettings(FollowedFiles[SettingsSnapshot]):
             and name != "config_file"
             and getattr(wanted, name) != getattr(self._started, name)
         )
-        waiting += _waiting_tables(self._started, wanted)
+        waiting += self._waiting_tables(wanted)
         settings = _mixed(self._started, wanted, at_once | {"config_file"})
         same = (settings, waiting) == (old.settings, old.waiting)
         configured = texts[0] if texts and self.roots[0] == self._path else b""
@@ -191,22 +202,26 @@ class ReloadableSettings(FollowedFiles[SettingsSnapshot]):
         """
         if self._started.background_subagents:
             return _AT_ONCE
+        at_once = _AT_ONCE | _IN_THE_AGENT
+        if not self._in_python:
+            at_once |= _OF_STORES
         if self._started.execute != "off" or self._started.per_principal:
-            return _AT_ONCE | _IN_THE_AGENT
-        return _AT_ONCE | _IN_THE_AGENT | _OF_FILES
+            return at_once
+        return at_once | _OF_FILES
 
-
-def _waiting_tables(started: Settings, wanted: Settings) -> tuple[str, ...]:
-    """Return the tables of the agent file that were changed and are read at the start alone."""
-    old, new = definition_of(started), definition_of(wanted)
-    if old is None or new is None:
-        return ()
-    read: Mapping[str, Callable[[AgentFile], object]] = {
-        "[files]": lambda file: file.files,
-        "[cache]": lambda file: file.cache,
-        "[store.vectors]": lambda file: None if file.store is None else file.store.vectors,
-    }
-    return tuple(name for name, of in read.items() if of(old.file) != of(new.file))
+    def _waiting_tables(self, wanted: Settings) -> tuple[str, ...]:
+        """Return the tables of the agent file that were changed and wait for the next start."""
+        old, new = definition_of(self._started), definition_of(wanted)
+        started = self._started
+        if old is None or new is None or started.background_subagents:
+            return ()  # none, or all of it waits
+        vectors = [None if one.file.store is None else one.file.store.vectors for one in (old, new)]
+        waits = {
+            "[files]": (self._in_python or started.execute != "off")
+            and old.file.files != new.file.files,
+            "[store.vectors]": self._in_python and vectors[0] != vectors[1],
+        }
+        return tuple(name for name, does in waits.items() if does)
 
 
 def _mixed(started: Settings, wanted: Settings, names: frozenset[str]) -> Settings:

@@ -168,6 +168,10 @@ def _model_glob(value: str) -> str:
     provider, colon, rest = value.partition(":")
     if not colon or not rest or not provider or set("*?[") & set(provider):
         raise ValueError("a provider's name, a colon and a glob, such as 'anthropic:*'")
+    try:
+        _model_name(f"{provider}:{rest}")
+    except ValueError as error:
+        raise ValueError(f"there is no provider {provider!r} of models") from error
     return value
 
 
@@ -245,7 +249,7 @@ def _journal_url(value: SecretStr) -> SecretStr:
 
 
 def _store_url(value: SecretStr) -> SecretStr:
-    return _place_url(value, "memory", "sqlite", "postgresql")
+    return _place_url(value, "memory", "sqlite", "postgresql", "redis")
 
 
 def _place_url(value: SecretStr, *accepted: str) -> SecretStr:

@@ -61,10 +61,11 @@ async def backup(settings: Settings, target: Path) -> Answer:
 
     Raises:
         StateDirError: There is no journal.
-        HarnessError: The file exists or cannot be written, or the journal is damaged.
+        HarnessError: The file exists or cannot be written, the journal is damaged, or the
+            settings' keys do not fit it.
     """
     path = _journal(settings)
-    size = await backup_journal(path, target)
+    size = await backup_journal(path, target, keys=_keys(settings))
     return Answer(
         f"{path} was copied to {target} ({size:,} bytes). Only you can read it.",
         {"path": str(path), "file": str(target), "bytes": size},

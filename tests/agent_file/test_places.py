@@ -65,17 +65,19 @@ async def test_a_store_keeps_what_it_is_given(tmp_path, request, kind):
         assert (tmp_path / "new" / "store.db").is_file()
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres"])
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres", "redis"])
 async def test_a_store_finds_by_meaning_with_an_embedding_that_is_named(tmp_path, request, kind):
-    url = {"memory": "memory:", "sqlite": "sqlite:vectors.db"}.get(kind)
-    url = url or request.getfixturevalue("postgres")
-    embed = f"{__name__}:meanings"
-    url += "?schema=vectors" if kind == "postgres" else ""
-    async with open_store(url, base=tmp_path, embed=embed, dims=3) as store:
-        for text in ("apple", "bread", "cheese"):
-            await store.put(("food",), text, {"text": text})
-        best, *_ = await store.search(("food",), query="butter")
-        assert best.key == "bread"
+    with keys() if kind == "redis" else nullcontext() as found:
+        url = {"memory": "memory:", "sqlite": "sqlite:vectors.db", "redis": REDIS}.get(kind)
+        url = url or request.getfixturevalue("postgres")
+        embed = f"{__name__}:meanings"
+        url += {"postgres": "?schema=vectors", "redis": "?schema="}.get(kind, "")
+        url += found.prefix[:-1] if kind == "redis" else ""
+        async with open_store(url, base=tmp_path, embed=embed, dims=3) as store:
+            for text in ("apple", "bread", "cheese"):
+                await store.put(("food",), text, {"text": text})
+            best, *_ = await store.search(("food",), query="butter")
+            assert best.key == "bread"
 
 
 async def test_an_embedding_may_be_an_ordinary_function():
@@ -98,21 +100,49 @@ async def test_a_journal_keeps_threads(tmp_path, request, kind):
             assert [one.thread_id for one in await journal.threads(limit=5)] == ["t"]
 
 
-@pytest.mark.parametrize("url", ["memory:", "sqlite:cache.db"])
-async def test_a_cache_keeps_what_it_is_given(tmp_path, url):
-    cache = open_cache(url, base=tmp_path)
-    await cache.set("k", b"v", None)
-    assert await cache.get("k") == b"v"
-    close = getattr(cache, "close", None)
-    if close is not None:
-        await close()
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres", "redis"])
+async def test_a_cache_keeps_what_it_is_given(tmp_path, request, kind):
+    with keys() if kind == "redis" else nullcontext() as found:
+        url = {"memory": "memory:", "sqlite": "sqlite:cache.db", "redis": REDIS}.get(kind)
+        url = url or request.getfixturevalue("postgres")
+        url += f"?schema={found.prefix[:-1]}" if kind == "redis" else ""
+        cache = open_cache(url, base=tmp_path)
+        await cache.set("k", b"v", None)
+        assert await cache.get("k") == b"v"
+        close = getattr(cache, "close", None)
+        if close is not None:
+            await close()
+        if kind == "redis":
+            assert found.all() == sorted(
+                b"cache:" + key for key in (b"ages", b"meta", b"sizes", b"values")
+            )
+
+
+async def test_journal_store_and_cache_share_a_database_of_redis():
+    with keys() as found:
+        url = f"{REDIS}?schema={found.prefix[:-1]}"
+        cache = open_cache(url)
+        async with open_checkpointer(url) as journal, open_store(url) as store:
+            agent = create_deep_agent(Turns(says("hi")), checkpointer=journal, store=store)
+            await agent.ainvoke("go", thread_id="t")
+            await store.put(("a",), "k", {"text": "v"})
+            await cache.set("k", b"v", None)
+            await cache.clear()
+            await journal.delete_thread("t")
+            assert [item.key for item in await store.search(query="v")] == ["k"]
+            assert await cache.get("k") is None
+        await cache.close()
 
 
 @pytest.mark.parametrize(
     ("opener", "url", "words"),
     [
-        (open_store, "redis://:s3cret@h/0", "Accepted: memory:, sqlite:///"),
-        (open_cache, "postgresql://u:s3cret@h/d", "Accepted: memory:, sqlite:///"),
+        (open_store, "mysql://:s3cret@h/0", "Accepted: memory:, sqlite:///"),
+        (open_store, "rdis://:s3cret@h/0", "Did you mean redis:?"),
+        (open_cache, "mongodb://u:s3cret@h/d", "Accepted: memory:, sqlite:///"),
+        (open_cache, "postgresql://u:s3cret@h:port/d", "its port is not a number"),
+        (open_store, "redis://u:s3cret@h:port/0", "not a URL of a Redis"),
+        (open_cache, "redis://u:s3cret@h:1/0?nonsense=s3cret", "not a URL of a Redis"),
         (open_checkpointer, "mysql://u:s3cret@h/d", "redis: or the name of a plugin"),
         (open_checkpointer, "s3cret", "named by no URL"),
         (open_checkpointer, "sqlite://s3cret@host/x", "a file is expected"),
@@ -142,7 +172,10 @@ def test_an_embedding_that_is_not_there_is_explained(embed):
     [
         (open_store, "postgresql://h/d", "databases.postgres", "postgres"),
         (open_checkpointer, "postgresql://h/d", "databases.postgres", "postgres"),
-        (open_checkpointer, "redis://h/0", "checkpoint.redis.connections", "redis"),
+        (open_cache, "postgresql://h/d", "databases.postgres", "postgres"),
+        (open_checkpointer, "redis://h/0", "databases.redis", "redis"),
+        (open_store, "redis://h/0", "databases.redis", "redis"),
+        (open_cache, "redis://h/0", "databases.redis", "redis"),
     ],
 )
 def test_a_missing_extra_is_named(monkeypatch, opener, url, package, extra):

@@ -144,7 +144,7 @@ WRONG: list[tuple[str, str, str, list[str]]] = [
     ('["tickets:find"]', '["tickets:__doc__"]', "5: agent.tools[0]", ["neither a tool nor"]),
     ('["tickets:find"]', '"tickets:find"', "5: agent.tools", ["list"]),
     ('use = "pii"', 'use = "pij"', "", ["there is no middleware 'pij'", "'pii'"]),
-    ('"redact"', '"redct"', "", ["block, redact, mask"]),
+    ('"redact"', '"redct"', "", ["'block' or 'redact' or 'mask'"]),
     ("pii_type =", "pi_type =", "", ["there is no option of pii 'pi_type'", "'pii_type'"]),
     ("tokens = 120_000", "tokns = 120_000", "", ["is no size"]),
     ("first_model =", "second_model =", "", ["second_model", "first_model"]),

@@ -1,4 +1,4 @@
-"""Both caches keep the same promises; the one on disk survives restarts and damage."""
+"""All caches keep the same promises; the one on disk survives restarts and damage."""
 
 import logging
 import sqlite3
@@ -12,6 +12,10 @@ import pytest
 
 from deep_agent_mcp.harness.cache import Cache, CacheError, MemoryCache, SqliteCache
 from deep_agent_mcp.harness.cache.entries import Entries
+from deep_agent_mcp.harness.cache.postgres import PostgresCache
+from deep_agent_mcp.harness.cache.redis import RedisCache
+from tests.databases import made_database
+from tests.redis_server import SERVER, keys
 
 pytestmark = pytest.mark.anyio
 
@@ -30,12 +34,46 @@ def clock() -> Clock:
     return Clock()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def cache(request, tmp_path, clock):
+@pytest.fixture(scope="session")
+def database():
+    yield from made_database()
+
+
+@pytest.fixture
+def places(request, tmp_path, clock):
+    """Return what opens the cache of a kind, each time the same one."""
+    schemas: dict[str, str] = {}
+
+    def opened(kind, **options):
+        options = {"clock": clock, **options}
+        if kind == "sqlite":
+            return SqliteCache(tmp_path / "cache.db", **options)
+        if kind == "postgres":
+            database = request.getfixturevalue("database")
+            schema = schemas.get(kind) or schemas.setdefault(kind, database.new_schema())
+            return PostgresCache(database.conninfo, schema=schema, **options)
+        return RedisCache(
+            SERVER, prefix=f"{request.getfixturevalue('redis_keys').prefix}", **options
+        )
+
+    return opened
+
+
+@pytest.fixture
+def redis_keys():
+    with keys() as made:
+        yield made
+
+
+SHARED = ["sqlite", "postgres", "redis"]
+
+
+@pytest.fixture(params=["memory", *SHARED])
+async def cache(request, places, clock):
     if request.param == "memory":
         yield MemoryCache(clock=clock)
     else:
-        async with SqliteCache(tmp_path / "cache.db", clock=clock) as one:
+        async with places(request.param) as one:
             yield one
 
 
@@ -134,8 +172,95 @@ async def test_a_file_survives_a_restart_and_is_the_users_alone(tmp_path):
         assert await cache.get("k") == b"v"
 
 
-async def test_a_closed_cache_says_so(tmp_path):
-    cache = SqliteCache(tmp_path / "cache.db")
+@pytest.mark.parametrize("kind", SHARED)
+async def test_a_cache_survives_its_process_and_is_shared(places, kind):
+    async with places(kind) as cache, places(kind) as other:
+        await cache.set("k", b"v", None)
+        assert await other.get("k") == b"v"
+        await other.set("k", b"w", None)
+        assert await cache.get("k") == b"w"
+    async with places(kind) as cache:
+        assert await cache.get("k") == b"w"
+
+
+@pytest.mark.parametrize("kind", ["postgres", "redis"])
+async def test_a_cache_of_a_server_is_bounded_and_the_oldest_go_first(places, kind):
+    async with places(kind, max_bytes=1_000) as cache:
+        for number in range(50):
+            await cache.set(f"{number:02}", b"x" * 98, None)
+        left = [n for n in range(50) if await cache.get(f"{n:02}") is not None]
+        assert left == list(range(50 - len(left), 50))
+        assert 8 <= len(left) <= 10
+        await cache.set(f"{left[0]:02}", b"y" * 98, None)  # is the newest now
+        await cache.set("new", b"x" * 97, None)
+        await cache.set("newer", b"x" * 95, None)
+        await cache.set("newest", b"x" * 94, None)
+        assert await cache.get(f"{left[0]:02}") == b"y" * 98
+        assert await cache.get(f"{left[2]:02}") is None
+        await cache.set("large", b"x" * 600, None)
+        assert await cache.get("large") is None
+        assert await cache.get("newest") is not None
+    with pytest.raises(ValueError, match="max_bytes"):
+        places(kind, max_bytes=0)
+
+
+@pytest.mark.parametrize("kind", ["postgres", "redis"])
+async def test_expired_entries_of_a_server_make_room_first(places, clock, kind):
+    async with places(kind, max_bytes=1_000) as cache:
+        await cache.set("keep", b"x" * 96, None)
+        for number in range(9):
+            await cache.set(f"brief{number}", b"x" * 90, 5)
+        clock.now += 10
+        await cache.set("new", b"x" * 97, None)
+        assert await cache.get("keep") is not None
+        assert await cache.get("new") is not None
+        for number in range(9):
+            assert await cache.get(f"brief{number}") is None
+
+
+@pytest.mark.parametrize("kind", ["postgres", "redis"])
+async def test_without_a_clock_the_servers_counts(places, kind):
+    async with places(kind, clock=None) as cache:
+        await cache.set("ever", b"1", 100)
+        await cache.set("k", b"2", 0.02)
+        with anyio.fail_after(30):
+            while await cache.get("k") is not None:  # noqa: ASYNC110  a server gives no event
+                await anyio.sleep(0.01)
+        assert await cache.get("ever") == b"1"
+
+
+@pytest.mark.parametrize(
+    ("made", "place"),
+    [
+        (PostgresCache, "host=127.0.0.1 port=1 password=s3cret"),
+        (RedisCache, "redis://:s3cret@127.0.0.1:1/0"),
+    ],
+)
+async def test_a_server_that_is_away_is_an_error_without_its_password(made, place):
+    with pytest.raises(CacheError) as failed:
+        await made(place).get("k")
+    assert "Check the" in str(failed.value)
+    assert "s3cret" not in str(failed.value)
+
+
+async def test_a_newer_cache_of_a_server_is_not_touched(places, redis_keys, database):
+    async with places("redis") as cache, places("postgres"):
+        await cache.set("k", b"v", None)
+    redis_keys.server.hset(redis_keys.prefix + "meta", "version", 99)
+    ((schema,),) = database.execute(
+        "SELECT table_schema FROM information_schema.tables WHERE table_name = 'entries'"
+        " ORDER BY table_schema DESC LIMIT 1"
+    )
+    database.execute(f'UPDATE "{schema}".version SET version = 99')
+    for kind in ("redis", "postgres"):
+        with pytest.raises(CacheError, match=r"version 99.*Upgrade the program"):
+            await places(kind).open()
+    assert redis_keys.server.hget(redis_keys.prefix + "values", "k") == b"v"
+
+
+@pytest.mark.parametrize("kind", SHARED)
+async def test_a_closed_cache_says_so(places, kind):
+    cache = places(kind)
     await cache.set("k", b"v", None)
     await cache.close()
     await cache.close()
@@ -168,8 +293,9 @@ async def test_processes_share_one_file(tmp_path):
         assert await cache.get("b0") == await cache.get("b29") == b"from b"
 
 
-async def test_many_tasks_share_one_cache(tmp_path):
-    async with SqliteCache(tmp_path / "cache.db") as cache:
+@pytest.mark.parametrize("kind", SHARED)
+async def test_many_tasks_share_one_cache(places, kind):
+    async with places(kind) as cache:
         async with anyio.create_task_group() as group:
             for number in range(50):
                 group.start_soon(cache.set, str(number), str(number).encode(), None)

@@ -368,7 +368,15 @@ async def test_a_damaged_journal_is_not_backed_up_as_if_it_were_sound(
     original: tuple[bytes, Held], folder: Path
 ) -> None:
     data, target = original[0], folder / "copy.db"
-    for spoiled in (bytes(100) + data[100:], data[: 20 * PAGE] + bytes(PAGE) + data[21 * PAGE :]):
+    no_text = data.replace(b"CREATE TABLE", b"\x93REATE TABLE")
+    in_a_row = data.replace(b"did 3 of short", b"did \xff of short")
+    assert data not in (no_text, in_a_row)
+    for spoiled in (
+        bytes(100) + data[100:],
+        data[: 20 * PAGE] + bytes(PAGE) + data[21 * PAGE :],
+        no_text,  # SQLite's error quotes it, so the error's text is not Unicode
+        in_a_row,  # SQLite does not look at what a text says
+    ):
         with pytest.raises(CheckpointError, match=r"is damaged.*journal salvage NEWFILE"):
             await backup_journal(written(folder, spoiled), target)
         assert not target.exists()

@@ -35,6 +35,8 @@ class OAuthServer:
         refuses: Whether consent is refused.
         dawdles: Whether a refresh waits a moment for a second one that comes meanwhile.
         open: Whether it lets everybody in.
+        revocation: Where tokens are revoked, as the metadata has it; None if nowhere.
+        revoked: What was sent there.
         issued: Every token, for a look where they must not be.
     """
 
@@ -45,6 +47,8 @@ class OAuthServer:
         self.refreshed = 0
         self.refuses = self.open = self.dawdles = False
         self.asked = 0
+        self.revocation: str | None = f"{self.base}/revoke"
+        self.revoked: list[dict[str, str]] = []
         self.issued: list[str] = []
         self.access: set[str] = set()
         self.refresh: dict[str, str] = {}
@@ -57,6 +61,7 @@ class OAuthServer:
                 Route("/register", self._register, methods=["POST"]),
                 Route("/authorize", self._authorize),
                 Route("/token", self._token, methods=["POST"]),
+                Route("/revoke", self._revoke, methods=["POST"]),
                 Route("/mcp", self._mcp, methods=["GET", "POST", "DELETE"]),
             ]
         )
@@ -73,6 +78,7 @@ class OAuthServer:
                 "registration_endpoint": f"{self.base}/register",
                 "response_types_supported": ["code"],
                 "code_challenge_methods_supported": ["S256"],
+                **({"revocation_endpoint": self.revocation} if self.revocation else {}),
             }
         )
 
@@ -116,6 +122,15 @@ class OAuthServer:
         self.refresh[refresh] = str(form["client_id"])
         given = {"access_token": access, "token_type": "Bearer", "refresh_token": refresh}
         return JSONResponse({**given, "expires_in": self.lifetime})
+
+    async def _revoke(self, request: Request) -> Response:
+        form = {key: str(value) for key, value in (await request.form()).items()}
+        if form.get("client_id") not in self.clients:
+            return JSONResponse({"error": "invalid_client"}, 401)
+        self.revoked.append(form)
+        self.access.discard(form["token"])
+        self.refresh.pop(form["token"], None)
+        return Response()
 
     async def _mcp(self, request: Request) -> Response:
         token = request.headers.get("authorization", "").removeprefix("Bearer ")

@@ -41,8 +41,10 @@ async def pid_of(middleware):
 @pytest.mark.parametrize(
     ("server", "why"),
     [
-        (StdioServer("no-such-program"), "No such file or directory: 'no-such-program'"),
-        (raw_server("quits"), "Connection closed"),
+        (StdioServer("no-such-program"), "there is no command 'no-such-program'; install it"),
+        (StdioServer("true", cwd="no-such-place"), "there is no directory 'no-such-place'"),
+        (StdioServer("/etc"), "the command '/etc' cannot be started: Permission denied"),
+        (raw_server("quits"), "Connection closed: "),
         (raw_server("silent", connect_timeout=0.2), "it did not answer within 0.2 s"),
         (HttpServer("http://127.0.0.1:9/mcp"), "cannot connect"),
     ],
@@ -59,6 +61,18 @@ async def test_a_server_that_cannot_be_used_is_left_out_and_the_model_knows_why(
     request = agent.definition.model.requests[0]
     assert why in request.system[-1].text
     assert {one.name.split("_")[0] for one in request.tools} == {"raw"}
+
+
+async def test_a_program_that_is_no_server_does_not_fill_the_log(mount, caplog):
+    tools = mount(bad=StdioServer("yes", connect_timeout=0.5))
+    with caplog.at_level("WARNING"):
+        status = await tools.connect()
+    assert status["bad"].reason == "it did not answer within 0.5 s"
+    told = [one.getMessage() for one in caplog.records]
+    complaints = [one for one in told if one.startswith("a mounted MCP server: Failed to parse")]
+    assert len(complaints) <= 1  # another test may have used up this minute's
+    assert "MCP server bad cannot be used: it did not answer within 0.5 s" in told
+    assert len(told) <= 2 and not any(one.exc_info for one in caplog.records)
 
 
 async def test_a_silent_server_costs_one_wait_and_not_one_per_model_call(mount):

@@ -3,6 +3,7 @@
 import logging
 import os
 import stat
+from dataclasses import replace
 
 import anyio
 import httpx2
@@ -11,6 +12,7 @@ import pytest
 from deep_agent_mcp.harness.checkpoint.keyring import Keyring
 from deep_agent_mcp.harness.mcp_servers import HttpServer, OAuth, TokenFiles
 from deep_agent_mcp.harness.mcp_servers.oauth import LoginFailed, log_in
+from deep_agent_mcp.harness.mcp_servers.oauth_revocation import log_out
 from tests.loop.models import call
 from tests.mcp_servers.oauth_server import oauth_server
 from tests.mcp_servers.support import agent_with, results
@@ -30,6 +32,8 @@ def remote(_serving):
     _serving.lifetime, _serving.refreshed = 3600.0, 0
     _serving.refuses = _serving.open = _serving.dawdles = False
     _serving.asked = 0
+    _serving.revocation = f"{_serving.base}/revoke"
+    _serving.revoked.clear()
     _serving.access.clear()
     _serving.refresh.clear()
     return _serving
@@ -174,3 +178,54 @@ async def test_a_logout_counts_from_the_next_request_on(remote, tokens, mount):
     assert not tokens.remove("guarded")
     message, _ = await ping(mount, guarded(remote, tokens))
     assert "it needs a login" in message.content
+
+
+async def test_a_logout_revokes_both_tokens_at_their_issuer(remote, tokens):
+    await log_in("guarded", guarded(remote, tokens), browse)
+    access, refresh = remote.issued[-2:]
+    assert await log_out("guarded", tokens) is None
+    assert {one["token_type_hint"]: one["token"] for one in remote.revoked} == {
+        "refresh_token": refresh,
+        "access_token": access,
+    }
+    assert not remote.access and refresh not in remote.refresh
+    assert tokens.read("guarded") is None
+    with pytest.raises(LookupError):
+        await log_out("guarded", tokens)
+
+
+@pytest.mark.parametrize(
+    ("revocation", "told"),
+    [
+        (None, "offers no way"),
+        ("http://issuer.example/revoke", "not encrypted"),
+        ("http://127.0.0.1:1/revoke", "could not be reached"),
+        ("https://[::1/revoke", "not encrypted"),
+        ("ftp://127.0.0.1/revoke", "not encrypted"),
+    ],
+)
+async def test_tokens_that_cannot_be_revoked_are_deleted_all_the_same(
+    revocation, told, remote, tokens
+):
+    await log_in("guarded", guarded(remote, tokens), browse)
+    login = tokens.read("guarded")
+    metadata = {key: one for key, one in login.metadata.items() if key != "revocation_endpoint"}
+    if revocation is not None:
+        metadata["revocation_endpoint"] = revocation
+    tokens.write("guarded", replace(login, metadata=metadata))
+    assert told in await log_out("guarded", tokens)
+    assert tokens.read("guarded") is None and remote.revoked == []
+
+
+async def test_an_issuer_that_refuses_to_revoke_is_named(remote, tokens):
+    await log_in("guarded", guarded(remote, tokens), browse)
+    remote.clients.clear()
+    assert await log_out("guarded", tokens) == "it refused to revoke them (HTTP 401)"
+
+
+async def test_a_login_that_cannot_be_read_is_deleted(tokens):
+    tokens.folder.mkdir()
+    file = tokens._file("guarded")
+    file.write_text("[")
+    assert await log_out("guarded", tokens) == "the stored login could not be read"
+    assert not file.exists()

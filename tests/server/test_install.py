@@ -609,6 +609,15 @@ def test_the_script_that_was_called_is_what_clients_start(home: Path) -> None:
     assert own_command(here) == (str(script),)
 
 
+def test_the_interpreter_is_told_to_import_nothing_from_where_a_client_starts_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deep_agent_mcp.server.install.machine.version", lambda: "1.0")
+    python = str(tmp_path / "python")
+    machine = Machine("linux", tmp_path, tmp_path, {}, ("-m",), python)
+    assert own_command(machine) == (python, "-P", "-m", "deep_agent_mcp")
+
+
 def test_a_checkout_that_is_not_installed_cannot_be_put_anywhere(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

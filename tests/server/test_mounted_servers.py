@@ -80,7 +80,8 @@ def test_a_person_logs_in_and_out(tmp_path, remote, monkeypatch):
     assert remote.base in done.stderr
     assert login_state()["guarded"] == "logged in"
     assert not [one for one in remote.issued if one in done.output]
-    assert mcp(tmp_path, "logout", "guarded").exit_code == 0
+    out = mcp(tmp_path, "logout", "guarded")
+    assert out.exit_code == 0 and "deleted and revoked" in out.stdout and not remote.access
     assert login_state()["guarded"] != "logged in"
     again = mcp(tmp_path, "logout", "guarded")
     assert (again.exit_code, again.stdout) == (1, "")

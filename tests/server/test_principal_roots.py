@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.errors import HarnessError
 from deep_agent_mcp.server.app import App, create_app
-from deep_agent_mcp.server.auth.caller import Caller, Principals, Scope, current_caller
+from deep_agent_mcp.server.auth.caller import Caller, Scope, current_caller
+from deep_agent_mcp.server.auth.principal_file import PrincipalFile
 from deep_agent_mcp.server.cli.main import cli
 from deep_agent_mcp.server.settings.setting_types import directory_name
 from deep_agent_mcp.server.settings.settings import Settings, SettingsError
@@ -65,7 +66,7 @@ async def served(place: Path, **flags: object) -> AsyncIterator[App]:
 @contextmanager
 def calling(place: Path, name: str, *scopes: Scope) -> Iterator[Caller]:
     caller = Caller(name, frozenset(scopes or ("drive", "delegate", "approve")))
-    Principals(place / "state" / "principals.jsonl").note(caller)
+    PrincipalFile(place / "state" / "principals.jsonl").add(caller)
     token = current_caller.set(caller)
     try:
         yield caller
@@ -282,7 +283,7 @@ async def test_a_principal_named_like_the_servers_own_directory_gets_nothing(
         caller = Caller("state", frozenset({"drive"}))
         token = current_caller.set(caller)
         try:
-            Principals(tmp_path / "srv" / "state" / "principals.jsonl").note(caller)
+            PrincipalFile(tmp_path / "srv" / "state" / "principals.jsonl").add(caller)
             with pytest.raises(HarnessError, match="state directory"):
                 await app.runs.drive("ls", {}, None)
         finally:
@@ -374,3 +375,23 @@ async def test_a_saved_skill_reaches_its_owner_and_nobody_else(tmp_path: Path) -
         with calling(tmp_path, "ben"):
             assert "new" not in app.agent.of().parts.skills.skills
             assert "About new" not in (await drive(app, "skill")).result.text
+
+
+async def test_what_anybody_sees_of_the_server_names_no_users_files(tmp_path: Path) -> None:
+    profiles = tmp_path / "profiles"
+    profiles.mkdir()
+    for name in NAMES:
+        skill = tmp_path / "srv" / name / "skills" / f"secret-of-{name}"
+        skill.mkdir(parents=True)
+        (skill / "SKILL.md").write_text("no frontmatter", encoding="utf-8")
+        agents = tmp_path / "srv" / name / "agents"
+        agents.mkdir()
+        (agents / f"secret-of-{name}.md").write_text("no frontmatter", encoding="utf-8")
+    async with served(tmp_path, profiles=(str(profiles),)) as app:
+        for name in NAMES:
+            with calling(tmp_path, name):
+                await drive(app, "ls", path="/")
+        seen = app.status()
+    assert seen["broken_agents"] == ["a user's file"] * 2
+    assert seen["broken_skills"] == ["a user's file"] * 2
+    assert "secret" not in str(seen) and "SKILL" not in str(seen)

@@ -26,7 +26,8 @@ from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage
 from deep_agent_mcp.harness.models.base import ChatRequest
 from deep_agent_mcp.harness.models.registry import UnknownModel
 from deep_agent_mcp.server.app import App, create_app
-from deep_agent_mcp.server.auth.caller import ALL_SCOPES, Caller, Principals, current_caller
+from deep_agent_mcp.server.auth.caller import ALL_SCOPES, Caller, current_caller
+from deep_agent_mcp.server.auth.principal_file import PrincipalFile
 from deep_agent_mcp.server.doctor.environment import examine_key
 from deep_agent_mcp.server.sampling import queue as sampling_queue
 from deep_agent_mcp.server.sampling.client_model import sampling_model
@@ -166,7 +167,7 @@ async def test_a_paused_run_that_is_one_too_many_says_so(
     ann = Caller("ann", ALL_SCOPES)
     token = current_caller.set(ann)
     (tmp_path / "state").mkdir()
-    Principals(tmp_path / "state" / "principals.jsonl").note(ann)
+    PrincipalFile(tmp_path / "state" / "principals.jsonl").add(ann)
     try:
         async with running(tmp_path) as app:
             run = await parked(app, monkeypatch)

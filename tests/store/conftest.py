@@ -13,11 +13,13 @@ from deep_agent_mcp.harness.store.base import StoreOptions
 from deep_agent_mcp.harness.store.conformance import OpenStore, promises
 from deep_agent_mcp.harness.store.memory import MemoryStore
 from deep_agent_mcp.harness.store.postgres import PostgresStore
+from deep_agent_mcp.harness.store.redis import RedisStore
 from deep_agent_mcp.harness.store.sqlite import SqliteStore, load_extension
 from tests.databases import Database, made_database
+from tests.redis_server import SERVER, Keys, keys
 
 Opener: TypeAlias = Callable[[str], OpenStore]
-"""Makes what opens stores of a kind: memory, sqlite, sqlite-vec, postgres or pgvector."""
+"""Makes what opens stores of a kind: memory, sqlite, sqlite-vec, postgres, pgvector or redis."""
 
 
 def cases(kind: str, *, with_vectors: str | None = None) -> list[Any]:
@@ -46,11 +48,29 @@ def vector_database() -> Iterator[Database]:
         yield database
 
 
+def need_sqlite_vec() -> None:
+    conn = sqlite3.connect(":memory:")
+    loaded = load_extension(conn)
+    conn.close()
+    if not loaded:
+        pytest.skip("sqlite-vec is missing, or this Python loads no extensions")
+
+
+@pytest.fixture
+def redis_keys() -> Iterator[Keys]:
+    with keys() as made:
+        yield made
+
+
 @pytest.fixture
 def opener(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Opener:
     numbers = count()
+
+    def in_redis(options: StoreOptions) -> RedisStore:
+        keys: Keys = request.getfixturevalue("redis_keys")
+        return RedisStore(SERVER, prefix=f"{keys.prefix}{next(numbers)}:", **options)
 
     def in_file(options: StoreOptions) -> SqliteStore:
         return SqliteStore(tmp_path / f"{next(numbers)}.db", **options)
@@ -69,15 +89,11 @@ def opener(
                 monkeypatch.setitem(sys.modules, "sqlite_vec", None)
                 return in_file
             case "sqlite-vec":
-                conn = sqlite3.connect(":memory:")
-                loaded = load_extension(conn)
-                conn.close()
-                if not loaded:
-                    pytest.skip("sqlite-vec is missing, or this Python loads no extensions")
+                need_sqlite_vec()
                 return in_file
-            case "postgres":
-                return in_database("database")
+            case "redis":
+                return in_redis
             case _:
-                return in_database("vector_database")
+                return in_database("database" if kind == "postgres" else "vector_database")
 
     return make

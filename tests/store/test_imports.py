@@ -4,9 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
-HEAVY = ("psycopg", "psycopg_pool", "sqlite_vec", "aiosqlite", "regex", "pydantic", "anyio")
+EXTRAS = ("psycopg", "psycopg_pool", "redis", "sqlite_vec")
+HEAVY = (*EXTRAS, "aiosqlite", "regex", "pydantic", "anyio")
 
 
 def run(code: str) -> str:
@@ -23,9 +26,7 @@ def test_the_package_imports_nothing_heavy() -> None:
 
 
 def test_stores_import_no_extra_but_their_own() -> None:
-    loaded = (
-        "print([name for name in ('psycopg', 'psycopg_pool', 'sqlite_vec') if name in sys.modules])"
-    )
+    loaded = f"print([name for name in {EXTRAS!r} if name in sys.modules])"
     code = (
         f"import sys; from deep_agent_mcp.harness.store import MemoryStore, SqliteStore; {loaded}"
     )
@@ -33,17 +34,21 @@ def test_stores_import_no_extra_but_their_own() -> None:
     assert run(f"import sys, deep_agent_mcp.harness.store.conformance; {loaded}") == "[]"
 
 
-def test_a_missing_extra_is_named() -> None:
-    code = """
+@pytest.mark.parametrize(
+    ("module", "name", "extra"),
+    [("psycopg", "PostgresStore", "postgres"), ("redis", "RedisStore", "redis")],
+)
+def test_a_missing_extra_is_named(module: str, name: str, extra: str) -> None:
+    code = f"""
 import sys
-sys.modules["psycopg"] = None
+sys.modules["{module}"] = None
 import deep_agent_mcp.harness.store
 try:
-    deep_agent_mcp.harness.store.PostgresStore
+    deep_agent_mcp.harness.store.{name}
 except ImportError as error:
     print(error)
 """
-    assert run(code).endswith("pip install 'deep-agent-mcp[postgres]'")
+    assert run(code).endswith(f"pip install 'deep-agent-mcp[{extra}]'")
 
 
 def test_every_public_name_is_there() -> None:

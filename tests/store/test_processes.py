@@ -26,8 +26,10 @@ ROOT = Path(__file__).parents[2]
 COUNT = 30
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", "postgres", "redis"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
+    if request.param == "redis":
+        return "redis", request.getfixturevalue("redis_keys").prefix
     if request.param == "sqlite":
         return "sqlite", str(tmp_path / "store.db")
     database = request.getfixturevalue("database")

@@ -19,6 +19,11 @@ PAIR = ("pair",)
 def made(kind: str, place: str) -> Store:
     if kind == "sqlite":
         return SqliteStore(place)
+    if kind == "redis":
+        from deep_agent_mcp.harness.store import RedisStore
+        from tests.redis_server import SERVER
+
+        return RedisStore(SERVER, prefix=place)
     from deep_agent_mcp.harness.store import PostgresStore
 
     return PostgresStore(place, schema="processes")

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 
 from ..._internal.records import record
+from ...databases.redis import Server, ServerFailed, Session, server_problem, server_version
 from ...databases.versions import Version
 from ...errors import CheckpointError, JournalAway
 from ..base import Batch, EventLimits, Rewrite
@@ -39,7 +40,6 @@ from ..codec import off_loop, weight_of
 from ..facade import JournalFacade, Query
 from ..maintenance import check_prune
 from .commits import VERSION, Commits, batch_arguments, newer, write_failed
-from .connections import Server, ServerFailed, Session
 from .maintenance import Maintenance
 from .queries import Queries
 from .scripts import OPEN
@@ -50,9 +50,6 @@ if TYPE_CHECKING:
 
 __all__ = ["RedisCheckpointer", "Trust", "check_server"]
 
-
-_OLDEST = (7, 0)
-"""Earlier ones would leave half a commit behind when memory runs out in the middle of a script."""
 
 _WAITS_FOR_DISK = (7, 2)
 
@@ -87,34 +84,24 @@ async def check_server(session: Session, prefix: str, place: str) -> Trust:
         ("INFO",), ("CONFIG", "GET", "appendfsync", "save", "maxmemory", "maxmemory-policy")
     )
     info, config = _information(replies[0]), _settings(replies[1])
-    version = tuple(int(part) for part in info.get("redis_version", "").split(".")[:2] if part)
-    if version < _OLDEST:
-        raise CheckpointError(
-            f"{place} needs Redis {_OLDEST[0]}.{_OLDEST[1]} or later, and this server is "
-            f"{info.get('redis_version', 'of an unknown version')}. Nothing was touched; update it."
-        )
-    if info.get("cluster_enabled") == "1":
-        raise CheckpointError(
-            f"{place} is a Redis Cluster, where a commit cannot be one step. Nothing was touched; "
-            f"use a server that stands alone, with replicas or Sentinel if need be."
-        )
+    if problem := server_problem(info, "a commit"):
+        raise CheckpointError(f"{place} {problem}")
     (stored,) = await session.run((OPEN, [prefix, VERSION]))
     if isinstance(stored, Exception):
         raise ValueError(str(stored).rstrip(".")) from stored
     if not (stored.isdigit() and Version.parse(int(stored[:18])).admits(VERSION)):
         raise newer(place, stored)
-    appends = info.get("aof_enabled") == "1"
+    appends = "\naof_enabled:1" in info
     # With `no`, nobody asks the disk, and a commit would wait in vain.
     asks = config.get("appendfsync") != "no"
-    can_sync = appends and asks and version >= _WAITS_FOR_DISK
+    can_sync = appends and asks and server_version(info) >= _WAITS_FOR_DISK
     return Trust(can_sync, _warning(appends, config, can_sync=can_sync))
 
 
-def _information(reply: Any) -> dict[str, str]:
+def _information(reply: Any) -> str:
     if isinstance(reply, Exception):
         raise ValueError(str(reply).rstrip(".")) from reply
-    pairs = (line.partition(":") for line in reply.decode(errors="replace").splitlines())
-    return {name: value for name, colon, value in pairs if colon}
+    return reply.decode(errors="replace")
 
 
 def _settings(reply: Any) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from secrets import token_hex
 
+from ...databases.redis import Argument
 from ..codec import compress
 from ..memory_threads import Namespace, Thread
 from .records import (
@@ -16,7 +17,6 @@ from .records import (
     json_bytes,
     run_row,
 )
-from .scripts import Argument
 from .tasks import (
     Blobs,
     Held,

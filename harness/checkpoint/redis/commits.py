@@ -16,6 +16,7 @@ from typing import Any
 
 import anyio
 
+from ...databases.redis import Argument, Server, ServerFailed, Session
 from ...databases.versions import Version
 from ...errors import CheckpointError, HarnessError, JournalAway, NewerDatabase
 from ..admission import (
@@ -30,9 +31,8 @@ from ..admission import (
 )
 from ..base import Batch, EventLimits
 from ..codec import compress
-from .connections import Server, ServerFailed, Session
 from .records import change_row, checkpoint_row, event_row, interrupt_row, json_bytes, run_row
-from .scripts import COMMIT, Argument
+from .scripts import COMMIT
 from .tasks import Blobs, entry_of, field_of, maybe, snapshot_body, thread_key
 
 __all__ = ["VERSION", "Commits", "batch_arguments", "newer", "refusal", "write_failed"]

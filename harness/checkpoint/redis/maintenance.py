@@ -13,6 +13,7 @@ from typing import Any
 
 import anyio
 
+from ...databases.redis import Server, Session
 from ...errors import CheckpointError, UnknownThread
 from ..admission import thread_exists
 from ..base import Checkpoint, Rewrite
@@ -20,7 +21,6 @@ from ..codec import off_loop
 from ..maintenance import prunable_ids
 from ..memory_threads import Thread
 from .changes import differences
-from .connections import Server, Session
 from .queries import fetch
 from .tasks import Held, thread_key
 from .thread_scripts import COPY, DELETE, SIZE

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
+from ...databases.redis import Argument, Script, Server, ServerFailed, Session
 from ..admission import in_step_order, missing_ancestor
 from ..base import (
     Checkpoint,
@@ -24,7 +25,6 @@ from ..base import (
     step_id,
 )
 from ..codec import decompress, digest_of, off_loop
-from .connections import Server, ServerFailed, Session
 from .records import (
     change_digest,
     read_change,
@@ -35,7 +35,6 @@ from .records import (
     text,
     whole,
 )
-from .scripts import Argument, Script
 from .tasks import Blobs, Entry, entries, maybe, read_snapshot, thread_key
 from .thread_scripts import (
     EVENTS,

@@ -34,47 +34,13 @@ refuse it as a whole when memory runs out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from hashlib import sha1
+from ...databases.redis import Script
+from ...databases.redis import script as any_script
 
-from ..._internal.records import record
-
-__all__ = ["COMMIT", "OPEN", "Argument", "Script", "script"]
+__all__ = ["COMMIT", "OPEN", "script"]
 
 
-Argument = bytes | str | int | float
-
-
-@record
-class Script:
-    """A script, and the commands that run it."""
-
-    text: str
-    digest: str
-
-    def call(self, arguments: Iterable[Argument]) -> tuple[Argument, ...]:
-        """Return the command for a server that knows the script."""
-        return ("EVALSHA", self.digest, 0, *arguments)
-
-    def first_call(self, arguments: Iterable[Argument]) -> tuple[Argument, ...]:
-        """Return the command for a server that does not, or may not."""
-        return ("EVAL", self.text, 0, *arguments)
-
-
-_COMMON = """
-local call, at = redis.call, 0
-local function take()
-  at = at + 1
-  return ARGV[at]
-end
-local function count()
-  return tonumber(take())
-end
-local function maybe()
-  local text = take()
-  if text ~= '' then return string.sub(text, 2) end
-end
-local p = take()
+_THREADS = """
 local function thread(name)
   return p .. 't:' .. name
 end
@@ -85,10 +51,8 @@ end
 
 
 def script(text: str, *, flags: str = "") -> Script:
-    """Return a script that begins with what all have in common and first takes the prefix."""
-    head = f"#!lua flags={flags}\n" if flags else "#!lua\n"
-    whole = head + _COMMON + text
-    return Script(whole, sha1(whole.encode(), usedforsecurity=False).hexdigest())
+    """Return a script that takes the prefix first and knows how threads are named."""
+    return any_script(_THREADS + text, flags=flags)
 
 
 FREES = "allow-oom"

@@ -13,10 +13,10 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from ..._internal.records import record
+from ...databases.redis import Argument, Session
 from ..admission import missing_ancestor
 from ..base import FileChange, Snapshot, StoredWrite, TaskWrites
 from ..memory_threads import EventLog, Namespace, Thread
-from .connections import Session
 from .records import (
     read_change,
     read_checkpoint,
@@ -25,7 +25,6 @@ from .records import (
     read_run,
     whole,
 )
-from .scripts import Argument
 from .tasks import (
     entries,
     field_of,

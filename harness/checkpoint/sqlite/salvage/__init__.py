@@ -213,19 +213,30 @@ async def check_journal(path: Path, *, keys: Keyring | None = None) -> JournalRe
 
 def _check(path: Path, keys: Keyring | None) -> JournalReport:
     _require_file(path)
-    sealed, problems = SealedRecords(keys), list[str]()
-    threads = steps = 0
+    sealed = SealedRecords(keys)
     try:
         with closing(reading(path)) as conn:
             conn.execute("BEGIN")
-            rows = conn.execute(f"PRAGMA integrity_check({_NAMED})").fetchall()
-            problems += [f"SQLite: {text}" for (text,) in rows if text != "ok"]
-            (version,) = conn.execute("PRAGMA user_version").fetchone()
-            if version == JOURNAL.version:
-                contents = Contents(OpenTables(conn))
-                for thread in threads_in(contents, sealed):
-                    threads, steps = threads + 1, steps + len(thread.steps)
-                    problems += _problems(thread, sealed)
+            return _report(conn, sealed)
+    except DAMAGE as error:
+        return JournalReport(0, 0, [f"SQLite cannot read it: {error}"])
+
+
+def _report(conn: sqlite3.Connection, sealed: SealedRecords) -> JournalReport:
+    """Read all of an open journal.
+
+    Raises:
+        CheckpointError: The keys are wrong.
+    """
+    threads, steps, problems = 0, 0, list[str]()
+    try:
+        rows = conn.execute(f"PRAGMA integrity_check({_NAMED})").fetchall()
+        problems += [f"SQLite: {text}" for (text,) in rows if text != "ok"]
+        (version,) = conn.execute("PRAGMA user_version").fetchone()
+        if version == JOURNAL.version:
+            for thread in threads_in(Contents(OpenTables(conn)), sealed):
+                threads, steps = threads + 1, steps + len(thread.steps)
+                problems += _problems(thread, sealed)
     except DAMAGE as error:
         problems.append(f"SQLite cannot read it: {error}")
     sealed.require_right_keys()
@@ -251,6 +262,7 @@ def reading(path: Path) -> sqlite3.Connection:
     Raises:
         CheckpointError: It is a database of another program.
         sqlite3.Error: It is damaged, or cannot be opened.
+        ValueError: It is damaged where SQLite takes the text of its error from.
     """
     uri = f"{path.absolute().as_uri()}?mode=ro"
     conn = sqlite3.connect(uri, uri=True, timeout=JOURNAL.busy_seconds, isolation_level=None)
@@ -299,39 +311,44 @@ def amounts(lost: Mapping[str, int]) -> str:
     return ", ".join(f"{kind}: {count}" for kind, count in lost.items())
 
 
-async def backup_journal(path: Path, target: Path) -> int:
+async def backup_journal(path: Path, target: Path, *, keys: Keyring | None = None) -> int:
     """Copy a journal into a new file, whole and at one moment; return how many bytes that has.
 
-    Others may write to the journal meanwhile. What is sealed stays sealed.
+    Others may write to the journal meanwhile. What is sealed stays sealed. The copy is checked as
+    `check_journal` does.
 
     Args:
         path: The journal.
         target: The new file, for this user only; its directory exists.
+        keys: Those of an encrypted journal; without them what is sealed is only looked at from
+            outside.
 
     Raises:
-        CheckpointError: The target exists or cannot be written, or the journal cannot be read or is
-            damaged. There is no new file then.
+        CheckpointError: The target exists or cannot be written, the journal cannot be read or is
+            damaged, or the keys are wrong. There is no new file then.
     """
-    return await anyio.to_thread.run_sync(partial(_backup, path, target))
+    return await anyio.to_thread.run_sync(partial(_backup, path, target, keys))
 
 
-def _backup(path: Path, target: Path) -> int:
+def _backup(path: Path, target: Path, keys: Keyring | None) -> int:
     _require_file(path)
+    sealed = SealedRecords(keys)
     new_private_file(target, CheckpointError)
     with removed(target):
         try:
             with closing(reading(path)) as source, closing(sqlite3.connect(target)) as copy:
                 source.backup(copy)  # in one go: others who write meanwhile do not begin it anew
-                (found,) = copy.execute("PRAGMA quick_check(1)").fetchone()
-        except sqlite3.Error as error:
-            if is_damaged(error):
+                copy.text_factory = _text
+                problems = _report(copy, sealed).problems
+        except DAMAGE as error:
+            if is_damaged(error) or not isinstance(error, sqlite3.Error):
                 raise _damaged(path, error) from error
             raise CheckpointError(
                 f"the journal {path} could not be copied to {target}: {error}. Nothing was "
                 "written. Check that the disk is not full, then try again."
             ) from error
-        if found != "ok":
-            raise _damaged(path, found)
+        if problems:
+            raise _damaged(path, problems[0])
         return target.stat().st_size
 
 

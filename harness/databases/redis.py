@@ -2,13 +2,17 @@
 
 Commands go out together and their replies are read together, on a connection that nobody else
 uses meanwhile. A connection that fails, or whose user is interrupted between commands, is dropped.
+What changes several keys is a Lua script, which the server runs as one atomic step.
+
+Needs the extra `redis`, and an asyncio event loop.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
+from hashlib import sha1
 from typing import Any, cast
 
 import anyio
@@ -20,15 +24,70 @@ try:
     from redis.exceptions import NoScriptError, RedisError, ResponseError
 except ImportError as missing:
     raise ImportError(
-        "RedisCheckpointer needs the extra `redis`: pip install 'deep-agent-mcp[redis]'"
+        "Redis needs the extra `redis`: pip install 'deep-agent-mcp[redis]'"
     ) from missing
 
-from .scripts import Argument, Script
+from .._internal.records import record
 
-__all__ = ["Call", "Server", "ServerFailed", "Session"]
+__all__ = [
+    "Argument",
+    "Call",
+    "Script",
+    "Server",
+    "ServerFailed",
+    "Session",
+    "script",
+    "server_problem",
+    "server_version",
+]
+
+Argument = bytes | str | int | float
+Command = tuple[Argument, ...]
+
+_OLDEST = (7, 0)
+"""Earlier ones would leave half a change behind when memory runs out in the middle of a script."""
+
+_COMMON = """
+local call, at = redis.call, 0
+local function take()
+  at = at + 1
+  return ARGV[at]
+end
+local function count()
+  return tonumber(take())
+end
+local function maybe()
+  local text = take()
+  if text ~= '' then return string.sub(text, 2) end
+end
+local p = take()
+"""
+
+
+@record
+class Script:
+    """A script, and the commands that run it."""
+
+    text: str
+    digest: str
+
+    def call(self, arguments: Iterable[Argument]) -> Command:
+        """Return the command for a server that knows the script."""
+        return ("EVALSHA", self.digest, 0, *arguments)
+
+    def first_call(self, arguments: Iterable[Argument]) -> Command:
+        """Return the command for a server that does not, or may not."""
+        return ("EVAL", self.text, 0, *arguments)
+
+
+def script(text: str, *, flags: str = "") -> Script:
+    """Return a script that begins with what all have in common and first takes the prefix."""
+    head = f"#!lua flags={flags}\n" if flags else "#!lua\n"
+    whole = head + _COMMON + text
+    return Script(whole, sha1(whole.encode(), usedforsecurity=False).hexdigest())
+
 
 Call = tuple[Script, Sequence[Argument]]
-Command = tuple[Argument, ...]
 
 _ASK_AFTER = 5.0
 """A connection that was idle for so many seconds is asked whether it still works: a firewall or a
@@ -210,3 +269,38 @@ class Server:
             await session.drop()
             raise
         return session
+
+
+def server_version(info: str) -> tuple[int, ...]:
+    """Return the first two numbers of a server's version from the answer to INFO; () if unknown."""
+    text = _field(info, "redis_version")
+    return tuple(int(part) for part in text.split(".")[:2] if part.isdigit())
+
+
+def server_problem(info: str, change: str) -> str | None:
+    """Return why a server will not do and how to fix that, or None if it will.
+
+    Args:
+        info: Its answer to INFO.
+        change: What cannot be one step in a cluster, such as `a commit`.
+    """
+    if server_version(info) < _OLDEST:
+        version = _field(info, "redis_version") or "of an unknown version"
+        return (
+            f"needs Redis {_OLDEST[0]}.{_OLDEST[1]} or later, and this server is {version}. "
+            "Nothing was touched; update it."
+        )
+    if _field(info, "cluster_enabled") == "1":
+        return (
+            f"is a Redis Cluster, where {change} cannot be one step. Nothing was touched; use a "
+            "server that stands alone, with replicas or Sentinel if need be."
+        )
+    return None
+
+
+def _field(info: str, name: str) -> str:
+    for line in info.splitlines():
+        key, _, value = line.partition(":")
+        if key == name:
+            return value
+    return ""

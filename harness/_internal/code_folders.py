@@ -1,0 +1,124 @@
+"""Imports from a folder that is on no search path: modules that were named, and what they import.
+
+A folder in `sys.path` serves every import of the process. If agents can write to it, a file with
+the name of an optional dependency would run here with all the rights of the process. So only the
+modules that somebody named come from the folder, and further ones only for the code in it. Compiled
+files beside the source are not read, because they need not say what the source says.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import (
+    EXTENSION_SUFFIXES,
+    SOURCE_SUFFIXES,
+    ExtensionFileLoader,
+    FileFinder,
+    ModuleSpec,
+    SourceFileLoader,
+)
+from pathlib import Path
+from types import CodeType, ModuleType
+
+__all__ = ["import_from", "imported_files"]
+
+_KINDS = ((ExtensionFileLoader, EXTENSION_SUFFIXES),)
+
+
+def import_from(
+    folder: str | os.PathLike[str], modules: Iterable[str], *, first: bool = False
+) -> None:
+    """Let modules of a folder be imported.
+
+    Args:
+        folder: The folder.
+        modules: Their names; of a package, dotted or not.
+        first: Whether they go before installed modules of the same names.
+    """
+    place = os.path.abspath(folder)
+    finder = next((one for one in _finders() if one.folder == place), None)
+    if finder is None:
+        finder = _FolderFinder(place)
+        sys.meta_path.insert(0, finder)
+    names = {one.partition(".")[0] for one in modules}
+    finder.named |= names
+    if first:
+        finder.first |= names
+
+
+def imported_files() -> tuple[Path, ...]:
+    """Return the files of all modules that were imported so, or were about to be."""
+    return tuple(file for finder in _finders() for file in finder.files.values())
+
+
+def _finders() -> list[_FolderFinder]:
+    return [one for one in sys.meta_path if isinstance(one, _FolderFinder)]
+
+
+class _Source(SourceFileLoader):
+    """Loads what the source says."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
+
+
+class _FolderFinder(MetaPathFinder):
+    """Finds modules of one folder.
+
+    Attributes:
+        folder: The folder.
+        named: Top-level modules that anybody may import from it.
+        first: Those of them that go before installed ones.
+        files: Files of the modules that were found, by their names.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.named: set[str] = set()
+        self.first: set[str] = set()
+        self.files: dict[str, Path] = {}
+        self._found: set[str] = set()
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        top, dot, _ = fullname.partition(".")
+        if dot:
+            return self._spec(fullname, path or ()) if top in self._found else None
+        if fullname in self.first:
+            return self._spec(fullname, [self.folder])
+        if fullname not in self.named and _importer() not in self._found:
+            return None
+        return None if self._is_elsewhere(fullname) else self._spec(fullname, [self.folder])
+
+    def _spec(self, fullname: str, folders: Iterable[str]) -> ModuleSpec | None:
+        for folder in folders:
+            finder = FileFinder(folder, *_KINDS, (_Source, SOURCE_SUFFIXES))
+            spec = finder.find_spec(fullname)
+            if spec is not None:
+                self._found.add(fullname.partition(".")[0])
+                if spec.has_location and spec.origin is not None:
+                    self.files.setdefault(spec.origin, Path(spec.origin))
+                return spec
+        return None
+
+    def _is_elsewhere(self, name: str) -> bool:
+        """Whether the module is installed, so that a file in the folder must not hide it."""
+        others = (one for one in sys.meta_path if not isinstance(one, _FolderFinder))
+        return any(one.find_spec(name, None) is not None for one in others)
+
+
+def _importer() -> str:
+    """Return the top-level module whose code is importing something right now."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__", ""))
+        if name != __name__ and name.partition(".")[0] not in ("importlib", "_frozen_importlib"):
+            return name.partition(".")[0]
+        frame = frame.f_back
+    return ""
