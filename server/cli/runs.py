@@ -30,7 +30,6 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--journal-url-file", metavar="FILE", help="Read the journal's URL from FILE.")
 @click.option("--replicas", flag_value="true", help="Work beside servers that share the journal.")
 @click.option("--journal-key-file", metavar="FILE", help="Keys of an encrypted journal.")
-@click.option("--replicas", is_flag=True, default=None, help="Replicas share the journal.")
 @click.pass_context
 def runs(ctx: click.Context, **flags: str | None) -> None:
     """List, show, cancel and retry runs.

@@ -50,7 +50,6 @@ def _bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int
 @click.option("--journal-url-file", metavar="FILE", help="Read the journal's URL from FILE.")
 @click.option("--replicas", flag_value="true", help="Work beside servers that share the journal.")
 @click.option("--journal-key-file", metavar="FILE", help="Keys of an encrypted journal.")
-@click.option("--replicas", is_flag=True, default=None, help="Replicas share the journal.")
 @click.pass_context
 def threads(ctx: click.Context, **flags: str | None) -> None:
     """Show, rewind, fork, export, prune and delete threads.

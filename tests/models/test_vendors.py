@@ -259,9 +259,7 @@ async def test_missing_credentials_of_a_cloud_are_not_waited_for(
         await m.aclose()
         assert (raised.value.kind, raised.value.retryable) == (kind, False), raised.value
     m = init_chat_model("bedrock:amazon.nova-pro-v1:0")
-    with pytest.raises(
-        ModelError, match="Set AWS_DEFAULT_REGION, or region beside"
-    ):
+    with pytest.raises(ModelError, match="Set AWS_DEFAULT_REGION, or region beside"):
         await ask(m, "go")
     await m.aclose()
 
