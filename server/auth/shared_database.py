@@ -104,12 +104,11 @@ class DatabasePrincipals:
             "INSERT INTO {principals} (owner, principal) VALUES (%s, %s) ON CONFLICT DO NOTHING"
         )
 
-        async def work(conn: AsyncConnection) -> bytes | None:
+        async def work(conn: AsyncConnection) -> str | None:
             await conn.execute(tables.statement(insert), (owner, sealed))
-            return await self._stored(conn, owner)
+            return self._opened(owner, await self._stored(conn, owner))
 
-        stored = self._opened(owner, await self._database.transact(work))
-        if stored != caller.principal:
+        if await self._database.transact(work) != caller.principal:
             raise HarnessError(
                 f"principal {caller.principal!r} has the digest {owner} of another principal. "
                 "Nothing was done. Give it another name."
