@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import anyio
 from pydantic import JsonValue
 
-from ...harness.checkpoint.base import Interrupt, Run
+from ...harness.checkpoint.base import OPEN, Interrupt, Run
 from ...harness.errors import (
     HarnessError,
     JournalAway,
@@ -287,23 +287,29 @@ class RunManager(RunStarter):
             elif fresh or not answers or waits_in_vain:
                 try:
                     await self._carrier.resume(run, fresh, most=self._max_runs, offer=offer)
-                except (RunEnded, StaleThread, ThreadBusy):
+                except (RunEnded, StaleThread, ThreadBusy) as error:
                     asked = await self.asked(run_id)
                     stored = {one.id: one.answer for one in asked if one.answered}
                     left = {key: value for key, value in fresh.items() if key not in stored}
-                    if not answers or (left and not await self._answered_elsewhere(run_id, left)):
+                    elsewhere = getattr(error, "run_id", run_id) == run_id
+                    if not answers or (
+                        left and not (elsewhere and await self._answered_elsewhere(run_id, left))
+                    ):
                         raise  # otherwise it was all answered through another process meanwhile
         return {
             key: stored[key] for key in answers if answers[key] != stored.get(key, answers[key])
         }
 
     async def _answered_elsewhere(self, run_id: str, answers: Mapping[str, JsonValue]) -> bool:
-        """Store answers for a run that another server works on; return whether it is one.
+        """Store answers for a run that another server works on, or has just paused.
 
         That server goes on with them when it comes to the questions, or this one does if it has.
+
+        Returns:
+            Whether it is such a run.
         """
         run = await self._find(run_id)
-        if run.status != "running" or await self._carrier.is_left(run):
+        if run.status not in OPEN or (run.status == "running" and await self._carrier.is_left(run)):
             return False
         await self._agent(run_id).answer(run_id, answers)
         run = await self._find(run_id)

@@ -252,7 +252,7 @@ async def test_a_survey_finds_all_runs_in_pages(database: Database, url: str) ->
             run = Run(f"run_{name}", name, "delegate", "main", "needs_approval")
             asked = [
                 Interrupt(
-                    f"int_{n}", name, "", "step", run.id, "approval", (), index=n, answered=one
+                    f"int_{n}", name, "", "step", run.id, "approval", (), "?", {}, {}, n, None, one
                 )
                 for n, one in enumerate(answered)
             ]
