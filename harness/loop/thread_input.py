@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from .._internal.records import changed
 from ..checkpoint.base import Next, TaskWrites, step_id
 from ..messages.message import (
-    AIMessage,
     HumanMessage,
-    Message,
     ToolCall,
     ToolMessage,
+    newest_tool_calls,
     pending_tool_calls,
 )
 from ..state.channels import ChannelWrite, Overwrite
@@ -155,16 +154,12 @@ def _screened_summary(thread: ThreadState, screen: RunRedaction, summary: str) -
 
 def _closing_tasks(thread: ThreadState) -> list[TaskWrites]:
     """Return error results of the calls that an interrupted step leaves unfinished."""
-    messages: Sequence[Message] = thread.state["messages"]
-    closed = {task.task_id for task in thread.pending}
-    unanswered = {call.id for call in pending_tool_calls(messages)} - closed
-    if not unanswered:
-        return []
-    answer = next((one for one in reversed(messages) if isinstance(one, AIMessage)), None)
+    calls, answered = newest_tool_calls(thread.state["messages"])
+    closed = answered | {task.task_id for task in thread.pending}
     return [
         TaskWrites(thread.step, call.id, index, thread.encode([ChannelWrite("messages", [result])]))
-        for index, call in enumerate(answer.tool_calls if answer else ())
-        if call.id in unanswered
+        for index, call in enumerate(calls)
+        if call.id not in closed
         for result in [_not_done(call, _NOT_ANSWERED)]
     ]
 

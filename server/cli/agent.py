@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from .state import Failed, with_settings
+from .errors import Failed
+from .state import with_settings
 
 if TYPE_CHECKING:
     from ...harness.agent import Agent

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 import click
 
-from .state import Failed, with_settings
+from .errors import Failed
+from .state import with_settings
 
 if TYPE_CHECKING:
     from ..results import Answer

@@ -20,7 +20,7 @@ from ...harness.messages.message import AIMessage, HumanMessage
 from ...harness.models.base import ChatRequest
 from ...harness.models.registry import DEFAULT_MODEL, init_chat_model
 from ..install.machine import Machine
-from ..settings.accepted import is_sampling
+from ..settings.setting_types import is_sampling
 from ..settings.settings import Settings, SettingsError
 from ..settings.sources import load_settings
 from .environment import (

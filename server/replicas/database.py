@@ -10,7 +10,7 @@ from ...harness.agent_file.places import split_schema
 from ...harness.databases.postgres import DatabaseKind, PostgresDatabase
 from ...harness.errors import CheckpointError, JournalAway, NewerDatabase
 
-__all__ = ["REPLICAS", "open_database"]
+__all__ = ["REPLICAS", "journal_schema", "open_database"]
 
 _PRESENCE = (
     # A replica is alive while it holds the advisory lock `lock`, and `seen_at` moves.
@@ -103,3 +103,9 @@ def open_database(url: str, *, connections: int = 4, timeout: float = 10.0) -> P
     conninfo, schema = split_schema(url)
     name = "deep_agent_replicas" if schema is None else f"{schema}_replicas"
     return PostgresDatabase(REPLICAS, conninfo, name, connections=connections, timeout=timeout)
+
+
+def journal_schema(url: str) -> str:
+    """Return the schema of the journal's own tables at a URL."""
+    schema = split_schema(url)[1]
+    return "deep_agent_journal" if schema is None else f"{schema}_journal"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -26,9 +28,8 @@ from ..auth.caller import OwnedJournal, Principals, current_caller, owner_of
 from ..results import unknown
 from ..sampling.queue import Offer, SampledCall
 from .active_run import ActiveRun, busy
-from .cancellation import Servers
-from .contracts import Agents, Changed
-from .supervisor import RunSupervisor
+from .contracts import Agents, Changed, Servers
+from .supervisor import QUEUE_SECONDS, RunSupervisor
 from .task_inputs import TaskInput, place_inputs, told, with_images
 
 __all__ = ["Began", "RunStarter", "Snapshot", "call_id"]
@@ -38,6 +39,9 @@ DRIVE_SECONDS = 45.0
 
 Began: TypeAlias = Callable[[str], None]
 """Told the id of a run as soon as it is started."""
+
+_PAUSE = 0.02
+"""Seconds at most before a call tries again that others were faster than."""
 
 LONG_TOOLS = frozenset({"execute"})
 """Driven calls that count as runs at work."""
@@ -128,6 +132,7 @@ class RunStarter:
         seconds: float = DRIVE_SECONDS,
         *,
         trust_cache: bool = True,
+        until: float = math.inf,
     ) -> Snapshot:
         """Run one tool call of a client's own model; return where it ended, or is after `seconds`.
 
@@ -140,6 +145,7 @@ class RunStarter:
             thread_id: The thread; a new one by default.
             seconds: How long to wait for the end.
             trust_cache: Whether the newest state that this process has seen will do.
+            until: How long, by the clock of `anyio`, it tries again when others were faster.
 
         Raises:
             UnknownThread: There is no such thread.
@@ -175,9 +181,12 @@ class RunStarter:
         if not live.finished.is_set():
             stopping = self._carrier.stopping.has_begun
             return Snapshot(self._unrecorded(live), stopping=stopping)
-        if trust_cache and isinstance(live.error, StaleThread):
-            # Another process has moved the thread, so look at what it did.
-            return await self.drive(tool, args, thread_id, seconds, trust_cache=False)
+        if isinstance(live.error, StaleThread | ThreadBusy) and (
+            trust_cache or await self._may_try_again(live, until)
+        ):
+            # Another process has moved the thread, or does so now: look at what it did.
+            until = min(until, anyio.current_time() + QUEUE_SECONDS)
+            return await self.drive(tool, args, thread_id, seconds, trust_cache=False, until=until)
         if live.error is not None:
             raise live.error
         if live.result is None:
@@ -191,6 +200,13 @@ class RunStarter:
             results[-1] if results else None,
             notes=() if unrecorded is None else (_unrecorded(live, unrecorded, is_new=is_new),),
         )
+
+    async def _may_try_again(self, live: ActiveRun, until: float) -> bool:
+        """Whether a call that others were faster than has done nothing, and has time left."""
+        if anyio.current_time() >= until or await self._journal.run(live.run_id) is not None:
+            return False
+        await anyio.sleep(random.uniform(0, _PAUSE))
+        return True
 
     async def start(
         self,
@@ -303,7 +319,8 @@ class RunStarter:
         if known_idle:
             return
         try:
-            await self._require_idle(live.thread_id)
+            waits = QUEUE_SECONDS if live.brief else 0.0
+            await self._require_idle(live.thread_id, anyio.current_time() + waits)
         except BaseException:
             self._carrier.leave_gate(live)
             raise
@@ -323,7 +340,7 @@ class RunStarter:
         finally:
             self._carrier.leave_gate(live)
 
-    async def _require_idle(self, thread_id: str) -> None:
+    async def _require_idle(self, thread_id: str, until: float) -> None:
         runs = await self._journal.find_runs(thread_id=thread_id, limit=1)
         if not runs and await self._journal.load(thread_id) is not None:
             return  # a copy: its runs are those of another thread
@@ -339,7 +356,23 @@ class RunStarter:
         if newest.status == "running":
             if await self._carrier.is_left(newest):
                 self._carrier.adopt_soon(newest)
+            elif newest.kind == "drive" and await self._has_ended(newest, until):
+                await self._require_idle(thread_id, until)
+                return
             raise busy(thread_id, newest.id)
+
+    async def _has_ended(self, run: Run, until: float) -> bool:
+        """Wait until a call of another server on the thread has ended; return whether it has."""
+        with (
+            anyio.move_on_after(max(0.0, until - anyio.current_time())),
+            self._carrier.servers.news.watching(run.id) as watch,
+        ):
+            now = await self._journal.run(run.id)
+            while now is not None and now.status == "running":
+                await watch.next(now)
+                now = await self._journal.run(run.id)
+            return True
+        return False
 
     async def _require_owned(self, thread_id: str | None) -> None:
         if thread_id is not None and not current_caller.get().owns(thread_id):

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from ..auth.challenges import ScopesOf
+    from ..auth.tokens import Tokens
     from .health import Health
     from .http_sessions import SessionsOf
 
@@ -95,6 +96,7 @@ def http_app(
     settings: Settings,
     health: Health | None = None,
     scopes_of: ScopesOf = lambda _tool: (),
+    tokens: Tokens | None = None,
     sessions_of: SessionsOf | None = None,
 ) -> Starlette:
     """Build the ASGI app with Streamable HTTP, the older SSE pair and what operators look at.
@@ -104,6 +106,7 @@ def http_app(
         settings: `host` and `allow_hosts` decide which Host and Origin headers are accepted.
         health: What `/healthz`, `/readyz` and `/metrics` say.
         scopes_of: What a token needs for a tool, for OAuth clients that can ask for more.
+        tokens: Where our own tokens are stored; by default in a file of the state directory.
         sessions_of: Makes what keeps the sessions of older clients; by default they are this
             process's own.
     """
@@ -140,7 +143,7 @@ def http_app(
                 settings.max_body_bytes,
                 HEALTH_PATHS,
             ),
-            *auth_middleware(settings, scopes_of),
+            *auth_middleware(settings, scopes_of, tokens),
             Middleware(
                 RequestLimits,
                 per_minute=settings.max_requests_per_minute,
@@ -199,6 +202,7 @@ async def serve_http(
     listener: socket.socket,
     health: Health | None = None,
     scopes_of: ScopesOf = lambda _tool: (),
+    tokens: Tokens | None = None,
     sessions_of: SessionsOf | None = None,
     drain: Callable[[anyio.Event], Awaitable[None]] = _nothing_to_drain,
 ) -> None:
@@ -215,7 +219,7 @@ async def serve_http(
     from .http_sessions import TimedProtocol
 
     config = uvicorn.Config(
-        http_app(server, settings, health, scopes_of, sessions_of),
+        http_app(server, settings, health, scopes_of, tokens, sessions_of),
         http=TimedProtocol,
         ws="none",  # MCP has no WebSocket transport, and to import one takes time
         log_config=None,
