@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from .python_agents.source import AgentSource
     from .runs.background import ServedTasks
     from .transports.health import Health
+    from .transports.http_sessions import SessionsOf
 
 __all__ = ["App", "built_agent", "create_app"]
 
@@ -170,6 +171,15 @@ class App:
 
         checks = ServerHealth(self.services, self.journal, self.group, self.fleet)
         return Health(self.status, checks.not_ready, checks.metrics)
+
+    @property
+    def sessions_of(self) -> SessionsOf | None:
+        """What makes the sessions of older clients over HTTP; None for those of a single server."""
+        if self.fleet is None:
+            return None
+        from .operations.shared_sessions import shared_sessions
+
+        return shared_sessions(self.fleet, self.shared.key, lambda: self.face.tools)
 
     async def drain(self, at_once: anyio.Event) -> None:
         """Let runs finish their step, and answer every request; cut short when `at_once` is set."""
