@@ -5,9 +5,9 @@ runs through the others. Then what tools have done is compared with what the jou
 is done, no call that must run once ran twice, and no call was begun again after its result was
 stored. Takeover is the time from the disturbance to the first call of a run in another process.
 
-Beside that are measured: how much later somebody wakes up who waits through another replica; a
-commit with a fence against one without; and a driven call over HTTP with the journal in Postgres
-against one in SQLite.
+Beside that are measured: how much later somebody wakes up who waits through another replica; what
+replicas cost while runs wait for answers; a commit with a fence against one without; and a driven
+call over HTTP with the journal in Postgres against one in SQLite.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from benchmarks.http_client import HttpClient, HttpServerProcess
-from benchmarks.replica_trio import Fleet, Replica, replicas
+from benchmarks.replica_trio import Fleet, Replica, Start, replicas, started
 from benchmarks.report import Bar, Report, spread
-from deep_agent_mcp.harness.checkpoint.base import Batch, Fence, Run, RunEvent
+from deep_agent_mcp.harness.checkpoint.base import Batch, Fence, Interrupt, Run, RunEvent
 from deep_agent_mcp.harness.checkpoint.postgres import PostgresCheckpointer
 
-__all__ = ["run"]
+__all__ = ["KINDS", "Outcome", "disturbed", "run"]
 
 SERVER = os.environ.get("TEST_POSTGRES", "postgresql://postgres@127.0.0.1:5432/postgres")
 NAMES = ("a", "b", "c")
@@ -68,13 +68,12 @@ def run(seeds: int = 10) -> Report:
 async def _all(folder: Path, conninfo: str, seeds: int) -> Report:
     measures: dict[str, dict[str, float | int | None]] = {}
     total = Outcome()
-    for kind, disturb in KINDS.items():
+    for kind in KINDS:
         outcome = Outcome()
         for seed in range(seeds):
             place = folder / f"{kind}-{seed}"
             place.mkdir()
-            chance = random.Random(f"{kind} {seed}")
-            await _round(place, _url(conninfo), disturb, chance, outcome, conninfo)
+            await disturbed(place, conninfo, kind, seed, outcome)
             print(f"{kind} {seed}: {outcome}", file=sys.stderr)
         measures[kind] = {
             "runs": outcome.runs,
@@ -88,6 +87,8 @@ async def _all(folder: Path, conninfo: str, seeds: int) -> Report:
             total.takeovers += outcome.takeovers
     woken = await _woken(folder, conninfo)
     measures["woken later on another replica, s"] = _times(woken)
+    for waiting, seconds in (await _idle(folder, conninfo)).items():
+        measures[f"processor, {waiting:,} waiting runs, ms/s"] = spread(seconds)
     fenced, plain = await _fences(conninfo)
     measures["commit with a fence, ms"] = spread(fenced)
     measures["commit without, ms"] = spread(plain)
@@ -158,15 +159,27 @@ KINDS: dict[str, Disturb] = {
 }
 
 
-async def _round(
+async def disturbed(
     place: Path,
-    url: str,
-    disturb: Disturb,
-    chance: random.Random,
-    outcome: Outcome,
     conninfo: str,
+    kind: str,
+    seed: int,
+    outcome: Outcome,
+    start: Start = started,
 ) -> None:
-    with replicas(place, url, NAMES, env={"REPLICA_PAUSE": "0.05"}) as fleet:
+    """Disturb replicas at work once, and note what they leave.
+
+    Args:
+        place: Where their files are.
+        conninfo: A database of Postgres.
+        kind: How: one of `KINDS`.
+        seed: Of who is disturbed, and when.
+        outcome: Receives what was found.
+        start: Starts a process.
+    """
+    chance, disturb = random.Random(f"{kind} {seed}"), KINDS[kind]
+    env = {"REPLICA_PAUSE": "0.05"}
+    with replicas(place, _url(conninfo), NAMES, env=env, start=start) as fleet:
         begun: list[str] = []
         for number in range(RUNS):
             async with _client(fleet.all[NAMES[number % 3]]) as client:
@@ -266,6 +279,51 @@ async def _woken(folder: Path, conninfo: str, times: int = 40) -> list[float]:
                         group.start_soon(wait, number, run_id, ends)
                 later += [max(0.0, ends[number] - ends[0]) for number in (1, 2)]
     return later
+
+
+async def _idle(
+    folder: Path, conninfo: str, waiting: int = 10_000, seconds: float = 10.0
+) -> dict[int, list[float]]:
+    """Return the processor time of each idle replica, by how many runs wait for an answer."""
+    place = folder / "idle"
+    place.mkdir()
+    url = _url(conninfo)
+    found: dict[int, list[float]] = {}
+    with replicas(place, url, NAMES) as fleet:
+        for count_ in (0, waiting):
+            if count_:
+                await _ask(conninfo, f"{url.rpartition('=')[2]}_journal", count_)
+            before = [_cpu_seconds(one.process.pid) for one in fleet.all.values()]
+            await anyio.sleep(seconds)
+            after = [_cpu_seconds(one.process.pid) for one in fleet.all.values()]
+            found[count_] = [
+                1_000 * (now - then) / seconds for now, then in zip(after, before, strict=True)
+            ]
+    return found
+
+
+async def _ask(conninfo: str, schema: str, count_: int) -> None:
+    """Store runs that wait for an answer."""
+    async with PostgresCheckpointer(conninfo, schema=schema) as journal:
+        room = anyio.CapacityLimiter(64)
+
+        async def ask(number: int) -> None:
+            name = f"waits-{number}"
+            run = Run(f"run_{name}", name, "delegate", "main", "needs_approval")
+            asked = Interrupt(f"int_{number}", name, "", "s", run.id, "approval", (), "?", {}, {})
+            async with room:
+                await journal.commit(Batch(name, runs=[run], interrupts=[asked], synced=False))
+
+        async with anyio.create_task_group() as group:
+            for number in range(count_):
+                group.start_soon(ask, number)
+
+
+def _cpu_seconds(pid: int) -> float:
+    """Return the processor time of a process so far (Linux)."""
+    stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
+    fields = stat.rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def _fences(conninfo: str, times: int = 300) -> tuple[list[float], list[float]]:

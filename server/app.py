@@ -249,7 +249,7 @@ async def create_app(
                 make = _builder(common, models, mounted, journal, telemetry, tasks, stores)
                 if source is not None:
                     store = stores.store(settings)
-                    source.attach(common, journal, settings.state_dir, store, models.of, telemetry)
+                    source.attach(common, journal, settings, store, models.of, telemetry)
                 app = _assemble(
                     live,
                     make,

@@ -15,13 +15,15 @@ from tempfile import mkdtemp
 import pytest
 
 # What one process has compiled the others read: else each rewrites the asserts of all files, and
-# those of the packages with plugins, hypothesis among them.
+# those of the packages with plugins, hypothesis among them. The processes of tests do so, too.
 sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 from hypothesis import HealthCheck, settings  # noqa: E402
 
 from tests import fork_server  # noqa: E402
 from tests.sampled_cases import sample, seed_of, wants_all  # noqa: E402
+from tests.shared_validators import share_validators  # noqa: E402
 from tests.test_distribution import dealt  # noqa: E402
 
 # How long an example takes says more about the machine than about the code.
@@ -43,7 +45,11 @@ THEIRS = re.compile(
     r"|FORCE_COLOR|NO_COLOR|(HTTPS?|ALL|NO)_PROXY",
     re.IGNORECASE,
 )
-OPTIONS = {"DEEP_AGENT_CLIENT_TESTS", "DEEP_AGENT_CLIENT_ENVS"}
+OPTIONS = {
+    "DEEP_AGENT_CLIENT_TESTS",
+    "DEEP_AGENT_CLIENT_ENVS",
+    "DEEP_AGENT_CLIENT_REPLICAS",
+}
 """Those of the tests themselves."""
 
 
@@ -84,6 +90,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     gc.disable()
     _import_another_part_first(session.config)
     result = yield
+    share_validators()
     gc.freeze()
     gc.enable()
     return result

@@ -277,6 +277,7 @@ def _main() -> None:
     gc.disable()
     for name in IMPORTED:
         import_module(name)
+    _work_out()
     gc.freeze()
     asked = _serve(socket.socket(fileno=int(sys.argv[1])))
     gc.enable()
@@ -309,6 +310,24 @@ def _main() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
+
+
+def _work_out() -> None:
+    """Work out what is the same in each server: skills, schemas, tools and channels.
+
+    Nothing of it depends on variables or on files of the one who runs the tests.
+    """
+    from deep_agent_mcp.harness.backends.directory import DirectoryBackend
+    from deep_agent_mcp.harness.deep_agent import create_deep_agent
+    from deep_agent_mcp.harness.models.scripted import ScriptedModel
+    from deep_agent_mcp.harness.skills import SkillRegistry
+    from deep_agent_mcp.server.runs.workplaces import bundled_skills
+    from deep_agent_mcp.server.tools.base import Arguments, plain_schema
+
+    for one in Arguments.__subclasses__():
+        plain_schema(one)
+    skills = SkillRegistry([(bundled_skills(), "bundled")])
+    create_deep_agent(ScriptedModel([]), backend=DirectoryBackend(ROOT), skills=skills)
 
 
 def _serve(listener: socket.socket) -> dict[str, Any]:

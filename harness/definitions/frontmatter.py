@@ -13,6 +13,7 @@ import math
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
@@ -111,7 +112,7 @@ class Frontmatter:
                 f"{MAX_FRONTMATTER_CHARS:,} are allowed. Move material into the body."
             )
         fields, lines = _load(source, path)
-        return cls(path, fields, text[closing.end() :].strip("\n"), lines)
+        return cls(path, deepcopy(fields), text[closing.end() :].strip("\n"), lines)
 
     def fail(self, key: str, problem: str) -> NoReturn:
         """Raise `DefinitionError` about a field, at its line."""
@@ -160,6 +161,7 @@ class Frontmatter:
         return tuple(cast(list[str], value))
 
 
+@functools.lru_cache(maxsize=128)  # the workplace of each caller has the same skills
 def _load(source: str, path: Path) -> tuple[dict[str, JsonValue], dict[str, int]]:
     import yaml
 

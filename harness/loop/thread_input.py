@@ -50,7 +50,7 @@ async def open_for_run(thread: ThreadState) -> None:
         return
     run, salt = thread.run, secrets.token_hex(8)
     left = await run.checkpointer.load(run.thread_id, thread.ns, head.id, cached=head.id)
-    following = step_id(thread.step_after(salt))
+    following = step_id(thread.step_id(salt))
     await thread.commit(
         "fork",
         head.next,
@@ -104,7 +104,7 @@ async def accept_input(
     for task in sorted([*thread.pending, *closing], key=lambda task: task.index):
         thread.adopt(thread.decode(task.writes))
     if salt:  # what was stored for the step that would have followed is stored for this one
-        step = thread.step_after(salt)
+        step = thread.step_id(salt)
         closing = [changed(task, step_id=step) for task in (*left, *closing)]
     _take_in(thread, update)
     if thread.screen is not None:
@@ -131,7 +131,7 @@ def _take_in(thread: ThreadState, update: Mapping[str, Any]) -> None:
         thread.write(update, "input", "input")
         return
     *copied, task = messages.value
-    thread.write_clean({**update, "messages": Overwrite(copied)}, "input")
+    thread.write({**update, "messages": Overwrite(copied)}, "input", is_clean=True)
     thread.write({"messages": [task]}, "input", "input")
 
 
@@ -157,7 +157,9 @@ def _closing_tasks(thread: ThreadState) -> list[TaskWrites]:
     calls, answered = newest_tool_calls(thread.state["messages"])
     closed = answered | {task.task_id for task in thread.pending}
     return [
-        TaskWrites(thread.step, call.id, index, thread.encode([ChannelWrite("messages", [result])]))
+        TaskWrites(
+            thread.step_id(), call.id, index, thread.encode([ChannelWrite("messages", [result])])
+        )
         for index, call in enumerate(calls)
         if call.id not in closed
         for result in [_not_done(call, _NOT_ANSWERED)]

@@ -26,6 +26,7 @@ from ..errors import AgentBuildError
 __all__ = [
     "PathForms",
     "PolicyError",
+    "StepsPattern",
     "any_of",
     "argument_test",
     "expanded",
@@ -167,8 +168,24 @@ def name_pattern(pattern: str) -> re.Pattern[str]:
     return _joined(fnmatch.translate(pattern, flags=fnmatch.CASE | fnmatch.DOTMATCH)[0])
 
 
+class StepsPattern:
+    """A glob over a path, compiled when it is first tried: of most no literal part ever fits."""
+
+    __slots__ = ("_compiled", "_expressions")
+
+    def __init__(self, expressions: list[str]) -> None:
+        self._expressions = expressions
+        self._compiled: re.Pattern[str] | None = None
+
+    def match(self, text: str) -> re.Match[str] | None:
+        """Match the beginning of a path, to which a slash was added."""
+        if self._compiled is None:
+            self._compiled = _joined(self._expressions)
+        return self._compiled.match(text)
+
+
 @lru_cache(4_096)
-def steps_pattern(pattern: str) -> re.Pattern[str]:
+def steps_pattern(pattern: str) -> StepsPattern:
     """Return a glob over a path as an expression; for `match` of the path with a slash added.
 
     Raises:
@@ -179,7 +196,7 @@ def steps_pattern(pattern: str) -> re.Pattern[str]:
 
     flags = glob.GLOBSTAR | glob.BRACE | glob.DOTGLOB | glob.FORCEUNIX | glob.CASE
     try:
-        return _joined([settled(one) for one in glob.translate(pattern, flags=flags)[0]])
+        return StepsPattern([settled(one) for one in glob.translate(pattern, flags=flags)[0]])
     except PatternLimitException as error:
         raise PolicyError(
             f"path {pattern!r} stands for too many patterns; write several rules"
@@ -198,7 +215,7 @@ def _joined(expressions: list[str]) -> re.Pattern[str]:
 
 
 def any_of(
-    patterns: Sequence[str], make: Callable[[str], re.Pattern[str]]
+    patterns: Sequence[str], make: Callable[[str], re.Pattern[str] | StepsPattern]
 ) -> Callable[[str], bool]:
     """Return whether one of the patterns matches a text."""
     globs = [(literal_in(one), make(one).match) for one in patterns]

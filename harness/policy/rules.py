@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING, TypeAlias, get_args
 from pydantic import JsonValue
 
 from .access_request import AccessRequest, Action
-from .patterns import PolicyError, any_of, folded, literal_in, name_pattern, steps_pattern
+from .patterns import (
+    PolicyError,
+    StepsPattern,
+    any_of,
+    folded,
+    literal_in,
+    name_pattern,
+    steps_pattern,
+)
 
 if TYPE_CHECKING:
     from ..tools.tool import Tool
@@ -29,7 +37,7 @@ Patterns: TypeAlias = str | Sequence[str]
 """One pattern, or several of which one must fit."""
 
 _Condition: TypeAlias = Callable[[AccessRequest], bool]
-_Glob: TypeAlias = tuple[str, re.Pattern[str]]
+_Glob: TypeAlias = tuple[str, StepsPattern]
 """A text that is in all that matches, and the expression."""
 
 _Expressions: TypeAlias = Sequence[re.Pattern[str]]

@@ -70,7 +70,7 @@ class Fleet:
             changed=self._wake,
             isolated=self._leave_runs,
         )
-        cancels = CancelTable(database, self._sealer, self.signals)
+        cancels = CancelTable(database, self._sealer, channel, owner)
         self.servers = ReplicaServers(self.presence, cancels, self.signals)
         self._group = group
         self._journal: AnnouncedCheckpointer | None = None

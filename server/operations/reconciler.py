@@ -15,6 +15,7 @@ from hashlib import blake2b
 
 import anyio
 
+from ...harness._internal.concurrency import raising_one
 from ...harness.checkpoint.base import Checkpointer
 from ...harness.checkpoint.postgres.survey import JournalSurvey
 from ...harness.errors import HarnessError
@@ -85,11 +86,11 @@ class Reconciler:
         if not self._presence.may_work:
             return
         found: set[str] = set()
-        async with anyio.create_task_group() as group:
+        async with raising_one(), anyio.create_task_group() as group:
             room = anyio.CapacityLimiter(_AT_ONCE)
             async for run_id, is_left in self._all():
                 found.add(run_id)
-                if run_id in self._runs.carrier.live or not self._is_ours(run_id):
+                if run_id in self._runs.carrier.live or not self._is_ours(run_id, is_left):
                     continue
                 self._yielded.pop(run_id, None)
                 group.start_soon(self._take, run_id, is_left, room)
@@ -105,11 +106,14 @@ class Reconciler:
         async for run_id in _paged(self._survey.answered):
             yield run_id, False
 
-    def _is_ours(self, run_id: str) -> bool:
-        """Whether we are first in line for a run, or who is has had its time."""
+    def _is_ours(self, run_id: str, is_left: bool) -> bool:
+        """Whether we are first in line for a run, or who is has had its time.
+
+        With a run that was answered, whoever has stored the last answer is.
+        """
         others = [one.id for one in self._presence.census.living if not one.draining]
         first = max(others, key=lambda one: _weight(one, run_id), default=None)
-        if first in (None, self._presence.owner):
+        if is_left and first in (None, self._presence.owner):
             return True
         now = anyio.current_time()
         return now - self._yielded.setdefault(run_id, now) >= YIELD_SECONDS

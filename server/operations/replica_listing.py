@@ -51,7 +51,7 @@ async def list_replicas(settings: Settings) -> Answer:
 def _answer(
     census: Census,
     carried: Mapping[str | None, int],
-    runs: Mapping[str | None, Sequence[str]],
+    runs: Mapping[str, Sequence[str]],
     left: int,
 ) -> Answer:
     every = sorted(census.replicas.values(), key=lambda one: (one.started_at, one.id))
@@ -75,11 +75,11 @@ def _answer(
         )
         lines.append(
             f"- {one.id} on {one.host}: {state}, version {one.version}, since {since}, "
-            f"{count} runs{': ' if named else ''}{', '.join(named)}"
+            f"runs: {', '.join(named) or 'none'}{', …' if count > len(named) else ''}"
         )
     if left:
-        lines.append(f"{left} runs wait for a replica to go on with them.")
-    text = "\n".join(lines) or "No replica uses this journal."
+        lines.append(f"Runs that wait for a replica to go on with them: {left}.")
+    text = "\n".join(lines if every else ["No replica uses this journal.", *lines])
     return Answer(text, {"replicas": facts, "left_runs": left})
 
 

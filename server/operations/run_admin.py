@@ -150,6 +150,7 @@ class RunAdmin:
         if isinstance(self._processes, ReplicaServers):
             # Any of them goes on with what belongs to nobody.
             await self._journal.commit(taken_over(run, status="running", owner=None))
+            await self._processes.cancel_requests.tell("run", run_id, "left")
             run = await self._find(run_id)
         else:
             await anyio.to_thread.run_sync(self._requests.store, run)

@@ -217,12 +217,14 @@ class Named:
         folder = Path(file).parents[levels]
         found: dict[str, ModuleType] = {}
         for name, module in [*sys.modules.items()]:
+            own = name.partition(".")[0] == top
+            if not own and name in self._before:
+                continue
             path = Path(getattr(module, "__file__", None) or "")
             if path.suffix != ".py":
                 continue
-            beside = name not in self._before and path.is_relative_to(folder)
             installed = any(part in _INSTALLED for part in path.parts)
-            if name.partition(".")[0] == top or (beside and not installed):
+            if own or (path.is_relative_to(folder) and not installed):
                 found[name] = module
         return found
 

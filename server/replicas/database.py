@@ -10,7 +10,7 @@ from ...harness.agent_file.places import split_schema
 from ...harness.databases.postgres import DatabaseKind, PostgresDatabase
 from ...harness.errors import CheckpointError, JournalAway, NewerDatabase
 
-__all__ = ["REPLICAS", "journal_schema", "open_database"]
+__all__ = ["REPLICAS", "journal_schema", "open_database", "place_of"]
 
 _PRESENCE = (
     # A replica is alive while it holds the advisory lock `lock`, and `seen_at` moves.
@@ -36,6 +36,11 @@ _SHARED = (
     "CREATE TABLE {shared} (name text PRIMARY KEY, value bytea NOT NULL)",
     "CREATE TABLE {principals} (owner text PRIMARY KEY, principal bytea NOT NULL)",
     "CREATE TABLE {tokens} (id text PRIMARY KEY, body bytea NOT NULL)",
+    """CREATE TABLE {logins} (
+        server text PRIMARY KEY,
+        stamp bigint NOT NULL,
+        body bytea NOT NULL
+    )""",
 )
 
 _SESSIONS = (
@@ -82,7 +87,7 @@ REPLICAS = DatabaseKind(
     lock=0x44414D52,  # `DAMR`
     tables=(
         *("replicas", "cancels"),
-        *("shared", "principals", "tokens"),
+        *("shared", "principals", "tokens", "logins"),
         *("sessions", "watched_resources", "stream_events", "session_messages"),
     ),
     migrations=((*_PRESENCE, *_SHARED, *_SESSIONS),),
@@ -100,9 +105,14 @@ def open_database(url: str, *, connections: int = 4, timeout: float = 10.0) -> P
         connections: How many there are at most.
         timeout: Seconds that a caller waits for the database.
     """
+    conninfo, schema = place_of(url)
+    return PostgresDatabase(REPLICAS, conninfo, schema, connections=connections, timeout=timeout)
+
+
+def place_of(url: str) -> tuple[str, str]:
+    """Return the connection string, and the schema of the replicas' tables, at a journal's URL."""
     conninfo, schema = split_schema(url)
-    name = "deep_agent_replicas" if schema is None else f"{schema}_replicas"
-    return PostgresDatabase(REPLICAS, conninfo, name, connections=connections, timeout=timeout)
+    return conninfo, "deep_agent_replicas" if schema is None else f"{schema}_replicas"
 
 
 def journal_schema(url: str) -> str:

@@ -27,7 +27,7 @@ import anyio.to_thread
 from ...harness.checkpoint.lease import Holder
 from ...harness.checkpoint.postgres.lease import SharedLease
 from ...harness.databases.postgres import AsyncConnection, Error, Tables
-from ...harness.errors import CheckpointError, LeaseLost
+from ...harness.errors import CheckpointError
 from ..version import version
 from .census import SILENT_SECONDS, Census, take_census
 
@@ -113,6 +113,7 @@ class Presence:
         self._ticked = self._beaten = time.monotonic()
         self._judges_from: float | None = None
         self._was_isolated = False
+        self._was_there = False
         self._look_due = 0.0
 
     # --- what the server asks ----------------------------------------------------------------
@@ -145,7 +146,9 @@ class Presence:
         while True:
             # Before the tick: without it, the thread does not beat again after a standstill.
             if self.may_work:
-                self._was_isolated = False
+                if self._was_isolated:
+                    self._was_isolated = False
+                    self._changed()
             elif not self._was_isolated:
                 self._was_isolated = True
                 logger.warning(
@@ -195,9 +198,15 @@ class Presence:
     def _run(self) -> None:
         try:
             anyio.run(self._keep_up, backend="asyncio")
-        except (CheckpointError, LeaseLost) as error:
-            failed = error
-            self._call(lambda: self._failed.done() or self._failed.set_exception(failed))
+        except CheckpointError as error:
+            self._fail(error)
+        except Exception as error:
+            logger.exception("this replica is not there any more")
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        """End the server: without a presence, the others take it for dead."""
+        self._call(lambda: self._failed.done() or self._failed.set_exception(error))
 
     def _call(self, function: Callable[[], object]) -> None:
         with suppress(RuntimeError):  # the server's loop has ended
@@ -211,7 +220,7 @@ class Presence:
                 async with self._lease.held(_ANSWER_SECONDS) as conn:
                     await self._serve(conn, again)
             except (Error, OSError, TimeoutError) as error:
-                if not self._ready.is_set():
+                if not self._was_there:
                     raise CheckpointError(
                         f"the database of the journal cannot be used: {str(error).strip()}."
                     ) from error
@@ -233,6 +242,7 @@ class Presence:
             census = await take_census(conn, self._tables)
         grace = SILENT_SECONDS if again else max(0.0, SILENT_SECONDS - census.uptime)
         self._judges_from = time.monotonic() + grace
+        self._was_there = True
         self._take(census)
         self._call(self._ready.set)
         next_beat = time.monotonic() + BEAT_SECONDS

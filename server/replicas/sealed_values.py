@@ -23,6 +23,7 @@ _TABLES = (
     ("shared", "name", "value"),
     ("principals", "owner", "principal"),
     ("tokens", "id", "body"),
+    ("logins", "server", "body"),
 )
 """Tables of sealed values, with the columns of their names and of the values."""
 

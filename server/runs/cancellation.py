@@ -153,7 +153,9 @@ def _read(path: Path) -> CancelRequest | None:
 class _InThreads:
     """`CancelRequests` for the event loop; a `CancelBox`."""
 
-    look_seconds = 0.5
+    @property
+    def look_seconds(self) -> float:
+        return LOOK_SECONDS
 
     def __init__(self, directory: Path) -> None:
         self._files = CancelRequests(directory)
@@ -175,6 +177,10 @@ class _InThreads:
 
 
 _PATIENCE_SECONDS = 0.5
+"""How often it is seen whether a process still lives that was asked to end a run."""
+
+LOOK_SECONDS = 0.5
+"""How often the runs of this process are looked up among the files of cancel requests."""
 
 CANCEL_SECONDS = 20.0
 """How long to wait for another process to end a run: middleware has 10 s to stop what it runs."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -40,8 +39,8 @@ DRIVE_SECONDS = 45.0
 Began: TypeAlias = Callable[[str], None]
 """Told the id of a run as soon as it is started."""
 
-_PAUSE = 0.02
-"""Seconds at most before a call tries again that others were faster than."""
+_TRIES, _PAUSE = 100, 0.05
+"""How often a call tries again that others were faster than, and after how many seconds at most."""
 
 LONG_TOOLS = frozenset({"execute"})
 """Driven calls that count as runs at work."""
@@ -132,7 +131,7 @@ class RunStarter:
         seconds: float = DRIVE_SECONDS,
         *,
         trust_cache: bool = True,
-        until: float = math.inf,
+        tries: int = _TRIES,
     ) -> Snapshot:
         """Run one tool call of a client's own model; return where it ended, or is after `seconds`.
 
@@ -145,7 +144,7 @@ class RunStarter:
             thread_id: The thread; a new one by default.
             seconds: How long to wait for the end.
             trust_cache: Whether the newest state that this process has seen will do.
-            until: How long, by the clock of `anyio`, it tries again when others were faster.
+            tries: How often it tries again when calls through other servers were faster.
 
         Raises:
             UnknownThread: There is no such thread.
@@ -182,11 +181,11 @@ class RunStarter:
             stopping = self._carrier.stopping.has_begun
             return Snapshot(self._unrecorded(live), stopping=stopping)
         if isinstance(live.error, StaleThread | ThreadBusy) and (
-            trust_cache or await self._may_try_again(live, until)
+            trust_cache or (tries and await self._may_try_again(live))
         ):
             # Another process has moved the thread, or does so now: look at what it did.
-            until = min(until, anyio.current_time() + QUEUE_SECONDS)
-            return await self.drive(tool, args, thread_id, seconds, trust_cache=False, until=until)
+            tries -= not trust_cache
+            return await self.drive(tool, args, thread_id, seconds, trust_cache=False, tries=tries)
         if live.error is not None:
             raise live.error
         if live.result is None:
@@ -201,12 +200,11 @@ class RunStarter:
             notes=() if unrecorded is None else (_unrecorded(live, unrecorded, is_new=is_new),),
         )
 
-    async def _may_try_again(self, live: ActiveRun, until: float) -> bool:
-        """Whether a call that others were faster than has done nothing, and has time left."""
-        if anyio.current_time() >= until or await self._journal.run(live.run_id) is not None:
-            return False
+    async def _may_try_again(self, live: ActiveRun) -> bool:
+        """Whether a call that others were faster than has done nothing."""
+        has_done_nothing = await self._journal.run(live.run_id) is None
         await anyio.sleep(random.uniform(0, _PAUSE))
-        return True
+        return has_done_nothing
 
     async def start(
         self,
@@ -341,25 +339,27 @@ class RunStarter:
             self._carrier.leave_gate(live)
 
     async def _require_idle(self, thread_id: str, until: float) -> None:
-        runs = await self._journal.find_runs(thread_id=thread_id, limit=1)
-        if not runs and await self._journal.load(thread_id) is not None:
-            return  # a copy: its runs are those of another thread
-        if not runs:
-            raise await self._unknown_thread(thread_id)
-        newest = runs[0]
-        if newest.status == "needs_approval":
-            raise ThreadBusy(
-                f"Thread {thread_id} waits for an answer in run {newest.id}; nothing was done. "
-                f'See the question with threads(thread_id="{thread_id}"), answer it with '
-                f'reply(run_id="{newest.id}", …) or drop it with cancel(run_id="{newest.id}").'
-            )
-        if newest.status == "running":
+        while (newest := await self._newest(thread_id)) is not None:
+            if newest.status == "needs_approval":
+                raise ThreadBusy(
+                    f"Thread {thread_id} waits for an answer in run {newest.id}; nothing was done. "
+                    f'See the question with threads(thread_id="{thread_id}"), answer it with '
+                    f'reply(run_id="{newest.id}", …) or drop it with cancel(run_id="{newest.id}").'
+                )
+            if newest.status != "running":
+                return
             if await self._carrier.is_left(newest):
                 self._carrier.adopt_soon(newest)
             elif newest.kind == "drive" and await self._has_ended(newest, until):
-                await self._require_idle(thread_id, until)
-                return
+                continue
             raise busy(thread_id, newest.id)
+
+    async def _newest(self, thread_id: str) -> Run | None:
+        """Return the newest run of a thread; None for a copy, whose runs are those of another."""
+        runs = await self._journal.find_runs(thread_id=thread_id, limit=1)
+        if not runs and await self._journal.load(thread_id) is None:
+            raise await self._unknown_thread(thread_id)
+        return runs[0] if runs else None
 
     async def _has_ended(self, run: Run, until: float) -> bool:
         """Wait until a call of another server on the thread has ended; return whether it has."""

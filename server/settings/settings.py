@@ -279,7 +279,9 @@ class Settings(BaseModel):
     replicas: bool = Field(default=False, description="true or false")
     shared_root: bool = Field(default=False, description="true or false")
     store: StoreUrl | None = Field(
-        default=None, description="postgresql://user@host/database, sqlite:///file or memory:"
+        default=None,
+        description="postgresql://user@host/database, redis://host:6379/0, sqlite:///file or "
+        "memory:",
     )
     store_url_file: AnyPath | None = Field(
         default=None, description="a file that only its owner can read"

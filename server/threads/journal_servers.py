@@ -15,7 +15,6 @@ from ..settings.state_dir import StateDir
 if TYPE_CHECKING:
     from ...harness.databases.postgres import PostgresDatabase
     from ..replicas.sealed_values import ValueSealer
-    from ..replicas.signals import Signals
 
 __all__ = ["CancelTable", "Peers", "ReplicaServers", "servers_of"]
 
@@ -74,24 +73,30 @@ class CancelTable:
     Args:
         database: The tables of the replicas.
         sealer: Seals the reasons.
-        signals: Wakes the server that works on the run; None to let it look by itself.
+        channel: Where the server that works on a run is woken.
+        owner: Our id, so that we do not hear ourselves.
     """
 
     look_seconds = 5.0
 
     def __init__(
-        self, database: PostgresDatabase, sealer: ValueSealer, signals: Signals | None
+        self, database: PostgresDatabase, sealer: ValueSealer, channel: str, owner: str = "-"
     ) -> None:
         self._database = database
         self._sealer = sealer
-        self._signals = signals
+        self._channel = channel
+        self._owner = owner
 
     async def store(self, request: CancelRequest) -> None:
         """Store a request, and wake the server that it is for."""
         reason = self._sealer.seal(request.reason.encode(), "cancels", request.run_id)
         await self._do(_STORE, request.run_id, request.attempt, reason)
-        if self._signals is not None:
-            self._signals.tell("cancel", request.run_id)
+        await self.tell("cancel", request.run_id)
+
+    async def tell(self, kind: str, run_id: str, more: str = "") -> None:
+        """Send a signal about a run to all replicas; see `Signals`."""
+        text = f"{self._owner} {kind} {run_id} {more}".rstrip()
+        await self._do("SELECT pg_notify(%s, %s)", self._channel, text)
 
     async def of(self, run: Run) -> CancelRequest | None:
         """Return the request for a run, if it concerns the attempt that its record shows."""
@@ -153,13 +158,16 @@ async def servers_of(settings: Settings, state: StateDir) -> AsyncGenerator[Serv
     if not settings.replicas:
         yield ServerProcesses(state)
         return
-    from ..replicas.database import open_database
+    from ..replicas.database import journal_schema, open_database
     from ..replicas.sealed_values import sealer_of
+    from ..replicas.signals import channel_of
 
     assert settings.journal is not None
-    database = open_database(settings.journal.get_secret_value(), connections=1)
+    url = settings.journal.get_secret_value()
+    database = open_database(url, connections=1)
     try:
-        cancels = CancelTable(database, sealer_of(settings), None)
+        channel = channel_of(journal_schema(url))
+        cancels = CancelTable(database, sealer_of(settings), channel)
         yield ReplicaServers(_Looker(database), cancels, PolledNews())
     finally:
         await database.close()

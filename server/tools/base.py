@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 from mcp.types import (
@@ -109,10 +110,16 @@ def plain_schema(model: type[BaseModel]) -> dict[str, JsonValue]:
     What lists of tools can do without is left out: what a model says of itself, and that a text or
     a list is empty where it is not given.
     """
+    return json.loads(_plain_schema(model))
+
+
+@lru_cache(maxsize=64)
+def _plain_schema(model: type[BaseModel]) -> str:
     schema = plain(model.model_json_schema())
     schema.pop("description", None)
     arguments = cast("dict[str, JsonValue]", schema["properties"])
-    return {**schema, "properties": {name: _brief(one) for name, one in arguments.items()}}
+    brief = {name: _brief(one) for name, one in arguments.items()}
+    return json.dumps({**schema, "properties": brief})
 
 
 def plain(schema: Mapping[str, Any]) -> dict[str, JsonValue]:

@@ -37,7 +37,7 @@ def test_no_call_stalls_the_server_or_fills_its_memory(tmp_path: Path) -> None:
         tools = server.tools()
         made = chosen([*calls_of(tools, SIZE)], CALLS)
         assert {one.tool for one in made} == {one["name"] for one in tools}
-        made += chosen([*calls_on_files(paths, os.fspath(server.root))], 12)
+        made += chosen([*calls_on_files(paths, os.fspath(server.root))], 7)
         beyond: list[str] = []
         for call in made:
             cost = server.cost(call)

@@ -113,7 +113,7 @@ async def test_a_backend_of_a_plugin_is_where_files_live(place, files, path, ref
         ('backend = "foldr"', r"no plugin 'foldr'\. Did you mean 'folder'\? Installed: folder, st"),
         (
             'backend = "folder", options = { sure = false }',
-            r"folder raised OSError: the share is away \(.*places_pack\.py:7\)",
+            r"folder raised OSError: the share is away \(.*places_pack\.py:9\)",
         ),
         (
             'backend = "folder", options = { size = 3 }',

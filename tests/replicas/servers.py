@@ -31,7 +31,7 @@ def journal_url(database: Database, port: object = None) -> str:
     )
 
 
-def _start(command: Sequence[str], env: Mapping[str, str], stdout: int, stderr: int) -> Process:
+def start(command: Sequence[str], env: Mapping[str, str], stdout: int, stderr: int) -> Process:
     return forked(command, env, ROOT, stdout=stdout, stderr=stderr)
 
 
@@ -43,7 +43,7 @@ def serving(
     flags: Sequence[str] = ("--drain-seconds", "0"),
     **env: str,
 ) -> Iterator[Fleet]:
-    with replicas(place, url, names, start=_start, flags=flags, env=env) as fleet:
+    with replicas(place, url, names, start=start, flags=flags, env=env) as fleet:
         yield fleet
 
 

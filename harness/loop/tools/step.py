@@ -77,7 +77,7 @@ class ToolStep:
         self.thread = thread
         self.spawn = spawn
         self.meter = meter
-        self.id = thread.step
+        self.id = thread.step_id()
         self._agent = agent
         self._path = path
         self._is_heard = run.logs_events or "tasks" in run.wanted
