@@ -120,6 +120,7 @@ class EventLog:
         self._collected: list[tuple[Event, bytes]] = []
         self._awaited: set[str] = set()
         self._grown: Counter[str] = Counter()
+        self._fails = False
         self._turn = anyio.Lock()
         self._wake = anyio.Event()
 
@@ -161,12 +162,15 @@ class EventLog:
                 return True
             with anyio.CancelScope(shield=True):  # they are not only of whoever waits here
                 try:
-                    await self._database.transact(lambda conn: self._store(conn, batch))
+                    await self._database.transact(lambda conn: self._write(conn, batch))
                 except HarnessError as error:
                     self._collected = (batch + self._collected)[-MOST_WAITING:]
                     self._awaited |= awaited
-                    logger.error("events of streams are not kept yet: %s", error)
+                    if not self._fails:
+                        logger.error("events of streams are not kept yet: %s", error)
+                    self._fails = True
                     return False
+                self._fails = False
                 await self._trim(batch)
         if awaited:
             self._written(awaited)
@@ -305,6 +309,11 @@ class EventLog:
             HarnessError: The database cannot be used.
         """
         await self._change(_FORGET_OLD, KEEP_SECONDS)
+
+    async def _write(self, conn: AsyncConnection, batch: Sequence[tuple[Event, bytes]]) -> None:
+        # A crash of the database may take the last moment along, like one of this server.
+        await conn.execute("SELECT set_config('synchronous_commit', 'off', true)")
+        await self._store(conn, batch)
 
     async def _store(self, conn: AsyncConnection, batch: Sequence[tuple[Event, bytes]]) -> None:
         statement = self._database.tables.statement

@@ -228,6 +228,8 @@ class SharedTransport(StreamableHTTPServerTransport, EventStore):
             self._open_requests.add(str(request.id))
             return
         self._begin(request)
+        if not self._office.can_repeat(request):  # what it is answers for it, and takes no room
+            request = JSONRPCRequest(jsonrpc="2.0", id=request.id, method=request.method)
         await self.streams.note_request(request)
 
     def _begin(self, request: JSONRPCRequest) -> None:
