@@ -229,7 +229,7 @@ async def create_app(
             _telemetry(settings) as telemetry,
             fleet_of(settings, owner) as fleet,
             open_journal(settings, state, owner, own=own) as plain_journal,
-            open_shared_state(settings, state) as shared,
+            open_shared_state(settings, state, fleet and fleet.database) as shared,
             anyio.create_task_group() as group,
             AsyncExitStack() as stack,
         ):
