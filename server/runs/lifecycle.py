@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -183,9 +183,15 @@ class FarEvents:
         self._newest: int | None = None
 
     async def pass_on(self) -> None:
-        """Pass on what is new; at first, the last of what there is."""
-        if self._emit is None:
-            return
+        """Pass on what is new; at first, the last of what there is.
+
+        While the journal cannot be reached, nothing is.
+        """
+        if self._emit is not None:
+            with suppress(JournalAway):
+                await self._pass_on(self._emit)
+
+    async def _pass_on(self, emit: Emit) -> None:
         unheard: deque[RunEvent] = deque(maxlen=MAX_UNHEARD)
         newest = self._newest or 0
         while page := await self._journal.events(self._run_id, after=newest, limit=_PAGE):
@@ -196,7 +202,7 @@ class FarEvents:
         self._newest = newest
         for one in unheard:
             mode = cast("StreamMode", one.mode)
-            self._emit(Event(mode, one.data, "", one.run_id, one.seq, one.path))
+            emit(Event(mode, one.data, "", one.run_id, one.seq, one.path))
 
 
 _FIRST_LOOK, _LAST_LOOK = 0.25, 5.0
