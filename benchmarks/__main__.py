@@ -16,6 +16,7 @@ from benchmarks import (
     house,
     journal,
     loop,
+    replicas,
     search,
     serve,
     serve_reload,
@@ -62,6 +63,8 @@ def main() -> int:
     reloaded.add_argument("--saves", type=int, default=60, help="how often one is saved")
     killed = command("crash", lambda o: crash.run(o.kills))
     killed.add_argument("--kills", type=int, default=1_000, help="workers to kill")
+    shared = command("replicas", lambda o: replicas.run(o.seeds))
+    shared.add_argument("--seeds", type=int, default=10, help="rounds of each kind")
 
     delegated = command("delegate", lambda o: delegate.run(o.rounds, o.runs, o.at_once))
     delegated.add_argument("--rounds", default=5, **rounds)

@@ -6,6 +6,7 @@ Each is written as JSON text, because what a client library would send is tamer 
 from __future__ import annotations
 
 import base64
+import codecs
 import json
 import os
 import random
@@ -124,19 +125,41 @@ def _ordinary(argument: str) -> Any:
     return [{"content": "a"}] if argument == "todos" else "x"
 
 
-def hostile_files(root: Path, files: int = 20_000) -> list[str]:
-    """Write files that are costly to read, and return the paths of the large ones."""
-    contents = {
-        "one_line": b"a" * (9 << 20),
-        "wide": b"a" * (9 << 20) + "😀".encode(),
-        "empty_lines": b"\n" * (9 << 20),
-        "two_ends": b"\r\n" * (9 << 19),
-        "short_lines": b"ab\n" * (3 << 20),
-        "latin": b"\xe9" * (9 << 20),
-        "binary": random.Random(1).randbytes(9 << 20),
-    }
-    for name, data in contents.items():
-        (root / name).write_bytes(data)
+LARGEST_FILE = 16 << 20
+"""Bytes of the largest file that is read; those that are edited have at most half of it."""
+
+
+def _contents(size: int) -> Iterator[tuple[str, bytes]]:
+    """Yield files of that size. Each but one of short lines has one `b`, at its end."""
+    units = {"one_line": b"a", "empty_lines": b"\n", "two_ends": b"\r\n", "short_lines": b"ab\n"}
+    units |= {"latin": b"\xe9", "returns": b"\r", "ends": b"a\r\n"}
+    for name, unit in units.items():
+        yield name, unit * ((size - 1) // len(unit)) + b"b"
+    for name, wide in (("wide", "😀"), ("wider", "ł")):
+        yield name, b"a" * (size - 5) + wide.encode() + b"b"
+    yield "wide_ends", b"a\r\n" * ((size - 5) // 3) + "😀b".encode()
+    yield "wide_mark", codecs.BOM_UTF8 + b"a" * (size - 8) + "😀b".encode()
+    yield "two_bytes", codecs.BOM_UTF16_LE + b"a\0" * (size // 2 - 2) + b"b\0"
+    yield "binary", random.Random(1).randbytes(size)
+
+
+def hostile_files(
+    root: Path, files: int = 20_000, largest: int = LARGEST_FILE, kinds: Sequence[str] = ()
+) -> list[str]:
+    """Write files that are costly to read, and return the paths of the large ones.
+
+    Args:
+        root: Where they are written.
+        files: How many small ones there are besides.
+        largest: Bytes of the large ones; those that are edited have half of it.
+        kinds: Which large ones; all of them if empty.
+    """
+    contents: list[str] = []
+    for prefix, size in (("", largest), ("editable_", largest // 2)):
+        for name, data in _contents(size):
+            if not kinds or name in kinds:
+                (root / f"{prefix}{name}").write_bytes(data)
+                contents.append(f"{prefix}{name}")
     with (root / "sparse").open("wb") as file:
         file.truncate(2 << 30)
     (root / ".gitignore").write_text("*.o\n" * 50_000)
@@ -164,6 +187,11 @@ def calls_on_files(paths: Sequence[str], root: str) -> Iterator[HostileCall]:
         yield call("edit_file", f"{name}, all of it", path=path, replace_all=True, **edits)
         ends = {"old_string": "\n", "new_string": "\n\n", "replace_all": True}
         yield call("edit_file", f"{name}, its line ends", path=path, **ends)
+        one = {"old_string": "b", "new_string": "c"}
+        yield call("edit_file", f"{name}, its end", path=path, **one)
+        yield call(
+            "edit_file", f"{name}, its end, widened", path=path, **(one | {"new_string": "😀"})
+        )
     yield call("ls", "many files", path=f"{root}/many")
     yield call("glob", "all files", pattern="**/*", path=root)
     yield call("glob", "stars", pattern="n*" * 300, path=root)

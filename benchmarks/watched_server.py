@@ -5,7 +5,8 @@ next one ends it and is answered with a line of JSON. Stalls are counted in proc
 other processes on the machine do not matter:
 
 - of the loop's thread between two of its callbacks, and
-- of the whole process while another thread waits for the interpreter, which C code can hold.
+- of the whole process while another thread waits for the interpreter, which C code can hold. The
+  time for which that thread waits for a processor, as on a busy machine, is not counted.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from deep_agent_mcp.server.cli.main import main
 
@@ -71,17 +72,20 @@ class Watch:
             self.loop_wall = max(self.loop_wall, time.perf_counter() - wall)
             if spent > self.loop_seconds:
                 self.loop_seconds = spent
-                self.where = repr(handle)[:300]
+                self.where = _name_of(handle)
 
         asyncio.Handle._run = timed  # pyright: ignore[reportPrivateUsage]
 
     def pulse(self) -> None:
         """Wake up again and again, and note for how long the interpreter was not to be had."""
-        while True:
-            wall, used = time.perf_counter(), time.process_time()
-            time.sleep(PULSE_SECONDS)
-            late = time.perf_counter() - wall - PULSE_SECONDS
-            self.held_seconds = max(self.held_seconds, min(late, time.process_time() - used))
+        with Path("/proc/thread-self/schedstat").open("rb", buffering=0) as queue:
+            waited = _queued(queue)
+            while True:
+                wall, used, before = time.perf_counter(), time.process_time(), waited
+                time.sleep(PULSE_SECONDS)
+                waited = _queued(queue)
+                late = time.perf_counter() - wall - PULSE_SECONDS - (waited - before)
+                self.held_seconds = max(self.held_seconds, min(late, time.process_time() - used))
 
     def serve(self, control: socket.socket) -> None:
         """Answer who measures."""
@@ -95,6 +99,20 @@ class Watch:
                     lines.write("{}\n")
                 begun = not begun
                 lines.flush()
+
+
+def _name_of(handle: asyncio.Handle) -> str:
+    """Return what a callback is. Its own text may have a result of megabytes in it."""
+    callback: Any = handle._callback  # pyright: ignore[reportPrivateUsage]
+    owner = getattr(callback, "__self__", None)
+    task = owner.get_name() if isinstance(owner, asyncio.Task) else type(owner).__name__
+    return f"{getattr(callback, '__qualname__', callback.__class__.__name__)} of {task}"
+
+
+def _queued(file: IO[bytes]) -> float:
+    """Return for how many seconds a thread was ready to run and had no processor."""
+    file.seek(0)
+    return int(file.read(100).split()[1]) / 1e9
 
 
 def _status(name: str) -> float:

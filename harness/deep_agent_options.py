@@ -13,7 +13,6 @@ from .backends.base import Backend
 from .backends.state import StateBackend
 from .checkpoint.base import Checkpointer
 from .checkpoint.memory import MemoryCheckpointer
-from .definitions.registry import no_such
 from .errors import AgentBuildError
 from .limits.limits import Limits
 from .loop.definition import AgentDefinition
@@ -180,16 +179,12 @@ def tools_of(
 
 def _no_tool(name: str, mounted: MCPToolsMiddleware, there: Collection[str]) -> str:
     """Return the text of an error about a name that neither the agent nor a server has."""
-    rest = name.partition("_")[2]
-    near = difflib.get_close_matches(name, [f"{one}{rest}" for one in mounted.prefixes if rest], 1)
-    if near:
-        hint = f" Did you mean {near[0]!r}?"
-        return f"there is no MCP server for tool {name!r}.{hint} Servers: {_servers(mounted)}."
-    return no_such("tool", name, [*there, *(f"{prefix}*" for prefix in mounted.prefixes)])
-
-
-def _servers(mounted: MCPToolsMiddleware) -> str:
-    return ", ".join(sorted(mounted.servers))
+    rest = name.partition("_")[2]  # the tool, if its server was misspelt
+    of_servers = [f"{prefix}{rest}" for prefix in mounted.prefixes if rest]
+    near = difflib.get_close_matches(name, [*there, *of_servers], n=2, cutoff=0.7)
+    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    known = sorted([*there, *(f"{prefix}*" for prefix in mounted.prefixes)])
+    return f"there is no tool {name!r}.{hint} Available: {', '.join(known)}."
 
 
 def mounted_for(

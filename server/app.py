@@ -32,22 +32,23 @@ from ..harness.deep_agent import create_deep_agent
 from ..harness.errors import HarnessError
 from ..harness.limits.limits import Limits
 from ..harness.subagents.registry import SubAgentRegistry
-from .auth.caller import OwnedJournal, Principals
-from .auth.challenges import ScopesOf
+from .auth.caller import OwnedJournal
+from .auth.shared_state import SharedState, open_shared_state
 from .face import Face
 from .mcp.offered_agents import mounted_servers
 from .mcp.requests import Services
 from .mcp.sessions import Announcements, SessionRegistry
+from .operations.joining import fleet_of
 from .reload.profile_files import FileReports, RulesOfAll
 from .runs.cancellation import ServerProcesses
 from .runs.mounted_servers import MountedServers
 from .runs.reloadable_agent import ReloadableModels
 from .runs.runs import RunManager
 from .runs.workplaces import Common, Parts, Workplaces
-from .settings.accepted import parent_of_all
 from .settings.definition import definition_of
 from .settings.protected_paths import GuardedRules
 from .settings.reloadable_settings import ReloadableSettings
+from .settings.setting_types import parent_of_all
 from .settings.settings import Settings, SettingsError
 from .settings.state_dir import StateDir
 from .threads.journals import open_journal
@@ -55,6 +56,7 @@ from .threads.stores import ReloadableStores
 
 if TYPE_CHECKING:
     from ..harness.telemetry import TelemetryMiddleware
+    from .operations.fleet import Fleet
     from .python_agents.source import AgentSource
     from .runs.background import ServedTasks
     from .transports.health import Health
@@ -75,34 +77,37 @@ class App:
     """A server that is ready to serve.
 
     Attributes:
-        server: For any transport.
+        face: What clients reach.
         runs: Work in progress.
         agent: Returns the agent of a thread, a run or the caller.
         announcements: Tells clients of changes.
         common: What is the same for all agents.
         settings: What the operator chose, and has changed since.
-        scopes_of: Returns of which scopes a tool needs one.
         services: What handlers of requests share.
         journal: Where threads are stored.
+        shared: What the servers of the journal share beside it.
         group: Where what outlives requests is done.
-        close_streams: Ends the listen streams.
-        fit: Lets clients be offered the tools of an agent that was made in Python.
         source: Where that comes from; None for the built-in one.
+        fleet: The servers that share the journal; None if it is for one.
     """
 
-    server: Server[Any]
+    face: Face
     runs: RunManager
     agent: Workplaces
     announcements: Announcements
     common: Common
     settings: ReloadableSettings
-    scopes_of: ScopesOf
     services: Services
     journal: Checkpointer
+    shared: SharedState
     group: TaskGroup
-    close_streams: Callable[[], None]
-    fit: Callable[[Agent], None]
     source: AgentSource | None = None
+    fleet: Fleet | None = None
+
+    @property
+    def server(self) -> Server[Any]:
+        """For any transport."""
+        return self.face.server
 
     async def refit(self) -> None:
         """Build the agent that was made in Python, and offer the tools it has.
@@ -111,7 +116,7 @@ class App:
             HarnessError: It cannot be made; clients are offered what they were.
         """
         await self.agent.prepare()
-        self.fit(self.agent())
+        self.face.fit(self.agent())
 
     async def reload_code(self, files: frozenset[str]) -> None:
         """Make the agent of new runs anew, because its code was saved."""
@@ -163,7 +168,7 @@ class App:
         from .operations.health import ServerHealth  # not needed on stdio
         from .transports.health import Health
 
-        checks = ServerHealth(self.services, self.journal, self.group)
+        checks = ServerHealth(self.services, self.journal, self.group, self.fleet)
         return Health(self.status, checks.not_ready, checks.metrics)
 
     async def drain(self, at_once: anyio.Event) -> None:
@@ -171,7 +176,7 @@ class App:
         from .operations.shutdown import shut_down
 
         seconds = self.settings.current.drain_seconds
-        await shut_down(self.services, self.close_streams, seconds, at_once)
+        await shut_down(self.services, self.face.close_streams, seconds, at_once)
 
 
 def _shown_name(path: Path, private: Path | None) -> str:
@@ -212,11 +217,15 @@ async def create_app(
     with state.claim() as owner:
         async with (
             _telemetry(settings) as telemetry,
+            fleet_of(settings, owner) as fleet,
             open_journal(settings, state, owner, own=own) as plain_journal,
+            open_shared_state(settings, state) as shared,
             anyio.create_task_group() as group,
             AsyncExitStack() as stack,
         ):
             journal = _traced(plain_journal, telemetry)
+            if fleet is not None:
+                journal = fleet.announced(journal)
             common = Common.of(settings)
             live = ReloadableSettings(settings, read, in_python=source is not None)
             models, mounted = ReloadableModels(common.profiles), MountedServers()
@@ -230,14 +239,28 @@ async def create_app(
                 make = _builder(common, models, mounted, journal, telemetry, tasks, stores)
                 if source is not None:
                     store = stores.store(settings)
-                    source.attach(common, journal, settings.state_dir, store, models.of, telemetry)
+                    source.attach(common, journal, settings, store, models.of, telemetry)
                 app = _assemble(
-                    live, make, common, state, journal, group, owner, tasks, source, stores
+                    live,
+                    make,
+                    common,
+                    state,
+                    journal,
+                    shared,
+                    group,
+                    owner,
+                    tasks,
+                    source,
+                    stores,
+                    fleet,
                 )
                 if source is not None and not settings.per_principal:
                     await app.refit()
                 group.start_soon(app.announcements.run)
-                group.start_soon(_recover, app.runs)
+                if fleet is None:
+                    group.start_soon(_recover, app.runs)
+                else:
+                    group.start_soon(fleet.work, app.runs, app.announcements)
                 group.start_soon(_watch, app)
                 group.start_soon(_take_retries, app, state, owner)
                 yield app
@@ -349,25 +372,26 @@ def _assemble(
     common: Common,
     state: StateDir,
     journal: Checkpointer,
+    shared: SharedState,
     group: TaskGroup,
     owner: str,
     tasks: ServedTasks | None,
     source: AgentSource | None,
     stores: ReloadableStores,
+    fleet: Fleet | None,
 ) -> App:
-    settings = live.current
-    principals = Principals(state.path / "principals.jsonl")
+    settings, principals = live.current, shared.principals
     if source is None:
         places = Workplaces(settings, common, build, principals)
     else:
         places = Workplaces(settings, common, source.build, principals, source.prepare)
-    announcements = Announcements(sessions=SessionRegistry(settings.max_sessions))
+    announcements = Announcements(sessions=SessionRegistry(settings.max_sessions), relay=fleet)
     runs = RunManager(
         places,
         journal,
         group,
         owner,
-        ServerProcesses(state),
+        ServerProcesses(state) if fleet is None else fleet.servers,
         announcements.thread_changed,
         Limits(**settings.limits.model_dump()),
         principals,
@@ -391,21 +415,20 @@ def _assemble(
     if tasks is not None:
         tasks.attach(runs.carrier)
     services = Services(live, places, OwnedJournal(journal), runs, announcements, principals)
-    face = Face(services, state.key("request_state.key"))
+    face = Face(services, shared.key)
     return App(
-        face.server,
+        face,
         runs,
         places,
         announcements,
         common,
         live,
-        face.scopes_of,
         services,
         journal,
+        shared,
         group,
-        face.close_streams,
-        face.fit,
         source,
+        fleet,
     )
 
 

@@ -91,7 +91,7 @@ class Face:
         security = RequestStateSecurity(keys=[state_key], ttl=APPROVAL_SECONDS)
         traced = _traced(self.server, services.settings)
         needs_token = services.settings.serves_several
-        prepare = services.places.prepare if services.places.prepares else None
+        prepare = services.places.prepare if services.places.always_prepares else None
         self.server.middleware[:] = [
             *traced,
             services.in_flight.middleware,
@@ -242,26 +242,23 @@ class Face:
         """
         require_short_texts(ctx)
         try:
-            return await self._answered(ctx, call_next)
+            match ctx.method:
+                case "tools/call" if ctx.protocol_version == TASK_VERSION and ctx.params:
+                    # Only the SDK's handlers cannot answer a call that asks for a task.
+                    asks = isinstance(ctx.params.get("task"), dict)
+                    return await self._boundary(ctx, self._old_tasks.call if asks else call_next)
+                case "initialize":
+                    sessions = self._services.announcements.sessions
+                    return self._introduced(ctx, await sessions.registering(ctx, call_next))
+                case "server/discover":
+                    return self._introduced(ctx, await call_next(ctx))
+                case "notifications/cancelled":
+                    self._services.cancelled.note(ctx)
+                case _:
+                    pass
+            return await self._boundary(ctx, call_next)
         except HarnessError as error:
             raise MCPError(INTERNAL_ERROR, str(error)) from error
-
-    async def _answered(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        match ctx.method:
-            case "tools/call" if ctx.protocol_version == TASK_VERSION and ctx.params:
-                # Only the SDK's handlers cannot answer a call that asks for a task.
-                asks = isinstance(ctx.params.get("task"), dict)
-                return await self._boundary(ctx, self._old_tasks.call if asks else call_next)
-            case "initialize":
-                sessions = self._services.announcements.sessions
-                return self._introduced(ctx, await sessions.registering(ctx, call_next))
-            case "server/discover":
-                return self._introduced(ctx, await call_next(ctx))
-            case "notifications/cancelled":
-                self._services.cancelled.note(ctx)
-            case _:
-                pass
-        return await self._boundary(ctx, call_next)
 
     def _introduced(self, ctx: Context, result: HandlerResult) -> HandlerResult:
         """Return what a client is told of the server, as its caller may know it."""

@@ -65,6 +65,7 @@ IMPORTED = (
     "deep_agent_mcp.server.cli.state",
     "deep_agent_mcp.server.cli.main",
     "deep_agent_mcp.server.cli.checks",
+    "deep_agent_mcp.server.cli.serving",
     "deep_agent_mcp.server.transports.http_sessions",
     "deep_agent_mcp.server.cli.threads",
     "deep_agent_mcp.server.transports.stdio",

@@ -8,7 +8,7 @@ import pytest
 
 import deep_agent_mcp.harness as harness
 from deep_agent_mcp.harness import middleware
-from deep_agent_mcp.harness.agent_file.middlewares import BUILT_IN, class_names
+from deep_agent_mcp.harness.agent_file.middlewares import BUILT_IN, class_names, options_of
 from deep_agent_mcp.harness.agent_file.reading import read_agent_file
 from deep_agent_mcp.harness.agent_file.schema import (
     AgentTable,
@@ -87,12 +87,20 @@ def test_every_parameter_of_an_agent_has_its_key() -> None:
             assert field in model.model_fields, f"{name}: there is no {table}.{field}"
 
 
-def test_every_middleware_that_ships_has_a_name_in_files() -> None:
+def test_every_middleware_that_ships_has_its_row_with_all_its_options() -> None:
     kinds = [one for one in middleware.__all__ if one.endswith(("Middleware", "Emulator"))]
     assert sorted(class_names().values()) == sorted(kinds)
+    rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \| (.*) \|$", PAGE.path.read_text("utf-8"), re.M)
+    told = {use: (kind, re.findall(r"`(\w+)`", options)) for use, kind, options in rows}
+    there = {
+        use: (kind, options_of(getattr(middleware, kind))) for use, kind in class_names().items()
+    }
+    assert told == there
 
 
-def test_every_backend_has_its_key() -> None:
-    text = PAGE.text("From Python to the file")
+def test_every_backend_has_its_row() -> None:
+    rows = re.findall(r"^\| `(\w+Backend)` \| (.*) \|$", PAGE.path.read_text("utf-8"), re.M)
     found = {name for name in harness.__all__ if name.endswith("Backend")} - {"Backend"}
-    assert found and {name for name in found if f"`{name}`" not in text} == set()
+    assert found and {*dict(rows)} == found
+    for key in re.findall(r"`(\w+)`", " ".join(key for _, key in rows)):
+        assert key in FilesTable.model_fields

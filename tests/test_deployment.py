@@ -12,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import jsonschema
 import pytest
@@ -100,7 +101,17 @@ POD = only(
                 emptyDir=only({}),
             )
         ),
-    }
+    },
+    topologySpreadConstraints=listed(
+        only(
+            {
+                "maxSkew": {"const": 1},
+                "topologyKey": {"const": "kubernetes.io/hostname"},
+                "whenUnsatisfiable": {"const": "ScheduleAnyway"},
+                "labelSelector": SELECTOR,
+            }
+        )
+    ),
 )
 BACKEND = only(
     {"service": only({"name": {"const": "deep-agent"}, "port": only({"name": {"const": "http"}})})}
@@ -114,8 +125,18 @@ KINDS = {
     ),
     ("apps/v1", "Deployment"): only(
         {
-            "replicas": {"const": 1},
-            "strategy": only({"type": {"const": "Recreate"}}),
+            "replicas": NUMBER,
+            "strategy": {
+                "oneOf": [
+                    only({"type": {"const": "Recreate"}}),
+                    only(
+                        {
+                            "type": {"const": "RollingUpdate"},
+                            "rollingUpdate": only({"maxSurge": NUMBER, "maxUnavailable": NUMBER}),
+                        }
+                    ),
+                ]
+            },
             "selector": SELECTOR,
             "template": only(
                 {
@@ -155,13 +176,17 @@ KINDS = {
 """The `spec` of each kind that the manifest has, with the fields that it uses."""
 
 
-def manifests() -> dict[str, Any]:
-    text = (PLACE / "kubernetes.yaml").read_text(encoding="utf-8")
+SINGLE, SEVERAL = "kubernetes.yaml", "kubernetes-replicas.yaml"
+each_manifest = pytest.mark.parametrize("name", [SINGLE, SEVERAL])
+
+
+def manifests(name: str) -> dict[str, Any]:
+    text = (PLACE / name).read_text(encoding="utf-8")
     return {one["kind"]: one for one in yaml.safe_load_all(text)}
 
 
-def pod() -> dict[str, Any]:
-    return manifests()["Deployment"]["spec"]["template"]["spec"]
+def pod(name: str) -> dict[str, Any]:
+    return manifests(name)["Deployment"]["spec"]["template"]["spec"]
 
 
 def instructions() -> list[tuple[str, str]]:
@@ -189,22 +214,25 @@ def settings_of(tmp_path: Path, variables: dict[str, str]) -> Settings:
     return settings
 
 
-def test_manifests_are_objects_of_kubernetes_with_known_fields() -> None:
-    every = manifests()
-    assert {(one["apiVersion"], kind) for kind, one in every.items()} == KINDS.keys()
+@each_manifest
+def test_manifests_are_objects_of_kubernetes_with_known_fields(name: str) -> None:
+    every = manifests(name)
+    kinds = {(one["apiVersion"], kind) for kind, one in every.items()}
+    assert KINDS.keys() - kinds == ({("v1", "PersistentVolumeClaim")} if name == SEVERAL else set())
     for kind, one in every.items():
         version = one.pop("apiVersion")
         shape = only({"kind": TEXT, "metadata": META, "spec": KINDS[version, kind]})
         jsonschema.validate(one, shape, cls=jsonschema.Draft202012Validator)
 
 
-def test_a_pod_has_more_time_than_the_server_needs_to_drain() -> None:
-    (container,) = pod()["containers"]
+@each_manifest
+def test_a_pod_has_more_time_than_the_server_needs_to_drain(name: str) -> None:
+    (container,) = pod(name)["containers"]
     variables = {one["name"]: one.get("value") for one in container["env"]}
     assert float(variables["DEEP_AGENT_DRAIN_SECONDS"]) == DRAIN
     sleep, seconds = container["lifecycle"]["preStop"]["exec"]["command"]
     assert sleep == "sleep"
-    assert pod()["terminationGracePeriodSeconds"] >= DRAIN + float(seconds) + 10
+    assert pod(name)["terminationGracePeriodSeconds"] >= DRAIN + float(seconds) + 10
     ready = container["readinessProbe"]
     assert ready["httpGet"]["path"] == "/readyz"
     assert ready["periodSeconds"] * ready["failureThreshold"] <= float(seconds)
@@ -213,19 +241,24 @@ def test_a_pod_has_more_time_than_the_server_needs_to_drain() -> None:
     }
 
 
-def test_a_pod_is_set_up_as_the_image_and_the_ingress_expect(tmp_path: Path) -> None:
-    (container,) = pod()["containers"]
-    settings = settings_of(
-        tmp_path, {one["name"]: one.get("value", "") for one in container["env"]}
-    )
-    (rule,) = manifests()["Ingress"]["spec"]["rules"]
+@each_manifest
+def test_a_pod_is_set_up_as_the_image_and_the_ingress_expect(tmp_path: Path, name: str) -> None:
+    (container,) = pod(name)["containers"]
+    secret = {"DEEP_AGENT_JOURNAL": "postgresql://user:password@host/database"}
+    given = {one["name"]: one.get("value", secret.get(one["name"], "")) for one in container["env"]}
+    settings = settings_of(tmp_path, given)
+    deployment = manifests(name)["Deployment"]["spec"]
+    is_several = deployment["replicas"] > 1
+    assert is_several == (name == SEVERAL) == settings.replicas
+    assert is_several == (deployment["strategy"]["type"] == "RollingUpdate")
+    (rule,) = manifests(name)["Ingress"]["spec"]["rules"]
     assert settings.allow_hosts == (rule["host"],)
     mounts = {one["mountPath"] for one in container["volumeMounts"]}
     assert mounts == {*values("VOLUME"), "/tmp"}
-    names = {one["name"] for one in pod()["volumes"]}
+    names = {one["name"] for one in pod(name)["volumes"]}
     assert names == {one["name"] for one in container["volumeMounts"]}
     (user,) = values("USER")
-    context = pod()["securityContext"]
+    context = pod(name)["securityContext"]
     assert user == f"{context['runAsUser']}:{context['runAsGroup']}"
 
 
@@ -272,24 +305,31 @@ def test_the_health_check_of_the_image_asks_a_server_that_serves() -> None:
     assert gone.returncode != 0
 
 
-def test_compose_sets_one_server_up_behind_a_proxy(tmp_path: Path) -> None:
+def test_compose_sets_three_servers_up_behind_a_proxy(tmp_path: Path) -> None:
     compose = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
-    agent, proxy = compose["services"]["agent"], compose["services"]["proxy"]
-    given = {
-        key: re.sub(r"\$\{\w+:-(\w+)\}", r"\1", value)
-        for key, value in agent["environment"].items()
-        if value is not None
-    }
-    settings = settings_of(tmp_path, given)
-    assert settings.allow_hosts == ("localhost",)
-    assert int(agent["stop_grace_period"].removesuffix("s")) >= settings.drain_seconds + 10
-    assert settings.drain_seconds == DRAIN
-    assert agent["volumes"] == [f"state:{one}" for one in values("VOLUME")]
-    assert "ports" not in agent and "replicas" not in str(agent)
-    assert {one.partition(":")[0] for one in agent["volumes"]} <= compose["volumes"].keys()
+    agents = {name: one for name, one in compose["services"].items() if name.startswith("agent-")}
+    assert len(agents) == 3
+    database, proxy = compose["services"]["postgres"], compose["services"]["proxy"]
+    for agent in agents.values():
+        given = {
+            key: re.sub(r"\$\{\w+:[-?](\w+)[^}]*\}", r"\1", value)
+            for key, value in agent["environment"].items()
+            if value is not None
+        }
+        settings = settings_of(tmp_path, given)
+        assert settings.allow_hosts == ("localhost",)
+        assert settings.replicas and settings.journal is not None
+        host = urlsplit(settings.journal.get_secret_value()).hostname
+        assert compose["services"][host] == database
+        assert int(agent["stop_grace_period"].removesuffix("s")) >= settings.drain_seconds + 10
+        assert settings.drain_seconds == DRAIN
+        assert "ports" not in agent and "volumes" not in agent
+    named = [one for one in database["volumes"] + proxy["volumes"] if not one.startswith(".")]
+    assert {one.partition(":")[0] for one in named} == compose["volumes"].keys()
     caddyfile = next(one for one in proxy["volumes"] if "Caddyfile" in one).split(":")[0]
     text = (ROOT / caddyfile).read_text(encoding="utf-8")
-    assert re.search(r"reverse_proxy agent:8000\b", text)
+    upstreams = re.search(r"reverse_proxy (.*) \{", text)
+    assert upstreams and upstreams[1].split() == [f"{name}:8000" for name in agents]
     assert "health_uri /readyz" in text and "Host localhost" in text
 
 

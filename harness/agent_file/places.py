@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, unquote_plus, urlsplit
 
 import anyio.to_thread
 
@@ -221,14 +221,18 @@ def _made_by_plugin(url: str, factory: Any) -> Checkpointer:
     except ObjectError as error:
         raise AgentBuildError(_without_secrets(str(error), url)) from None
     if not all(hasattr(made, one) for one in ("commit", "load", "close")):
-        raise AgentBuildError(f"{what} returned {made!r:.200}, which is no journal.")
+        kind = type(made).__name__  # its text may show the URL
+        raise AgentBuildError(f"{what} returned an object of type {kind}, which is no journal.")
     return cast("Checkpointer", made)
 
 
 def _without_secrets(text: str, url: str) -> str:
     parts = _split(url)
-    secrets = [url.partition(":")[2], *(() if parts is None else (parts.query, parts.password))]
-    for secret in filter(None, secrets):
+    given = [url.partition(":")[2], *(() if parts is None else (parts.query, parts.password))]
+    secrets = {form for one in given if one for form in (one, unquote(one), unquote_plus(one))}
+    if parts is not None:
+        secrets |= {value for _, value in parse_qsl(parts.query) if value}
+    for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, "…")
     return text
 

@@ -134,11 +134,25 @@ class AgentFileText:
                 if one["type"] == "missing":
                     problem = "this key is required"
                 elif one["type"] in _OF_TYPES and places[keys] > 1:  # once for all types of a union
-                    problem = f"{one['input']!r:.80} is not accepted"
+                    problem = f"{_shown(keys, one['input'])} is not accepted"
                 else:
-                    problem = f"{sentence(one['msg'])}; got {one['input']!r:.80}"
+                    problem = f"{sentence(one['msg'])}; got {_shown(keys, one['input'])}"
                 told.append(str(self.error(keys, f"{problem}{accepted}")))
         return DefinitionError("\n".join(dict.fromkeys(told)))
+
+
+_MAY_BE_SECRET = frozenset({"url", "options", "mcp_servers", "model"})
+"""Keys at and below which a text may be a password or an API key."""
+
+
+def _shown(keys: Sequence[str | int], value: object) -> str:
+    """Return a value for a message, which may end in a log: not what may hold a secret."""
+    if isinstance(value, dict):
+        return "a table"
+    if isinstance(value, list):
+        return "a list"
+    hidden = isinstance(value, str) and not _MAY_BE_SECRET.isdisjoint(keys)
+    return "a text" if hidden else f"{value!r:.80}"
 
 
 def read_agent_file(path: Path, environ: Mapping[str, str]) -> tuple[AgentFile, AgentParts]:

@@ -8,11 +8,15 @@ from itertools import islice
 from .._internal.records import record
 from ..errors import ToolError
 from .text import Text, decode, lf, shown
+from .text_memory import MOST_MEMORY, TextTooLarge, memory_of, text_size
 
-__all__ = ["MOST_CHARS", "MOST_PLACES", "Edit", "edit_places", "edited"]
+__all__ = ["MOST_BYTES", "MOST_CHARS", "MOST_PLACES", "Edit", "edit_places", "edited"]
 
 MOST_CHARS = 10 << 20
 """Characters that a file may have after an edit at many places; known before it is built."""
+
+MOST_BYTES = 8 << 20
+"""Bytes of a file that is edited: larger ones take too much memory, and cannot be put back."""
 
 MOST_PLACES = 100_000
 """Places that one edit replaces."""
@@ -40,14 +44,21 @@ def edited(path: str, data: bytes, old: str, new: str, every: bool) -> Edit:
     """Return a file with the first place, or every place, of `old` replaced by `new`.
 
     Raises:
-        ToolError: As for `edit_places`; or the file is not text, or cannot hold the new text.
+        ToolError: As for `edit_places`; or the file is not text, is too large, or cannot hold the
+            new text.
     """
+    if len(data) > MOST_BYTES:
+        raise ToolError(
+            f"{shown(path)} was not changed: it has {len(data):,} bytes, and edit_file changes "
+            f"files of at most {MOST_BYTES >> 20} MiB. Change it with a command, or keep the text "
+            "in several files."
+        )
     text = decode(data)
     if text is None:
         raise ToolError(f"{shown(path)} is not text; edit_file cannot change it.")
     places = edit_places(path, text, old, new, every)
     try:
-        after = text.replaced(old, new, every=every).encode()
+        after = _replaced(data, text, old, new, every)
     except UnicodeEncodeError as error:
         raise ToolError(
             f"{shown(path)} was not changed: it is stored as {text.encoding}, which has no "
@@ -57,6 +68,25 @@ def edited(path: str, data: bytes, old: str, new: str, every: bool) -> Edit:
     # Overlapping places are found but cannot all be replaced.
     count = text.view.count(lf(old)) if every else 1
     return Edit(after, count, text.view.count("\n", 0, places[0]) + 1)
+
+
+def _replaced(data: bytes, text: Text, old: str, new: str, every: bool) -> bytes:
+    """Return the bytes of the file after the edit.
+
+    Raises:
+        UnicodeEncodeError: The file's encoding does not have a character of the new text.
+        TextTooLarge: It has line ends other than LF, and would take too much memory.
+    """
+    if b"\r" not in data and text.encoding in ("utf-8", "latin-1"):
+        # The places in the text are those in the bytes, unless the mark is looked for.
+        wanted, given = (lf(one).encode(text.encoding) for one in (old, new))
+        if not text.bom or not wanted.startswith(text.bom):
+            return data.replace(wanted, given, -1 if every else 1)
+    line_ends = 4 * text.raw.count("\r\n")  # bytes of their places
+    size = memory_of(data, text.encoding) + text_size(data, text.encoding) + line_ends
+    if size > MOST_MEMORY:
+        raise TextTooLarge(size)
+    return text.replaced(old, new, every=every).encode()
 
 
 def edit_places(path: str, text: Text, old: str, new: str, every: bool) -> list[int]:

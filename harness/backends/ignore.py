@@ -26,6 +26,7 @@ from .._internal.records import record
 from .base import FileError, Files, PathTest
 from .search import Budget, glob_matcher
 from .text import decode
+from .text_memory import TextTooLarge
 
 __all__ = ["Unignored", "kept_by_gitignore", "without_ignored"]
 
@@ -164,7 +165,10 @@ class _Ignored:
                 return True
         except _OutOfTime:
             return False
-        text = decode(data)
+        try:
+            text = decode(data)
+        except TextTooLarge:
+            return False
         rules: list[_Rule] = []
         most = min(_MOST_RULES_OF_A_FILE, self._left)
         heeded = True

@@ -19,6 +19,7 @@ from ..errors import ToolError
 from .base import GrepMatch, Page, PathTest
 from .expressions import Expression
 from .text import decode
+from .text_memory import TextTooLarge
 
 __all__ = ["MAX_LINE", "Budget", "Unhurried", "find_lines", "glob_matcher", "meant"]
 
@@ -185,8 +186,9 @@ def find_lines(
 ) -> Page:
     """Return matching lines of text files, in the documents' order.
 
-    Binary files, and those whose bytes are None, are left out. Lines are searched as if they
-    ended after `MAX_LINE` characters; those longer than 500 come back cut around the match.
+    Binary files, those too large as text, and those whose bytes are None, are left out. Lines are
+    searched as if they ended after `MAX_LINE` characters; those longer than 500 come back cut
+    around the match.
     """
     matches: list[GrepMatch] = []
     required = _required(expression)
@@ -198,7 +200,10 @@ def find_lines(
         data = read()
         if data is None or (required and required not in data and data[:1] not in b"\xff\xfe"):
             continue
-        text, data = decode(data), None
+        try:
+            text, data = decode(data), None
+        except TextTooLarge:
+            continue
         if text is None:
             continue
         for number, line in text.lines_with(part) if part else enumerate(text.lines(), start=1):

@@ -21,6 +21,7 @@ from itertools import chain, islice
 from pydantic import JsonValue
 
 from .._internal.records import record
+from .text_memory import MOST_MEMORY, TextTooLarge, blocks, memory_of
 
 __all__ = ["Listing", "Text", "call_text", "decode", "fit", "lf", "read_page", "shown"]
 
@@ -30,10 +31,24 @@ _CONTROL = bytes([*range(0x07), *range(0x0E, 0x1B), *range(0x1C, 0x20), 0x7F])
 _BLOCK = 1 << 16
 """Characters of a text that are taken apart at a time."""
 
+_PIECE = 1 << 20
+"""Characters whose line ends are replaced at a time."""
+
 
 def lf(text: str) -> str:
     """Return the text with every line end as LF."""
-    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+    if "\r" not in text:
+        return text
+    if len(text) <= _PIECE:
+        return text.replace("\r\n", "\n").replace("\r", "\n")
+    pieces: list[str] = []  # in one piece, no other thread would run for a tenth of a second
+    place = 0
+    while place < len(text):
+        end = place + _PIECE
+        end += text[end - 1 : end + 1] == "\r\n"
+        pieces.append(text[place:end].replace("\r\n", "\n").replace("\r", "\n"))
+        place = end
+    return "".join(pieces)
 
 
 @dataclass(frozen=True)
@@ -157,7 +172,7 @@ class Text:
         tail = _common(old[head:][::-1], new[head:][::-1])
         middle = new[head : len(new) - tail].replace("\n", self.newline)
         crlfs = array(  # there may be millions
-            "Q", (place - number for number, place in enumerate(_occurrences(self.raw, "\r\n", 2)))
+            "I", (place - number for number, place in enumerate(_occurrences(self.raw, "\r\n", 2)))
         )
         pieces: list[str] = []
         done = 0
@@ -197,28 +212,47 @@ def decode(data: bytes) -> Text | None:
 
     UTF-8 with or without mark, UTF-16 with mark, else Latin-1. NUL means binary; so do control
     characters in what would be Latin-1. Encoding the result gives the same bytes.
+
+    Raises:
+        TextTooLarge: It would take more memory than `MOST_MEMORY`.
     """
     encoding = _UTF16.get(data[:2])
     bom = data[:2] if encoding else b""
     if data.startswith(codecs.BOM_UTF8):
         bom = codecs.BOM_UTF8
-    try:
-        raw = data[len(bom) :].decode(encoding or "utf-8")
-    except UnicodeDecodeError:
-        if encoding:
-            return None
+    if encoding is None and not _is_utf8(data):
         if _has_control(data):
             return None
-        raw, encoding, bom = data.decode("latin-1"), "latin-1", b""
+        encoding, bom = "latin-1", b""
+    encoding = encoding or "utf-8"
+    if (size := memory_of(data, encoding)) > MOST_MEMORY:
+        raise TextTooLarge(size)
+    try:
+        raw = data[len(bom) :].decode(encoding)
+    except UnicodeDecodeError:  # UTF-16 alone
+        return None
     if "\0" in raw:
         return None
-    return Text(raw, encoding or "utf-8", bom)
+    return Text(raw, encoding, bom)
+
+
+def _is_utf8(data: bytes) -> bool:
+    """Whether it can be decoded. A try at all of it would take its memory once more."""
+    if data.isascii():
+        return True
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        for block in blocks(data):
+            decoder.decode(block)
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _has_control(data: bytes) -> bool:
     """Whether there are control characters; most binary files have some near their start."""
-    blocks = (data[place : place + _BLOCK] for place in range(0, len(data), _BLOCK))
-    return any(len(block.translate(None, _CONTROL)) < len(block) for block in blocks)
+    return any(len(block.translate(None, _CONTROL)) < len(block) for block in blocks(data))
 
 
 Row = Mapping[str, JsonValue]

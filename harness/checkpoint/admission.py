@@ -303,7 +303,8 @@ def admit_runs(facts: Facts, batch: Batch) -> None:
             raise superseded(run.id, run.attempt)
     if not batch.imported:
         _admit_openings(facts, batch)
-    _admit_keys(facts, batch)
+    if any(run.idempotency_key is not None for run in batch.runs):
+        _admit_keys(facts, batch)
 
 
 def _admit_openings(facts: Facts, batch: Batch) -> None:

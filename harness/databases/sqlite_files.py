@@ -44,6 +44,9 @@ Migration: TypeAlias = Sequence[str | Callable[[sqlite3.Connection], None]]
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _DAMAGED = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
 
+_NO_TEXT = "Could not decode to UTF-8"
+"""How the error of Python's module begins where a text is none; SQLite itself does not mind."""
+
 _LEAST_FREE_BYTES = 64 * 1024
 """What SQLite needs to open a database, at least: 32 KiB of it are an index of its log."""
 
@@ -346,7 +349,7 @@ def is_busy(error: Exception) -> bool:
 
 def is_damaged(error: Exception) -> bool:
     """Whether the file is damaged, or no database."""
-    return _code(error) in _DAMAGED
+    return _code(error) in _DAMAGED or str(error).startswith(_NO_TEXT)
 
 
 def _code(error: Exception) -> int:

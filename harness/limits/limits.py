@@ -9,14 +9,12 @@ the call that was under way: one for each agent at work just then.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterator
 from typing import ClassVar, cast
 
 from ..messages.message import Usage
 from .prices import UnknownPrice, price_of
 from .usage import (
-    BUDGETS,
     THREAD,
     UNITS,
     Budget,
@@ -27,6 +25,7 @@ from .usage import (
     Remaining,
     UnknownUsage,
     Used,
+    budgets_of,
     counted,
     shown,
 )
@@ -50,13 +49,6 @@ _WARN = 0.75
 """Share of a bound after which the main agent is told what is left; likewise for subagents."""
 
 _NOTHING = Used()
-
-
-@lru_cache(maxsize=256)
-def _budgets_of(limits: Limits) -> Sequence[tuple[Budget, float]]:
-    """Return the bounds on what calls use that are set."""
-    bounds: Mapping[Budget, float | None] = {name: getattr(limits, name) for name in BUDGETS}
-    return [(name, bound) for name, bound in bounds.items() if bound is not None]
 
 
 class Meter:
@@ -120,7 +112,7 @@ class Meter:
         self.unpriced_calls = used.unpriced_calls
         self._used_before = used
         self._ledger: Ledger | None = None
-        self._budgets = _budgets_of(limits)
+        self._budgets = budgets_of(limits)
         self._silent: str | None = None
         self._seconds_before = used.seconds
         self._clock = clock

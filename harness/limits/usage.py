@@ -5,9 +5,9 @@ A ledger counts tokens by agent and model, for a whole run tree.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
-from functools import cache
+from functools import cache, lru_cache
 from typing import Literal, TypeAlias, cast, get_args
 
 from pydantic import JsonValue, TypeAdapter
@@ -30,6 +30,7 @@ __all__ = [
     "Remaining",
     "UnknownUsage",
     "Used",
+    "budgets_of",
     "counted",
     "shown",
 ]
@@ -275,6 +276,13 @@ class Used:
             ValueError: The data is something else.
         """
         return _used_adapter().validate_python(data)
+
+
+@lru_cache(maxsize=256)
+def budgets_of(limits: Limits) -> Sequence[tuple[Budget, float]]:
+    """Return the bounds on what calls use that are set."""
+    bounds: Mapping[Budget, float | None] = {name: getattr(limits, name) for name in BUDGETS}
+    return [(name, bound) for name, bound in bounds.items() if bound is not None]
 
 
 @cache

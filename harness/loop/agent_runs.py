@@ -140,21 +140,18 @@ class AgentRuns(ThreadAccess):
         Raises:
             ThreadBusy: That run may not be ended; see `_make_way`.
         """
-
-        async def carry() -> RunResult:
-            executor = await self._executor(run, options, control, definition, choices, **kind)
-            return await executor.carry(begin)
-
         with await self._turns.turn(run, options.control, options.when_busy) as control:
+            executor = await self._executor(run, options, control, definition, choices, **kind)
             try:
-                return await carry()
+                return await executor.carry(begin)
             except ThreadBusy as busy:
                 ends, insists = options.owner is None, options.when_busy == "interrupt"
                 if busy.run_id is None or not await self._make_way(
                     busy.run_id, run.id, ends_others=ends, insists=insists
                 ):
                     raise
-            return await carry()
+            executor = await self._executor(run, options, control, definition, choices, **kind)
+            return await executor.carry(begin)
 
     async def _go_on(self, thread_id: str | None, options: RunOptions) -> RunResult:
         if thread_id is None or await self.checkpointer.load(thread_id) is None:
@@ -201,9 +198,10 @@ class AgentRuns(ThreadAccess):
         options = options or RunOptions()
         if options.choices is not None and options.choices.model:  # a model that is not there
             await self._chosen(RunChoices(model=options.choices.model))
-        run = new_run("drive", self.name, thread_id, names, options)
-        first: Next = self.definition.answered or "tools"
-        used = [self.tools.get(call.name) for call in calls]
+        definition = self.definition
+        run = new_run("drive", definition.name, thread_id, names, options)
+        first: Next = definition.answered or "tools"
+        used = [definition.tools.get(call.name) for call in calls]
         inside = all(one is not None and not one.open_world for one in used)
 
         async def begin(loop: AgentLoop) -> None:
@@ -220,7 +218,7 @@ class AgentRuns(ThreadAccess):
         return await self._carry(
             run,
             options,
-            self.definition,
+            definition,
             options.choices,
             begin,
             synced=not inside,
@@ -373,7 +371,7 @@ class AgentRuns(ThreadAccess):
             JOURNALS[options.durability](
                 self.checkpointer, run.thread_id, Fence(run.id, run.attempt, begins=True)
             ),
-            Meter(limits, used_by(run), earlier=earlier),
+            Meter(limits, used_by(run) if run.used else None, earlier=earlier),
             control,
             context=self._context.check(options.context) if self._context else options.context,
             emit=emit,

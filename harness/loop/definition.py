@@ -209,12 +209,12 @@ class AgentDefinition:
             self, name=name, response_format=None, output=None, breakpoints=Breakpoints()
         )
 
-    @property
+    @cached_property
     def entry(self) -> Next:
         """The phase that takes accepted input."""
         return "before_agent" if self.hooks("before_agent") else "model"
 
-    @property
+    @cached_property
     def answered(self) -> Next | None:
         """The phase after a model answer, if hooks look at it first."""
         return "after_model" if self.hooks("after_model") else None

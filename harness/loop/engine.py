@@ -360,7 +360,7 @@ class AgentLoop:
         if author not in self._askers:
             run, thread, path = self.run, self.thread, (*self.path, author)
             self._askers[author] = Asker(
-                run.thread_id, thread.ns, thread.step, run.run.id, path, -1, thread.interrupts
+                run.thread_id, thread.ns, thread.step_id(), run.run.id, path, -1, thread.interrupts
             )
         return self._askers[author]
 

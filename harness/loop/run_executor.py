@@ -31,7 +31,6 @@ from ..messages.message import (
     new_id,
 )
 from ..state.channels import Mark, State
-from ..state.schema import StateSchema
 from ..tools.runtime import storable_text
 from .definition import AgentDefinition
 from .engine import AgentLoop
@@ -42,14 +41,14 @@ from .run.commit_buffer import Durability
 from .run.context import RunContext, RunControl
 from .run.events import Emit, StreamMode
 from .run.interrupts import Pause
-from .thread_locks import carried_here, process_id
+from .thread_locks import CARRIED_HERE, process_id
 
 __all__ = [
+    "HIDDEN",
     "RunExecutor",
     "RunOptions",
     "RunResult",
     "new_run",
-    "public_state",
 ]
 
 
@@ -58,7 +57,7 @@ logger = logging.getLogger(__name__)
 _STOP_SECONDS = 10
 """How long middleware may take to end what a run has left."""
 
-_HIDDEN = frozenset({Mark.PRIVATE, Mark.OMIT_FROM_OUTPUT})
+HIDDEN = frozenset({Mark.PRIVATE, Mark.OMIT_FROM_OUTPUT})
 """Marks of keys that callers do not see."""
 
 StopReason: TypeAlias = RunStatus | LimitName
@@ -176,15 +175,17 @@ class RunExecutor:
                 resumes it goes on from there.
             Whatever `begin` raises; nothing has happened then.
         """
+        run_id = self._context.run.id
+        CARRIED_HERE.add(run_id)
         try:
-            with carried_here(self._context.run.id):
-                async with self._context.journal.carrying():
-                    interrupts, error = await self._until_stopped(begin)
+            async with self._context.journal.carrying():
+                interrupts, error = await self._until_stopped(begin)
         finally:
+            CARRIED_HERE.discard(run_id)
             if self._context.told_of_stops:
                 await self._tell_that_it_stopped()
         context, thread = self._context, self._loop.thread
-        state = public_state(thread.schema, thread.state)
+        state = thread.schema.without(thread.state, HIDDEN)
         result = RunResult(
             run=context.run,
             state=state,
@@ -338,11 +339,6 @@ def _screened(context: RunContext, result: RunResult) -> RunResult:
     questions = tuple(asked(one, context.screens) for one in result.interrupts)
     error = next(iter(context.screens.values())).error(result.error)
     return replace(result, interrupts=questions, error=error)
-
-
-def public_state(schema: StateSchema, state: State) -> State:
-    """Return the keys of a state that callers may see."""
-    return schema.without(state, _HIDDEN)
 
 
 def new_run(

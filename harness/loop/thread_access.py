@@ -38,7 +38,7 @@ from .engine import AgentLoop, Node
 from .run.choices import RunChoices
 from .run.commit_buffer import CommitBuffer
 from .run.context import RunContext
-from .run_executor import public_state
+from .run_executor import HIDDEN
 from .thread_locks import ThreadLocks, is_left
 
 __all__ = ["StateSnapshot", "ThreadAccess"]
@@ -106,7 +106,7 @@ class ThreadAccess:
         thread = loop.thread
         assert thread.head is not None
         return StateSnapshot(
-            values=public_state(self.definition.schema, thread.state),
+            values=self.definition.schema.without(thread.state, HIDDEN),
             checkpoint=thread.head,
             next=thread.next,
             interrupts=tuple(thread.interrupts.values()),

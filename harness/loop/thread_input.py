@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from .._internal.records import changed
 from ..checkpoint.base import Next, TaskWrites, step_id
 from ..messages.message import (
-    AIMessage,
     HumanMessage,
-    Message,
     ToolCall,
     ToolMessage,
+    newest_tool_calls,
     pending_tool_calls,
 )
 from ..state.channels import ChannelWrite, Overwrite
@@ -51,7 +50,7 @@ async def open_for_run(thread: ThreadState) -> None:
         return
     run, salt = thread.run, secrets.token_hex(8)
     left = await run.checkpointer.load(run.thread_id, thread.ns, head.id, cached=head.id)
-    following = step_id(thread.step_after(salt))
+    following = step_id(thread.step_id(salt))
     await thread.commit(
         "fork",
         head.next,
@@ -105,7 +104,7 @@ async def accept_input(
     for task in sorted([*thread.pending, *closing], key=lambda task: task.index):
         thread.adopt(thread.decode(task.writes))
     if salt:  # what was stored for the step that would have followed is stored for this one
-        step = thread.step_after(salt)
+        step = thread.step_id(salt)
         closing = [changed(task, step_id=step) for task in (*left, *closing)]
     _take_in(thread, update)
     if thread.screen is not None:
@@ -132,7 +131,7 @@ def _take_in(thread: ThreadState, update: Mapping[str, Any]) -> None:
         thread.write(update, "input", "input")
         return
     *copied, task = messages.value
-    thread.write_clean({**update, "messages": Overwrite(copied)}, "input")
+    thread.write({**update, "messages": Overwrite(copied)}, "input", is_clean=True)
     thread.write({"messages": [task]}, "input", "input")
 
 
@@ -155,16 +154,14 @@ def _screened_summary(thread: ThreadState, screen: RunRedaction, summary: str) -
 
 def _closing_tasks(thread: ThreadState) -> list[TaskWrites]:
     """Return error results of the calls that an interrupted step leaves unfinished."""
-    messages: Sequence[Message] = thread.state["messages"]
-    closed = {task.task_id for task in thread.pending}
-    unanswered = {call.id for call in pending_tool_calls(messages)} - closed
-    if not unanswered:
-        return []
-    answer = next((one for one in reversed(messages) if isinstance(one, AIMessage)), None)
+    calls, answered = newest_tool_calls(thread.state["messages"])
+    closed = answered | {task.task_id for task in thread.pending}
     return [
-        TaskWrites(thread.step, call.id, index, thread.encode([ChannelWrite("messages", [result])]))
-        for index, call in enumerate(answer.tool_calls if answer else ())
-        if call.id in unanswered
+        TaskWrites(
+            thread.step_id(), call.id, index, thread.encode([ChannelWrite("messages", [result])])
+        )
+        for index, call in enumerate(calls)
+        if call.id not in closed
         for result in [_not_done(call, _NOT_ANSWERED)]
     ]
 

@@ -11,8 +11,7 @@ import platform
 import re
 import secrets
 import sys
-from collections.abc import Generator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import field
 from hashlib import blake2b
 from pathlib import Path
@@ -26,7 +25,7 @@ from ..checkpoint.base import Run
 from ..errors import ThreadBusy
 from .run.context import RunControl
 
-__all__ = ["ThreadLocks", "WhenBusy", "carried_here", "is_left", "process_id"]
+__all__ = ["CARRIED_HERE", "ThreadLocks", "WhenBusy", "is_left", "process_id"]
 
 WhenBusy: TypeAlias = Literal["refuse", "queue", "interrupt"]
 
@@ -117,18 +116,8 @@ class ThreadLocks:
         return _Turn(self._now, thread_id, None, RunControl())
 
 
-_CARRIED: set[str] = set()
+CARRIED_HERE: set[str] = set()
 """Runs that this process carries right now."""
-
-
-@contextmanager
-def carried_here(run_id: str) -> Generator[None]:
-    """Note that this process carries a run meanwhile."""
-    _CARRIED.add(run_id)
-    try:
-        yield
-    finally:
-        _CARRIED.discard(run_id)
 
 
 def _machine() -> str:
@@ -171,7 +160,7 @@ def is_left(run: Run) -> bool:
     That is known of processes of this machine. The others, and owners that a caller has chosen,
     count as alive. Blocks for a moment.
     """
-    if run.id in _CARRIED:
+    if run.id in CARRIED_HERE:
         return False
     if run.owner is None or run.owner == process_id():
         return True

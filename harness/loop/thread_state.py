@@ -110,13 +110,8 @@ class ThreadState:
             for one in (*self._adopted, *self.writes)
         )
 
-    @property
-    def step(self) -> str:
-        """Id of the step being worked on."""
-        return self.step_after()
-
-    def step_after(self, salt: str = "") -> str:
-        """Return the id of the step after the newest checkpoint; salt begins a branch."""
+    def step_id(self, salt: str = "") -> str:
+        """Return the id of the step being worked on; salt begins a branch."""
         head = self.head
         if not salt and (head is None or head.next == "end"):
             return turn_step_id(head.id if head else None, self.run.thread_id, self.ns)
@@ -190,28 +185,26 @@ class ThreadState:
             for name, value in writes
             if channels[name].stored
         ]
-        for one in encoded:
-            self._added += len(one.value)
+        self._added += sum([len(one.value) for one in encoded])
         return tuple(encoded)
 
-    def write(self, update: Mapping[str, Any], author: str, place: Place | None = None) -> None:
-        """Add writes to the step being worked on.
+    def write(
+        self,
+        update: Mapping[str, Any],
+        author: str,
+        place: Place | None = None,
+        *,
+        is_clean: bool = False,
+    ) -> None:
+        """Add writes to the step being worked on; of what is clean, nothing has to be redacted.
 
         Raises:
             InvalidUpdate: A key is not declared, a value does not fit, or a reducer refused it.
             PIIDetectionError: A rule blocks a text in it.
         """
-        writes = self.check(update, author, place)
-        self.state = self.joined(writes, author)
-        self.writes.extend(writes)
-
-    def write_clean(self, update: Mapping[str, Any], author: str) -> None:
-        """Add writes of which nothing has to be redacted any more.
-
-        Raises:
-            InvalidUpdate: As for `write`.
-        """
         writes = self.schema.writes(update, author)
+        if self.screen is not None and not is_clean:
+            writes = self.screen.writes(self.schema, writes, place)
         self.state = self.joined(writes, author)
         self.writes.extend(writes)
 
@@ -288,7 +281,7 @@ class ThreadState:
             writes = self.check(update, author)
             before, state = self.state, self.joined(writes, author)
             index, self._next_kept = self._next_kept, self._next_kept + 1
-            task = TaskWrites(self.step, kept_mark(index, author), index, self.encode(writes))
+            task = TaskWrites(self.step_id(), kept_mark(index, author), index, self.encode(writes))
             if self.screen is not None:
                 await self.screen.keys.store()
             # What it cost, such as the model call behind a summary, is stored with it.
@@ -332,7 +325,7 @@ class ThreadState:
         if self.screen is not None:
             await self._keep_secrets(self.screen)
         head = self.head
-        step = self.step_after(salt)
+        step = self.step_id(salt)
         own = TaskWrites(step, author, LAST_INDEX, self.encode(self.writes))
         weight, snapshots = weighed(
             self.schema, step, self.state, self._weight, self._weight + self._added

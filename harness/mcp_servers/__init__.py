@@ -8,11 +8,12 @@ from .config import HttpServer, MCPServer, OAuth, SseServer, StdioServer
 from .connections import ServerStatus
 from .mapping import servers_from_json, servers_from_mapping
 from .middleware import MCPToolsMiddleware
-from .oauth_tokens import TokenFiles
+from .oauth_tokens import LoginStore, TokenFiles
 from .tools import MCPTool
 
 __all__ = [
     "HttpServer",
+    "LoginStore",
     "MCPServer",
     "MCPTool",
     "MCPToolsMiddleware",

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from .._internal.patterns import fits
 from ..errors import AgentBuildError
-from .oauth_tokens import TokenFiles
+from .oauth_tokens import LoginStore
 
 __all__ = [
     "HttpServer",
@@ -123,7 +123,7 @@ class OAuth:
         callback_port: The port on 127.0.0.1 that the browser is sent back to; 0 for any free one.
     """
 
-    tokens: TokenFiles | None = None
+    tokens: LoginStore | None = None
     client_id: str | None = None
     client_secret: str | None = field(default=None, repr=False)
     client_metadata_url: str | None = None

@@ -18,7 +18,7 @@ from typing import Any, cast
 from .._internal.records import record
 from ..errors import AgentBuildError
 from .config import HttpServer, MCPServer, OAuth, SseServer, StdioServer, check_names, check_servers
-from .oauth_tokens import TokenFiles
+from .oauth_tokens import LoginStore
 
 __all__ = ["servers_from_json", "servers_from_mapping"]
 
@@ -44,7 +44,7 @@ def servers_from_mapping(
     *,
     environ: Mapping[str, str],
     base: Path,
-    tokens: TokenFiles | None = None,
+    tokens: LoginStore | None = None,
 ) -> dict[str, MCPServer]:
     """Return servers by name.
 
@@ -81,7 +81,7 @@ def servers_from_json(
     path: str | os.PathLike[str],
     *,
     environ: Mapping[str, str] | None = None,
-    tokens: TokenFiles | None = None,
+    tokens: LoginStore | None = None,
 ) -> dict[str, MCPServer]:
     """Return the servers of a JSON file that a client has, such as `.mcp.json`.
 
@@ -138,7 +138,7 @@ class _Reader:
     table: Mapping[str, Any]
     environ: Mapping[str, str]
     base: Path
-    tokens: TokenFiles | None
+    tokens: LoginStore | None
 
     def server(self) -> MCPServer:
         """Return the server."""

@@ -29,7 +29,7 @@ from pydantic import AnyUrl, BaseModel, ValidationError
 
 from ..errors import HarnessError
 from .config import HttpServer, OAuth, SseServer
-from .oauth_tokens import Callback, Login, LoginNeeded, TokenFiles
+from .oauth_tokens import Callback, Login, LoginNeeded, LoginStore
 
 __all__ = ["LoginFailed", "StoredLogin", "log_in", "stored_login"]
 
@@ -81,7 +81,7 @@ class StoredLogin(OAuthClientProvider):
     def __init__(self, name: str, server: HttpServer, auth: OAuth) -> None:
         super().__init__(server.url, _metadata(auth, "http://127.0.0.1/callback"), _Memory())
         self._name = name
-        self._files: TokenFiles | None = auth.tokens
+        self._files: LoginStore | None = auth.tokens
         self._stamp: tuple[int, int] | None = None
 
     async def _auth_flow(
@@ -153,7 +153,8 @@ class StoredLogin(OAuthClientProvider):
         try:
             yield
         finally:
-            held.__exit__(None, None, None)
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(held.__exit__, None, None, None)
 
     async def _refresh_request(self) -> httpx2.Request:
         if not self.context.can_refresh_token():

@@ -13,7 +13,7 @@ from urllib.parse import quote, urlsplit
 import anyio.to_thread
 import httpx2
 
-from .oauth_tokens import Login, TokenFiles, TokensUnusable
+from .oauth_tokens import Login, LoginStore, TokensUnusable
 
 __all__ = ["log_out"]
 
@@ -21,7 +21,7 @@ _SECONDS = 10.0
 _KINDS = ("refresh_token", "access_token")
 
 
-async def log_out(name: str, tokens: TokenFiles) -> str | None:
+async def log_out(name: str, tokens: LoginStore) -> str | None:
     """Forget the login to a server, and revoke its tokens where the issuer offers that.
 
     Returns:
@@ -37,7 +37,7 @@ async def log_out(name: str, tokens: TokenFiles) -> str | None:
     return why if login is None else await _revoked(login)
 
 
-def _forgotten(name: str, tokens: TokenFiles) -> tuple[Login | None, str]:
+def _forgotten(name: str, tokens: LoginStore) -> tuple[Login | None, str]:
     """Remove a login and return it; or why it could not be read."""
     with tokens.alone(name):  # who refreshes it right now would store it again
         try:

@@ -14,10 +14,10 @@ import os
 import re
 import secrets
 from collections.abc import AsyncGenerator, Generator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
 import anyio
@@ -30,7 +30,17 @@ from ..errors import HarnessError
 if TYPE_CHECKING:
     from ..checkpoint.keyring import Keyring
 
-__all__ = ["Callback", "Login", "LoginNeeded", "TokenFiles", "TokensUnusable"]
+__all__ = [
+    "Callback",
+    "Login",
+    "LoginNeeded",
+    "LoginStore",
+    "TokenFiles",
+    "TokensUnusable",
+    "login_from_json",
+    "login_to_json",
+    "unusable_login",
+]
 
 
 _SEALED = b"deep-agent-mcp sealed tokens 1\n"
@@ -44,6 +54,14 @@ class TokensUnusable(HarnessError):
 
 class LoginNeeded(Exception):
     """A request was not sent, because the server needs a login; the text says what to run."""
+
+
+def unusable_login(server: str, place: str, why: str) -> TokensUnusable:
+    """Return what to raise when a stored login cannot be read or written."""
+    return TokensUnusable(
+        f"the login to MCP server {server!r} in {place} cannot be used: {why}. Fix that, or log in "
+        f"again with `deep-agent-mcp mcp login {server}`."
+    )
 
 
 @record
@@ -70,8 +88,49 @@ class Login:
         return "<Login>"
 
 
+def login_to_json(login: Login) -> bytes:
+    """Return a login as it is stored."""
+    names = ("url", "client", "tokens", "expires_at", "metadata", "resource")
+    return json.dumps({name: getattr(login, name) for name in names}).encode()
+
+
+def login_from_json(data: bytes) -> Login | None:
+    """Return a login from what is stored; None if it is damaged."""
+    try:
+        return Login(**json.loads(data))
+    except (ValueError, TypeError, RecursionError):
+        return None
+
+
+class LoginStore(Protocol):
+    """Where the logins of one user are stored, by the names of servers. Every method blocks.
+
+    All raise `TokensUnusable` when the store cannot be used.
+    """
+
+    def read(self, server: str, url: str | None = None) -> Login | None:
+        """Return the login to a server; None if there is none, or none at this URL."""
+        ...
+
+    def stamp(self, server: str) -> tuple[int, int] | None:
+        """Return what changes with each login; None while there is none."""
+        ...
+
+    def write(self, server: str, login: Login) -> None:
+        """Store a login in place of the one before."""
+        ...
+
+    def remove(self, server: str) -> bool:
+        """Forget a login; return whether there was one."""
+        ...
+
+    def alone(self, server: str) -> AbstractContextManager[None]:
+        """Keep others from using a refresh token meanwhile; waits for a bounded time."""
+        ...
+
+
 class TokenFiles:
-    """The logins of one user, in a directory.
+    """The logins of one user, in a directory; a `LoginStore`.
 
     Args:
         folder: The directory; made with the first login.
@@ -103,10 +162,9 @@ class TokenFiles:
             raise self._unusable(server, error.strerror or str(error)) from error
         if data.startswith(_SEALED):
             data = self._opened(server, data[len(_SEALED) :])
-        try:
-            login = Login(**json.loads(data))
-        except (ValueError, TypeError, RecursionError):
-            raise self._unusable(server, "the file is damaged") from None
+        login = login_from_json(data)
+        if login is None:
+            raise self._unusable(server, "the file is damaged")
         return login if url in (None, login.url) else None
 
     def stamp(self, server: str) -> tuple[int, int] | None:
@@ -122,8 +180,7 @@ class TokenFiles:
         Raises:
             TokensUnusable: The file cannot be written; the one before is still there.
         """
-        names = ("url", "client", "tokens", "expires_at", "metadata", "resource")
-        data = json.dumps({name: getattr(login, name) for name in names}).encode()
+        data = login_to_json(login)
         if self._keys is not None:
             from ..checkpoint.keyring import Cipher
 
@@ -208,10 +265,7 @@ class TokenFiles:
         return self.folder / f"{plain}-{digest}.json"
 
     def _unusable(self, server: str, why: str) -> TokensUnusable:
-        return TokensUnusable(
-            f"the login to MCP server {server!r} in {self.folder} cannot be used: {why}. Fix that, "
-            f"or log in again with `deep-agent-mcp mcp login {server}`."
-        )
+        return unusable_login(server, str(self.folder), why)
 
 
 _PATH = "/callback"

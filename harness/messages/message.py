@@ -322,13 +322,18 @@ def text_of(content: Content) -> str:
     return "".join(block.text for block in content if isinstance(block, TextBlock))
 
 
-def pending_tool_calls(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
-    """Return the calls of the last answer that have no result yet."""
+def newest_tool_calls(messages: Sequence[Message]) -> tuple[tuple[ToolCall, ...], set[str]]:
+    """Return the calls of the last answer, and the ids of the results that follow it."""
     answered: set[str] = set()
     for message in reversed(messages):
         if isinstance(message, ToolMessage):
             answered.add(message.tool_call_id)
         elif isinstance(message, AIMessage):
-            calls = message.tool_calls
-            return tuple([one for one in calls if one.id not in answered]) if answered else calls
-    return ()
+            return message.tool_calls, answered
+    return (), answered
+
+
+def pending_tool_calls(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
+    """Return the calls of the last answer that have no result yet."""
+    calls, answered = newest_tool_calls(messages)
+    return tuple([one for one in calls if one.id not in answered]) if answered else calls

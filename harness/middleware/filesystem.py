@@ -31,7 +31,7 @@ from ..loop.hooks.requests import (
     ToolHandler,
 )
 from ..messages.message import Content, HumanMessage, Message, TextBlock
-from ..state.channels import Mark, Reducer, State
+from ..state.channels import Mark, Reducer, State, merge_keys
 from ..tools.tool import ToolRuntime
 from .context.context_edits import EditedMessages
 
@@ -39,10 +39,6 @@ __all__ = ["FilesystemMiddleware", "FilesystemState"]
 
 _PREVIEW_CHARS = 2_000
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
-
-
-def _merge(current: Mapping[str, str], write: Mapping[str, str]) -> dict[str, str]:
-    return {**current, **write}
 
 
 class FilesystemState(FilesState):
@@ -53,7 +49,7 @@ class FilesystemState(FilesState):
     """
 
     file_digests: Annotated[
-        NotRequired[dict[str, str]], Reducer(_merge, default=dict[str, str]), Mark.PRIVATE
+        NotRequired[dict[str, str]], Reducer(merge_keys, default=dict[str, str]), Mark.PRIVATE
     ]
     long_messages: Annotated[NotRequired[list[str]], Mark.PRIVATE]
 

@@ -138,7 +138,8 @@ class MemoryMiddleware(AgentMiddleware):
         return {"memory_section": section, "memory_pinned": told, "memory_told": told}
 
     async def _look(self) -> MemorySnapshot:
-        await anyio.to_thread.run_sync(self._files.reload)
+        if self._files.roots:
+            await anyio.to_thread.run_sync(self._files.reload)
         return self._files.snapshot
 
 

@@ -23,6 +23,7 @@ from pydantic import TypeAdapter, ValidationError
 from ..errors import HarnessError
 from ..messages.message import AIMessage
 from .base import ChatModel, ChatRequest, Delta
+from .setting_names import misspelt
 
 __all__ = [
     "DEFAULT_MODEL",
@@ -182,6 +183,8 @@ def _check_settings(provider: str, factory: ModelFactory, settings: Mapping[str,
         # Anything else is passed on to the provider, except what would meet its own arguments.
         taken = {"self"} | {one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD}
         unknown = sorted(settings.keys() & taken)
+        if found := misspelt(settings, accepted):
+            raise UnknownModel(f"{provider} models take no setting {found} No model was made.")
     else:
         unknown = sorted(settings.keys() - accepted.keys())
     if unknown:

@@ -38,6 +38,7 @@ __all__ = [
     "Reducer",
     "State",
     "channels_of",
+    "merge_keys",
 ]
 
 
@@ -79,6 +80,11 @@ class Reducer:
     write: Any = None
     default: Callable[[], Any] | None = None
     reconcile: Callable[[Sequence[Any], Any, str], tuple[Any, str]] | None = None
+
+
+def merge_keys(current: Mapping[str, Any], write: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of both, those of the write before the others; a reducer of tables."""
+    return {**current, **write}
 
 
 @record

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, NotRequired, TypeAlias, TypedDict, cast
 
 from .._internal.records import record
 from ..errors import ToolError
-from ..state.channels import Mark, Reducer, State
+from ..state.channels import Mark, Reducer, State, merge_keys
 from ..tools.tool import SubagentPlace, ToolRuntime
 from .definitions import AnySubAgent, CompiledSubAgent
 
@@ -89,10 +89,6 @@ def check_kind(task_id: str, kind: str, definition: AnySubAgent) -> None:
     )
 
 
-def _merge(current: Mapping[str, Handle], write: Mapping[str, Handle]) -> dict[str, Handle]:
-    return {**current, **write}
-
-
 class SubAgentState(TypedDict):
     """State of the subagents of a thread.
 
@@ -105,7 +101,7 @@ class SubAgentState(TypedDict):
 
     subagent_handles: Annotated[
         NotRequired[dict[str, Handle]],
-        Reducer(_merge, default=dict[str, Handle]),
+        Reducer(merge_keys, default=dict[str, Handle]),
         Mark.PRIVATE,
         Mark.CONTROL,
     ]

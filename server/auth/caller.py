@@ -10,22 +10,17 @@ shows their own threads and runs only.
 
 from __future__ import annotations
 
-import json
-import logging
-import os
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from functools import lru_cache
 from hashlib import blake2b
-from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, get_args
 
-import anyio.to_thread
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.shared.exceptions import MCPError
-from mcp.types import INVALID_REQUEST
+from mcp.types import INTERNAL_ERROR, INVALID_REQUEST
 
 from ...harness._internal.records import record
 from ...harness.checkpoint.base import (
@@ -138,79 +133,44 @@ LOCAL = Caller("", ALL_SCOPES)
 current_caller: ContextVar[Caller] = ContextVar("caller", default=LOCAL)
 """Who the request being served comes from; what it starts inherits it."""
 
-logger = logging.getLogger(__name__)
-
 
 class UnknownPrincipal(HarnessError):
     """It is not known on whose behalf a run was."""
 
 
-class Principals:
-    """The principals that have called, in one file of lines in the state directory.
-
-    Args:
-        path: The file; made when the first principal calls.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._known: dict[str, str] = {}
-        self._read()
-
-    def note(self, caller: Caller) -> None:
-        """Remember a caller. Writes once per principal, before anything is done for it.
-
-        Raises:
-            OSError: The file cannot be written.
-        """
-        if not caller.owner or caller.owner in self._known:
-            return
-        # What stands before it may be a line that a crash has cut off.
-        line = "\n" + json.dumps([caller.owner, caller.principal]) + "\n"
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        with os.fdopen(descriptor, "a", encoding="utf-8") as file:
-            file.write(line)
-            file.flush()
-            os.fsync(file.fileno())
-        self._known[caller.owner] = caller.principal
+class Principals(Protocol):
+    """The principals that have called a server, also those that others of it have met."""
 
     def knows(self, caller: Caller) -> bool:
         """Whether there is nothing to note."""
-        return not caller.owner or caller.owner in self._known
+        ...
 
-    def of(self, id_: str) -> str:
-        """Return the principal a thread or run belongs to; empty for the local user.
+    async def note(self, caller: Caller) -> None:
+        """Store a caller. Writes once per principal, before anything is done for it.
 
         Raises:
-            UnknownPrincipal: The file has lost it: nobody knows which rules hold for the run.
+            HarnessError: It cannot be stored.
         """
-        owner = owner_of(id_)
-        if owner and owner not in self._known:
-            self._read()  # another server may have met it
-        if owner and owner not in self._known:
-            raise UnknownPrincipal(
-                f"{id_} belongs to a principal that {self._path} does not name any more, so it is "
-                "not continued: rules about it could not be kept. It goes on when that principal "
-                "has called this server again."
-            )
-        return self._known.get(owner, "")
+        ...
 
-    def _read(self) -> None:
-        try:
-            text = self._path.read_text(encoding="utf-8", errors="replace")
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            logger.error("%s cannot be read: %s", self._path, error)
-            return
-        for line in text.splitlines():
-            if not line:
-                continue
-            try:
-                owner, principal = json.loads(line)
-            except (ValueError, TypeError):  # cut off in the middle; its caller is noted again
-                continue
-            self._known[str(owner)] = str(principal)
+    async def find(self, id_: str) -> str:
+        """Return the principal a thread or run belongs to; empty for the local user.
+
+        Looks where all servers store the principals that they meet, unless this one knows it.
+
+        Raises:
+            UnknownPrincipal: It is not stored: nobody knows which rules hold for the run.
+            HarnessError: It cannot be read.
+        """
+        ...
+
+    def of(self, id_: str) -> str:
+        """Return the same without looking any further: of a principal that was noted or found.
+
+        Raises:
+            UnknownPrincipal: It was neither.
+        """
+        ...
 
 
 class Identify:
@@ -240,7 +200,10 @@ class Identify:
         """Serve a message on behalf of whoever it comes from."""
         caller = self._caller(ctx)
         if caller is not LOCAL and not self._principals.knows(caller):
-            await anyio.to_thread.run_sync(self._principals.note, caller)
+            try:
+                await self._principals.note(caller)
+            except HarnessError as error:
+                raise MCPError(INTERNAL_ERROR, str(error)) from error
         token = current_caller.set(caller)
         try:
             if self._prepare is not None:

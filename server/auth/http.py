@@ -12,7 +12,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import anyio
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
@@ -21,6 +21,7 @@ from mcp.server.auth.provider import AccessToken
 from mcp.server.auth.provider import TokenVerifier as Verifier
 from mcp.server.auth.routes import build_resource_metadata_url
 from pydantic import AnyHttpUrl
+from starlette.authentication import AuthCredentials, AuthenticationError
 from starlette.middleware import Middleware
 from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.requests import HTTPConnection, Request
@@ -28,13 +29,16 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from ...harness._internal.concurrency import raising_one
+from ...harness.errors import HarnessError
 from ..settings.settings import Settings
 from .caller import ALL_SCOPES
 from .challenges import Challenge, ScopesOf, StepUp
-from .tokens import TokenError, TokenFile, TokenVerifier
+from .tokens import FileTokens, TokenError, TokenFile, Tokens, TokenVerifier
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    Authenticated: TypeAlias = tuple[AuthCredentials, AuthenticatedUser] | None
 
 __all__ = ["OPEN_PATHS", "RequestLimits", "auth_middleware", "metadata_routes", "verifier"]
 
@@ -44,6 +48,9 @@ RECHECK_SECONDS = 5.0
 
 END_SECONDS = 1.0
 """How long a client that reads nothing may hold up the end of its stream then."""
+
+AWAY_SECONDS = 2
+"""When a client may try again while tokens cannot be checked."""
 
 OPEN_PATHS = ("/healthz", "/readyz", "/metrics", "/.well-known/", "/ui", "/ui/")
 """What needs no token; the page at `/ui` holds nothing but itself, and asks `/mcp` with one."""
@@ -68,6 +75,28 @@ class _Verifiers:
             if found is not None:
                 return found
         return None
+
+
+class _Checks(BearerAuthBackend):
+    """Authenticates requests; says so when it is not known whom a token belongs to."""
+
+    async def authenticate(self, conn: HTTPConnection) -> Authenticated:
+        """Return who sends a request; None if they have not shown it.
+
+        Raises:
+            AuthenticationError: The tokens cannot be read now.
+        """
+        try:
+            return await super().authenticate(conn)
+        except HarnessError as error:
+            logger.error("tokens cannot be checked: %s", error)
+            raise AuthenticationError("tokens cannot be checked now") from error
+
+
+def _try_again(_: HTTPConnection, error: AuthenticationError) -> JSONResponse:
+    text = f"The server's database does not answer: {error}. Nothing was done; try again."
+    body = {"error": "temporarily_unavailable", "error_description": text}
+    return JSONResponse(body, 503, headers={"Retry-After": str(AWAY_SECONDS)})
 
 
 class _Guard:
@@ -104,9 +133,13 @@ class _Guard:
     async def _watch(self, connection: HTTPConnection, request: anyio.CancelScope) -> None:
         while True:
             await anyio.sleep(RECHECK_SECONDS)
-            if await self._checks.authenticate(connection) is None:
-                request.cancel()
-                return
+            try:
+                if await self._checks.authenticate(connection) is not None:
+                    continue
+            except AuthenticationError:
+                continue  # its database is away, where what is served comes from, too
+            request.cancel()
+            return
 
 
 class _Answer:
@@ -129,11 +162,17 @@ def _is_open(scope: Scope) -> bool:
     return any(path == one or (one[-1] == "/" and path.startswith(one)) for one in OPEN_PATHS)
 
 
-def verifier(settings: Settings) -> Verifier | None:
-    """Return what checks tokens with these settings; None if none is needed."""
+def verifier(settings: Settings, tokens: Tokens | None = None) -> Verifier | None:
+    """Return what checks tokens with these settings; None if none is needed.
+
+    Args:
+        settings: What the operator chose.
+        tokens: Where our own tokens are stored; by default in a file of the state directory.
+    """
     found: list[Verifier] = []
     if "token" in settings.auth:
-        found.append(TokenVerifier(TokenFile(settings.state_dir / "tokens.json")))
+        stored = tokens or FileTokens(TokenFile(settings.state_dir / "tokens.json"))
+        found.append(TokenVerifier(stored))
     if "oauth" in settings.auth:
         from .oauth import JwtVerifier, KeySet
 
@@ -143,14 +182,16 @@ def verifier(settings: Settings) -> Verifier | None:
     return _Verifiers(found) if found else None
 
 
-def auth_middleware(settings: Settings, scopes_of: ScopesOf) -> list[Middleware]:
+def auth_middleware(
+    settings: Settings, scopes_of: ScopesOf, tokens: Tokens | None = None
+) -> list[Middleware]:
     """Return the ASGI middleware that authenticates requests, outermost first."""
-    checks = verifier(settings)
+    checks = verifier(settings, tokens)
     if checks is None:
         return []
-    backend = BearerAuthBackend(checks)
+    backend = _Checks(checks)
     found = [
-        Middleware(AuthenticationMiddleware, backend=backend),
+        Middleware(AuthenticationMiddleware, backend=backend, on_error=_try_again),
         Middleware(AuthContextMiddleware),
     ]
     if "oauth" not in settings.auth:

@@ -9,17 +9,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ...harness.errors import AgentBuildError
-from ...harness.mcp_servers import TokenFiles, servers_from_json, servers_from_mapping
+from ...harness.mcp_servers import LoginStore, TokenFiles, servers_from_json, servers_from_mapping
 from ..settings.settings import Settings
 
 if TYPE_CHECKING:
     from ...harness.mcp_servers import MCPServer
 
-__all__ = ["servers_in", "token_files"]
+__all__ = ["login_store", "servers_in"]
 
 
-def token_files(settings: Settings) -> TokenFiles:
-    """Return where the tokens are kept: in the state directory, sealed if the journal is."""
+def login_store(settings: Settings) -> LoginStore:
+    """Return where the tokens are kept, sealed if the journal is.
+
+    That is in the state directory, and of replicas in the journal's database.
+    """
+    if settings.replicas:
+        from ..replicas.sealed_values import sealer_of
+        from .login_table import LoginTable
+
+        assert settings.journal is not None  # Settings has made sure of it
+        return LoginTable(settings.journal.get_secret_value(), sealer_of(settings))
     keys = None
     if settings.journal_key is not None:
         from ...harness.checkpoint.keyring import Keyring
@@ -29,7 +38,7 @@ def token_files(settings: Settings) -> TokenFiles:
 
 
 def servers_in(
-    file: Path, environ: Mapping[str, str], tokens: TokenFiles
+    file: Path, environ: Mapping[str, str], tokens: LoginStore
 ) -> Mapping[str, MCPServer]:
     """Return the servers that an agent file, or a client's JSON file, names.
 

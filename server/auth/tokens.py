@@ -1,4 +1,4 @@
-"""Static tokens: random secrets handed out by the operator, kept as hashes in one file."""
+"""Static tokens: random secrets handed out by the operator, stored as hashes."""
 
 from __future__ import annotations
 
@@ -13,15 +13,27 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
+import anyio.to_thread
 from filelock import FileLock, Timeout
 from mcp.server.auth.provider import AccessToken
 
 from ...harness._internal.records import record
 from .caller import AGENTS_CLAIM, ALL_SCOPES, Scope
 
-__all__ = ["TokenError", "TokenFile", "TokenRecord", "TokenVerifier"]
+__all__ = [
+    "FileTokens",
+    "TokenError",
+    "TokenFile",
+    "TokenRecord",
+    "TokenVerifier",
+    "Tokens",
+    "new_token",
+    "no_token",
+    "record_from_json",
+    "record_to_json",
+]
 
 _TOKEN = re.compile(r"dam_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
 _LOCK_SECONDS = 10.0
@@ -61,6 +73,77 @@ class TokenRecord:
         return self.expires_at is not None and self.expires_at <= time.time()
 
 
+def new_token(
+    principal: str,
+    scopes: Sequence[Scope],
+    lifetime: float | None = None,
+    agents: Sequence[str] = (),
+) -> tuple[TokenRecord, str]:
+    """Return the record of a new token, which is still to be stored, and the token itself.
+
+    Args:
+        principal: On whose behalf its bearer acts.
+        scopes: What they may do.
+        lifetime: Seconds it holds; None until it is revoked.
+        agents: Agents its bearer is bound to; none for all of them.
+    """
+    secret = secrets.token_urlsafe(32)
+    now = time.time()
+    record = TokenRecord(
+        secrets.token_hex(6),
+        principal,
+        tuple(scopes),
+        _digest(secret),
+        now,
+        None if lifetime is None else now + lifetime,
+        tuple(agents),
+    )
+    return record, f"dam_{record.id}_{secret}"
+
+
+class Tokens(Protocol):
+    """Where the records of tokens are stored. Their times are by this machine's clock."""
+
+    async def all(self) -> Sequence[TokenRecord]:
+        """Return all tokens, oldest first.
+
+        Raises:
+            TokenError, HarnessError: They cannot be read.
+        """
+        ...
+
+    async def add(self, record: TokenRecord) -> None:
+        """Store a token.
+
+        Raises:
+            TokenError, HarnessError: It cannot be stored.
+        """
+        ...
+
+    async def revoke(self, id_: str) -> TokenRecord:
+        """Remove a token; return what it was.
+
+        Raises:
+            TokenError: There is none of that id; or it cannot be removed.
+            HarnessError: Likewise.
+        """
+        ...
+
+    async def find(self, id_: str) -> TokenRecord | None:
+        """Return a token by its id, as it was at most a second ago; a new one is found at once.
+
+        Raises:
+            TokenError, HarnessError: It is not known whether there is one.
+        """
+        ...
+
+
+def no_token(id_: str, records: Sequence[TokenRecord]) -> TokenError:
+    """Return what to raise when there is no token of an id."""
+    known = ", ".join(one.id for one in records) or "none"
+    return TokenError(f"there is no token {id_!r}; nothing was done. Tokens: {known}.")
+
+
 class TokenFile:
     """The file of all tokens, `tokens.json` in the state directory, readable by its owner only."""
 
@@ -81,7 +164,7 @@ class TokenFile:
             raise TokenError(f"{self.path} cannot be read: {error.strerror or error}.") from error
         try:
             rows = cast("list[dict[str, Any]]", json.loads(text)["tokens"])
-            return [_record(row) for row in rows]
+            return [record_from_json(row) for row in rows]
         except (ValueError, KeyError, TypeError) as error:
             raise TokenError(
                 f"{self.path} is damaged ({error}); no token is accepted. Restore it, or delete it "
@@ -95,31 +178,23 @@ class TokenFile:
         lifetime: float | None = None,
         agents: Sequence[str] = (),
     ) -> tuple[TokenRecord, str]:
-        """Make a token; return its record and the token, which is kept nowhere.
-
-        Args:
-            principal: On whose behalf its bearer acts.
-            scopes: What they may do.
-            lifetime: Seconds it holds; None until it is revoked.
-            agents: Agents its bearer is bound to; none for all of them.
+        """Make a token and store it; return its record and the token; see `new_token`.
 
         Raises:
             TokenError: The file cannot be written.
         """
-        secret = secrets.token_urlsafe(32)
-        now = time.time()
-        record = TokenRecord(
-            secrets.token_hex(6),
-            principal,
-            tuple(scopes),
-            _digest(secret),
-            now,
-            None if lifetime is None else now + lifetime,
-            tuple(agents),
-        )
+        record, token = new_token(principal, scopes, lifetime, agents)
+        self.add(record)
+        return record, token
+
+    def add(self, record: TokenRecord) -> None:
+        """Store a token.
+
+        Raises:
+            TokenError: The file cannot be written.
+        """
         with self._changing():
             self._write([*self.read(), record])
-        return record, f"dam_{record.id}_{secret}"
 
     def revoke(self, id_: str) -> TokenRecord:
         """Remove a token; return what it was.
@@ -131,8 +206,7 @@ class TokenFile:
             records = self.read()
             found = next((one for one in records if one.id == id_), None)
             if found is None:
-                known = ", ".join(one.id for one in records) or "none"
-                raise TokenError(f"there is no token {id_!r}; nothing was done. Tokens: {known}.")
+                raise no_token(id_, records)
             self._write([one for one in records if one is not found])
         return found
 
@@ -158,7 +232,7 @@ class TokenFile:
 
     def _write(self, records: Sequence[TokenRecord]) -> None:
         own = self.path.with_name(f"{self.path.name}.{secrets.token_hex(4)}")
-        data = {"tokens": [_row(one) for one in records]}
+        data = {"tokens": [record_to_json(one) for one in records]}
         try:
             descriptor = os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -173,8 +247,12 @@ class TokenFile:
             ) from error
 
 
-class TokenVerifier:
-    """Accepts the tokens of a file, as it is now (SDK: `TokenVerifier`)."""
+class FileTokens:
+    """The tokens of a file; see `Tokens`.
+
+    Args:
+        file: The file.
+    """
 
     def __init__(self, file: TokenFile) -> None:
         self._file = file
@@ -182,31 +260,22 @@ class TokenVerifier:
         self._looked = float("-inf")
         self._seen: tuple[int, int] | None = None
 
-    async def verify_token(self, token: str) -> AccessToken | None:
-        """Return who bears a token, or None if it is not, or no longer, accepted.
+    async def all(self) -> Sequence[TokenRecord]:
+        """Return all tokens, oldest first."""
+        return await anyio.to_thread.run_sync(self._file.read)
 
-        Raises:
-            TokenError: The file is damaged.
-        """
-        found = _TOKEN.fullmatch(token)
-        if found is None:
-            return None
-        self._look(at_once=found[1] not in self._known)
-        record = self._known.get(found[1])
-        # Also for an unknown id: how long it takes shall not say which ids there are.
-        expected = record.digest if record is not None else "0" * 64
-        fits = hmac.compare_digest(_digest(found[2]), expected)
-        if record is None or not fits or record.is_expired:
-            return None
-        expires = None if record.expires_at is None else int(record.expires_at)
-        return AccessToken(
-            token="",  # nobody needs it any more
-            client_id=record.id,
-            scopes=list(record.scopes),
-            expires_at=expires,
-            subject=record.principal,
-            claims={AGENTS_CLAIM: [*record.agents]} if record.agents else None,
-        )
+    async def add(self, record: TokenRecord) -> None:
+        """Store a token."""
+        await anyio.to_thread.run_sync(self._file.add, record)
+
+    async def revoke(self, id_: str) -> TokenRecord:
+        """Remove a token; return what it was."""
+        return await anyio.to_thread.run_sync(self._file.revoke, id_)
+
+    async def find(self, id_: str) -> TokenRecord | None:
+        """Return a token by its id, as the file is now."""
+        self._look(at_once=id_ not in self._known)
+        return self._known.get(id_)
 
     def _look(self, *, at_once: bool) -> None:
         """Read the file again if it has changed; it is small, and local."""
@@ -226,19 +295,57 @@ class TokenVerifier:
             self._seen = seen
 
 
+class TokenVerifier:
+    """Accepts the tokens that are stored (SDK: `TokenVerifier`)."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        """Return who bears a token, or None if it is not, or no longer, accepted.
+
+        Raises:
+            TokenError: The file is damaged.
+            HarnessError: The tokens cannot be read now.
+        """
+        found = _TOKEN.fullmatch(token)
+        if found is None:
+            return None
+        record = await self._tokens.find(found[1])
+        # Also for an unknown id: how long it takes shall not say which ids there are.
+        expected = record.digest if record is not None else "0" * 64
+        fits = hmac.compare_digest(_digest(found[2]), expected)
+        if record is None or not fits or record.is_expired:
+            return None
+        expires = None if record.expires_at is None else int(record.expires_at)
+        return AccessToken(
+            token="",  # nobody needs it any more
+            client_id=record.id,
+            scopes=list(record.scopes),
+            expires_at=expires,
+            subject=record.principal,
+            claims={AGENTS_CLAIM: [*record.agents]} if record.agents else None,
+        )
+
+
 def _digest(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def _row(record: TokenRecord) -> dict[str, Any]:
-    """Return what is written; earlier versions know nothing of agents."""
+def record_to_json(record: TokenRecord) -> dict[str, Any]:
+    """Return a record as it is stored; earlier versions know nothing of agents."""
     row = asdict(record)
     if not record.agents:
         del row["agents"]
     return row
 
 
-def _record(row: dict[str, Any]) -> TokenRecord:
+def record_from_json(row: dict[str, Any]) -> TokenRecord:
+    """Return a record from what is stored.
+
+    Raises:
+        ValueError, TypeError: It is something else.
+    """
     record = TokenRecord(**row)
     if not set(record.scopes) <= ALL_SCOPES:
         raise ValueError(f"unknown scopes of token {record.id}: {record.scopes}")

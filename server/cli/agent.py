@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from .state import Failed, with_settings
+from .errors import Failed
+from .state import with_settings
 
 if TYPE_CHECKING:
     from ...harness.agent import Agent
-    from ...harness.mcp_servers import MCPServer, ServerStatus, TokenFiles
+    from ...harness.mcp_servers import LoginStore, MCPServer, ServerStatus
     from ..settings.settings import Settings
 
 __all__ = ["agent", "mcp"]
@@ -157,6 +158,11 @@ _name = click.argument("name")
     "--state-dir", metavar="DIR", help="State directory of the server, where logins are kept."
 )
 @click.option("--journal-key-file", metavar="FILE", help="Keys of an encrypted journal.")
+@click.option(
+    "--replicas", is_flag=True, default=None, help="Logins of replicas, in the journal's database."
+)
+@click.option("--journal", metavar="URL", help="The journal that the replicas share.")
+@click.option("--journal-url-file", metavar="FILE", help="Read the journal's URL from FILE.")
 @click.option("--config", metavar="FILE", help="TOML file of settings.")
 @click.pass_context
 def mcp(ctx: click.Context, **flags: str | None) -> None:
@@ -177,7 +183,7 @@ def list_servers(
 ) -> None:
     """Show the servers, and whether you are logged in."""
 
-    async def work(servers: Mapping[str, MCPServer], tokens: TokenFiles) -> list[dict[str, Any]]:
+    async def work(servers: Mapping[str, MCPServer], tokens: LoginStore) -> list[dict[str, Any]]:
         found: Mapping[str, ServerStatus] = await _status(servers) if check else {}
         return [
             {"name": name, **_facts(name, one, tokens), **_shown(found.get(name))}
@@ -213,7 +219,7 @@ def login(
 
             await anyio.to_thread.run_sync(webbrowser.open, url)
 
-    async def work(servers: Mapping[str, MCPServer], tokens: TokenFiles) -> None:
+    async def work(servers: Mapping[str, MCPServer], tokens: LoginStore) -> None:
         from ...harness.mcp_servers import HttpServer
         from ...harness.mcp_servers.oauth import log_in
 
@@ -237,10 +243,10 @@ def logout(flags: dict[str, str | None], name: str) -> None:
 
     async def work(settings: Settings) -> str | None:
         from ...harness.mcp_servers.oauth_revocation import log_out
-        from ..auth.mounted_logins import token_files
+        from ..auth.mounted_logins import login_store
 
         try:
-            return await log_out(name, token_files(settings))
+            return await log_out(name, login_store(settings))
         except LookupError:
             raise Failed(f"there is no login to MCP server {name!r}; nothing was done.") from None
 
@@ -257,17 +263,17 @@ def logout(flags: dict[str, str | None], name: str) -> None:
 def _with_servers(
     flags: Mapping[str, str | None],
     file: Path | None,
-    work: Callable[[Mapping[str, MCPServer], TokenFiles], Awaitable[T]],
+    work: Callable[[Mapping[str, MCPServer], LoginStore], Awaitable[T]],
 ) -> T:
     if file is None:
         raise Failed(f"name the agent file with --agent FILE or {_ENVIRONMENT}; nothing was done.")
 
     async def main(settings: Settings) -> T:
-        from ..auth.mounted_logins import servers_in, token_files
+        from ..auth.mounted_logins import login_store, servers_in
         from ..settings.state_dir import StateDir
 
         StateDir.open(settings.state_dir)
-        tokens = token_files(settings)
+        tokens = login_store(settings)
         return await work(servers_in(file, os.environ, tokens), tokens)
 
     return with_settings(flags, main)
@@ -281,7 +287,7 @@ def _found(servers: Mapping[str, MCPServer], name: str) -> MCPServer:
     return servers[name]
 
 
-def _facts(name: str, server: MCPServer, tokens: TokenFiles) -> dict[str, Any]:
+def _facts(name: str, server: MCPServer, tokens: LoginStore) -> dict[str, Any]:
     from ...harness.mcp_servers import HttpServer, StdioServer
 
     if isinstance(server, StdioServer):

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
+from .errors import Refused
+
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
@@ -139,16 +141,6 @@ _MARKS = ("read_only", "destructive", "open_world")
 _EXIT = {"allow": 0, "ask": 3, "deny": 4}
 
 
-class _Refused(click.ClickException):
-    """One readable message on stderr and exit code 2."""
-
-    exit_code = 2
-
-    def show(self, file: object = None) -> None:
-        """Print the message without the frame click would draw."""
-        click.echo(f"deep-agent-mcp: {self.message}", err=True)
-
-
 @click.group()
 def policy() -> None:
     """Check policy files, and explain what they decide."""
@@ -221,16 +213,16 @@ def _load(files: tuple[str, ...]) -> Policy:
     try:
         return Policy.from_toml(*files)
     except PolicyError as error:
-        raise _Refused(str(error)) from None
+        raise Refused(str(error)) from None
 
 
 def _arguments(text: str) -> dict[str, JsonValue]:
     try:
         given = json.loads(text)
     except ValueError as error:
-        raise _Refused(f"--args is not JSON: {error}") from None
+        raise Refused(f"--args is not JSON: {error}") from None
     if not isinstance(given, dict):
-        raise _Refused(f'--args must be a JSON object such as {{"path": "/a"}}; got {text}')
+        raise Refused(f'--args must be a JSON object such as {{"path": "/a"}}; got {text}')
     return cast("dict[str, JsonValue]", given)
 
 

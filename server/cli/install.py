@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import click
+
+from .errors import Refused
 
 if TYPE_CHECKING:
     from ..doctor import Examination, Finding, Handshake
@@ -33,16 +34,6 @@ INSTALLABLE = (
 
 _PATHS = ("DIR", "FILE")
 _UNKNOWN_YET = ("${", "{env:")
-
-
-class _Refused(click.ClickException):
-    """One readable message on stderr and exit code 2: nothing was changed."""
-
-    exit_code = 2
-
-    def show(self, file: Any = None) -> None:
-        """Print the message without the frame click would draw."""
-        click.echo(f"deep-agent-mcp: {self.message}", file=file or sys.stderr)
 
 
 @click.command()
@@ -90,7 +81,7 @@ def install(
         placement = Placement.of(client, scope, name)
         if remove:
             if options or with_key:
-                raise _Refused("--remove takes no options of `serve` and no --with-key.")
+                raise Refused("--remove takes no options of `serve` and no --with-key.")
             change = Change.removal(placement, machine)
         else:
             change = Change.install(_request(ctx, placement, options, with_key), machine)
@@ -99,7 +90,7 @@ def install(
         else:
             _carry_out(change, placement, remove)
     except (InstallError, ConfigFileError, NotInstalled) as error:
-        raise _Refused(str(error)) from None
+        raise Refused(str(error)) from None
 
 
 def _request(
@@ -112,7 +103,7 @@ def _request(
     model = str(serve.flags.get("model") or "")
     key = os.environ.get(KEY_VARIABLE) if with_key else None
     if with_key and not key:
-        raise _Refused(f"--with-key: {KEY_VARIABLE} is not set here. Nothing was changed.")
+        raise Refused(f"--with-key: {KEY_VARIABLE} is not set here. Nothing was changed.")
     keyless = model.startswith(("scripted:", "sampling"))
     return Request(placement, list(serve.words()), key, not keyless)
 
@@ -130,7 +121,7 @@ class ServeOptions:
         try:
             parsed = command.make_context("serve", list(given))
         except click.UsageError as error:
-            raise _Refused(
+            raise Refused(
                 f"`serve` refuses an option after `--`: {error.format_message()} Nothing was "
                 "changed; `deep-agent-mcp serve --help` lists its options."
             ) from None
@@ -147,7 +138,7 @@ class ServeOptions:
         command = cast(click.Group, ctx.find_root().command).commands["serve"]
         options = cls(command, given)
         if options.flags.get("transport") not in (None, "stdio"):
-            raise _Refused(
+            raise Refused(
                 "clients start the server on stdio; --transport is for servers that you start. "
                 "Nothing was changed. For such a server give the client its URL."
             )
@@ -163,7 +154,7 @@ class ServeOptions:
         try:
             load_settings(known, {}, config=self.config)
         except SettingsError as error:
-            raise _Refused(f"{error}\nNothing was changed.") from None
+            raise Refused(f"{error}\nNothing was changed.") from None
 
     def words(self) -> Iterator[str | PathOption]:
         """Yield them as they were given, paths among them marked."""

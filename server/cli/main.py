@@ -2,41 +2,22 @@
 
 from __future__ import annotations
 
-import gc
 import json
-import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack, redirect_stdout
-from functools import partial
-from typing import TYPE_CHECKING, Any
 
 import click
 
 from .agent import agent, mcp
 from .checks import models, policy
+from .errors import Refused
 from .install import doctor, install
+from .replicas import replicas
 from .runs import runs
 from .state import journal, token
 from .threads import threads
 
-if TYPE_CHECKING:
-    from ..settings.settings import Settings
-
 __all__ = ["cli", "main"]
-
-USAGE_ERROR = 2
-
-
-class _Refused(click.ClickException):
-    """One readable message on stderr and exit code 2: nothing was started."""
-
-    exit_code = USAGE_ERROR
-
-    def show(self, file: Any = None) -> None:
-        """Print the message without the frame click would draw."""
-        click.echo(f"deep-agent-mcp: {self.message}", file=file or sys.stderr)
 
 
 def _print_version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
@@ -68,7 +49,9 @@ def cli(ctx: click.Context) -> None:
     if sys.stdin is None or sys.stdin.isatty():  # pyright: ignore[reportUnnecessaryComparison]
         click.echo(ctx.get_help())
     else:
-        _serve({}, None)
+        from .serving import start
+
+        start({}, None)
 
 
 @cli.command()
@@ -129,6 +112,18 @@ def cli(ctx: click.Context) -> None:
     "--journal", metavar="URL", help="Where to keep threads: postgresql://…, redis://…, sqlite:…."
 )
 @click.option("--journal-url-file", metavar="FILE", help="Read the journal's URL from FILE.")
+@click.option(
+    "--replicas",
+    is_flag=True,
+    default=None,
+    help="Let several servers share the journal, which must be in Postgres.",
+)
+@click.option(
+    "--shared-root",
+    is_flag=True,
+    default=None,
+    help="All replicas see the same files in --root.",
+)
 @click.option(
     "--store", metavar="URL", help="Where to keep long-term memory: postgresql://… or sqlite:…."
 )
@@ -236,8 +231,10 @@ def serve(application: str | None, config: str | None, reload: bool, **flags: ob
     Each option is also read from DEEP_AGENT_<OPTION> and from the TOML file; flags win.
     """
     if reload and application is None:
-        raise _Refused("--reload follows the files of MODULE:ATTRIBUTE, so name one")
-    _serve(flags, config, application, reload=reload)
+        raise Refused("--reload follows the files of MODULE:ATTRIBUTE, so name one")
+    from .serving import start
+
+    start(flags, config, application, reload=reload)
 
 
 @cli.command()
@@ -276,7 +273,7 @@ def middleware(config: str | None, as_json: bool, **flags: object) -> None:
     try:
         settings = load_settings(flags, os.environ, config=config)
     except SettingsError as error:
-        raise _Refused(str(error)) from None
+        raise Refused(str(error)) from None
     from ...harness.errors import HarnessError
     from ..app import built_agent
     from .middleware_listing import list_middleware, with_plugins
@@ -284,7 +281,7 @@ def middleware(config: str | None, as_json: bool, **flags: object) -> None:
     try:
         listed = with_plugins(list_middleware(built_agent(settings)))
     except HarnessError as error:
-        raise _Refused(str(error)) from None
+        raise Refused(str(error)) from None
     click.echo(json.dumps(listed.data, indent=2) if as_json else listed.text)
 
 
@@ -295,124 +292,10 @@ cli.add_command(journal)
 cli.add_command(mcp)
 cli.add_command(models)
 cli.add_command(policy)
+cli.add_command(replicas)
 cli.add_command(runs)
 cli.add_command(threads)
 cli.add_command(token)
-
-
-def _serve(
-    flags: dict[str, object],
-    config: str | None,
-    application: str | None = None,
-    *,
-    reload: bool = False,
-) -> None:
-    # Imports make only objects that stay; collecting among them is a twentieth of the start.
-    gc.disable()
-    try:
-        _start(flags, config, application, reload=reload)
-    finally:
-        gc.enable()
-
-
-def _start(
-    flags: dict[str, object], config: str | None, application: str | None, *, reload: bool
-) -> None:
-    from ..settings.settings import SettingsError
-    from ..settings.sources import load_settings
-
-    logging.basicConfig(stream=sys.stderr, format="deep-agent-mcp: %(levelname)s: %(message)s")
-    try:
-        environ = dict(os.environ)
-        with redirect_stdout(sys.stderr):  # of modules that the agent file names, when they print
-            settings = load_settings(flags, environ, config=config)
-    except SettingsError as error:
-        raise _not_started([error]) from None
-    # Child processes, which may run what a model wrote, are not given it.
-    for secret in ("JOURNAL_KEY", "JOURNAL", "STORE"):
-        os.environ.pop(f"DEEP_AGENT_{secret}", None)
-    logging.getLogger().setLevel(settings.log_level.upper())
-    again = partial(load_settings, flags, environ, config=config, warn=lambda _: None)
-    if application is not None:
-        from ...harness._internal.code_folders import import_from
-
-        import_from(os.getcwd(), [application.partition(":")[0]], first=True)
-    _run(settings, again, application, reload=reload)
-
-
-def _run(
-    settings: Settings, read: Callable[[], Settings], application: str | None, *, reload: bool
-) -> None:
-    import anyio
-
-    from ...harness.errors import HarnessError, LeaseLost
-    from ..settings.settings import SettingsError
-    from ..settings.state_dir import StateDirError
-    from ..transports.transports import AddressError
-
-    refused: list[Exception] = []
-    try:
-        try:
-            main = partial(_main, settings, read, application, reload=reload)
-            anyio.run(main, backend="asyncio")
-        except* (AddressError, SettingsError, StateDirError, HarnessError) as group:
-            refused += _leaves(group)
-    except KeyboardInterrupt:  # before the signal handlers stand
-        sys.exit(130)
-    if any(isinstance(one, LeaseLost) for one in refused):
-        raise _Refused("\n".join(map(str, refused)))
-    if refused:
-        raise _not_started(refused)
-
-
-def _not_started(errors: Sequence[Exception]) -> _Refused:
-    text = "\n".join(map(str, errors)).rstrip(".")
-    return _Refused(f"{text}. Nothing was started.")
-
-
-def _leaves(group: BaseExceptionGroup[Exception]) -> list[Exception]:
-    """Return the errors inside a task group's error, whatever groups wrap them."""
-    found: list[Exception] = []
-    for error in group.exceptions:
-        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
-    return found
-
-
-async def _main(
-    settings: Settings, read: Callable[[], Settings], application: str | None, *, reload: bool
-) -> None:
-    from ..transports.signals import stop_on_signals
-    from ..transports.transports import bind, serve_http, serve_stdio
-
-    over_http = settings.transport != "stdio"
-    listener = bind(settings.host, settings.port) if over_http else None
-
-    from ..app import create_app  # the harness; not needed to find that a port is taken
-
-    source = None
-    if application is not None:
-        from ..python_agents.source import ONLY_LOOKS, AgentSource
-
-        only_looks = ONLY_LOOKS in os.environ
-        source = AgentSource(application, reload=reload, owns_process=True, only_looks=only_looks)
-    with stop_on_signals() as stop:
-        async with AsyncExitStack() as stack:
-            with redirect_stdout(sys.stderr):
-                app = await stack.enter_async_context(create_app(settings, read, source))
-            gc.freeze()
-            gc.enable()
-            if listener is None:
-                await serve_stdio(app.server, stop)
-            else:
-                await serve_http(
-                    app.server,
-                    settings,
-                    stop,
-                    listener=listener,
-                    health=app.health(),
-                    scopes_of=app.scopes_of,
-                    drain=app.drain,
-                )
 
 
 def main() -> None:

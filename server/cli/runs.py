@@ -28,6 +28,7 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--config", metavar="FILE", help="TOML file of settings.")
 @click.option("--journal", metavar="URL", help="The journal, if it is not in the state directory.")
 @click.option("--journal-url-file", metavar="FILE", help="Read the journal's URL from FILE.")
+@click.option("--replicas", flag_value="true", help="Work beside servers that share the journal.")
 @click.option("--journal-key-file", metavar="FILE", help="Keys of an encrypted journal.")
 @click.pass_context
 def runs(ctx: click.Context, **flags: str | None) -> None:

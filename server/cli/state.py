@@ -9,36 +9,28 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
-from collections.abc import Awaitable, Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from .errors import Failed
+
 if TYPE_CHECKING:
     from ..auth.caller import Scope
-    from ..auth.tokens import TokenFile, TokenRecord
+    from ..auth.tokens import TokenRecord, Tokens
     from ..results import Answer
     from ..settings.settings import Settings
 
-__all__ = ["Failed", "journal", "token", "with_settings"]
+__all__ = ["journal", "token", "with_settings"]
 
 
 T = TypeVar("T")
 
 
-class Failed(click.ClickException):
-    """One readable message on stderr and exit code 1."""
-
-    def show(self, file: Any = None) -> None:
-        """Print the message without the frame click would draw."""
-        click.echo(f"deep-agent-mcp: {self.message}", file=file or sys.stderr)
-
-
-def with_settings(flags: Mapping[str, str | None], work: Callable[[Settings], Awaitable[T]]) -> T:
+def with_settings(flags: Mapping[str, Any], work: Callable[[Settings], Awaitable[T]]) -> T:
     """Do some work with the settings that flags, environment and file name.
 
     Raises:
@@ -133,14 +125,6 @@ _DEFAULT_SCOPES = ("drive", "delegate")
 _UNITS = {"m": 60, "h": 3_600, "d": 86_400}
 
 
-class _Failed(click.ClickException):
-    """One readable message on stderr and exit code 1."""
-
-    def show(self, file: Any = None) -> None:
-        """Print the message without the frame click would draw."""
-        click.echo(f"deep-agent-mcp: {self.message}", file=file or sys.stderr)
-
-
 def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
     if value is None:
         return None
@@ -162,13 +146,19 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     "--state-dir", metavar="DIR", help="State directory of the server, where tokens are kept."
 )
 @click.option("--config", metavar="FILE", help="TOML file of settings.")
+@click.option(
+    "--replicas", is_flag=True, default=None, help="Tokens of replicas, in the journal's database."
+)
+@click.option("--journal", metavar="URL", help="The journal that the replicas share.")
+@click.option("--journal-url-file", metavar="FILE", help="Read the journal's URL from FILE.")
+@click.option("--journal-key-file", metavar="FILE", help="Keys of an encrypted journal.")
 @click.pass_context
-def token(ctx: click.Context, config: str | None, **flags: str | None) -> None:
+def token(ctx: click.Context, **flags: Any) -> None:
     """Create, list and revoke tokens for `serve --auth token`.
 
-    A running server applies changes within a second.
+    Running servers apply changes within a second.
     """
-    ctx.obj = (flags, config)
+    ctx.obj = flags
 
 
 @token.command()
@@ -211,10 +201,12 @@ def create(
     client drives belong to `main`.
     """
     if not principal.strip() or not principal.isprintable():
-        raise _Failed("a principal needs a name of printable characters. Nothing was done.")
+        raise Failed("a principal needs a name of printable characters. Nothing was done.")
     wanted = cast("tuple[Scope, ...]", scopes or _DEFAULT_SCOPES)
-    with _tokens(ctx) as file:
-        record, secret = file.create(principal.strip(), wanted, expires, agents)
+    from ..auth.tokens import new_token
+
+    record, secret = new_token(principal.strip(), wanted, expires, agents)
+    _with_tokens(ctx, lambda tokens: tokens.add(record))
     if as_json:
         click.echo(json.dumps({**_shown(record), "token": secret}))
         return
@@ -232,8 +224,7 @@ def create(
 @click.pass_context
 def list_tokens(ctx: click.Context, as_json: bool) -> None:
     """List tokens without showing them."""
-    with _tokens(ctx) as file:
-        records = file.read()
+    records = _with_tokens(ctx, lambda tokens: tokens.all())
     if as_json:
         click.echo(json.dumps([_shown(one) for one in records]))
         return
@@ -253,23 +244,24 @@ def list_tokens(ctx: click.Context, as_json: bool) -> None:
 @click.pass_context
 def revoke(ctx: click.Context, token_id: str) -> None:
     """Revoke a token by its id. Runs that it started continue."""
-    with _tokens(ctx) as file:
-        record = file.revoke(token_id)
+    record = _with_tokens(ctx, lambda tokens: tokens.revoke(token_id))
     click.echo(f"Token {record.id} of {record.principal} is revoked.")
 
 
-@contextmanager
-def _tokens(ctx: click.Context) -> Generator[TokenFile]:
-    from ..auth.tokens import TokenError, TokenFile
-    from ..settings.settings import SettingsError
-    from ..settings.sources import load_settings
+def _with_tokens(ctx: click.Context, work: Callable[[Tokens], Awaitable[T]]) -> T:
+    """Do some work with the tokens of the settings that flags, environment and file name."""
 
-    flags, config = ctx.obj
-    try:
-        settings = load_settings(flags, os.environ, config=config)
-        yield TokenFile(settings.state_dir / "tokens.json")
-    except (SettingsError, TokenError) as error:
-        raise _Failed(str(error)) from None
+    async def with_tokens(settings: Settings) -> T:
+        from ..auth.shared_state import open_tokens
+        from ..auth.tokens import TokenError
+
+        try:
+            async with open_tokens(settings) as tokens:
+                return await work(tokens)
+        except TokenError as error:
+            raise Failed(str(error)) from None
+
+    return with_settings(ctx.obj, with_tokens)
 
 
 def _bound(record: TokenRecord) -> str:

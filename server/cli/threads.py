@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 import click
 
-from .state import Failed, with_settings
+from .errors import Failed
+from .state import with_settings
 
 if TYPE_CHECKING:
     from ..results import Answer
@@ -47,6 +48,7 @@ def _bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int
 @click.option("--config", metavar="FILE", help="TOML file of settings.")
 @click.option("--journal", metavar="URL", help="The journal, if it is not in the state directory.")
 @click.option("--journal-url-file", metavar="FILE", help="Read the journal's URL from FILE.")
+@click.option("--replicas", flag_value="true", help="Work beside servers that share the journal.")
 @click.option("--journal-key-file", metavar="FILE", help="Keys of an encrypted journal.")
 @click.pass_context
 def threads(ctx: click.Context, **flags: str | None) -> None:

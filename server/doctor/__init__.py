@@ -20,7 +20,7 @@ from ...harness.messages.message import AIMessage, HumanMessage
 from ...harness.models.base import ChatRequest
 from ...harness.models.registry import DEFAULT_MODEL, init_chat_model
 from ..install.machine import Machine
-from ..settings.accepted import is_sampling
+from ..settings.setting_types import is_sampling
 from ..settings.settings import Settings, SettingsError
 from ..settings.sources import load_settings
 from .environment import (
@@ -38,6 +38,7 @@ from .state import (
     examine_journal,
     examine_mounted,
     examine_plugins,
+    examine_replicas,
     examine_state,
     examine_store,
 )
@@ -71,9 +72,9 @@ class Examination:
 
     async def run(self) -> AsyncGenerator[Finding | Handshake]:
         """Look at everything; yield what was found as soon as it is known."""
-        looks = (examine_packages, examine_plugins)
+        parts = (examine_packages, examine_plugins)
         for finding in await anyio.to_thread.run_sync(
-            lambda: [one for look in looks for one in look()]
+            lambda: [one for look in parts for one in look()]
         ):
             yield finding
         try:
@@ -85,10 +86,9 @@ class Examination:
             return
         for finding in await anyio.to_thread.run_sync(lambda: self._around(settings)):
             yield finding
-        for finding in [*await examine_journal(settings), *await examine_store(settings)]:
-            yield finding
-        for finding in await examine_mounted(settings):
-            yield finding
+        for look in (examine_journal, examine_replicas, examine_store, examine_mounted):
+            for finding in await look(settings):
+                yield finding
         if self.application is not None:
             yield await examine_agent(self.application, settings)
         if self.live:

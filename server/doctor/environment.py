@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 def examine_key(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
     """Look whether there is a key for the model; never what it is."""
     from ...harness.models.registry import DEFAULT_MODEL, full_name
-    from ..settings.accepted import is_sampling
+    from ..settings.setting_types import is_sampling
 
     name = settings.model or DEFAULT_MODEL
     if is_sampling(name):

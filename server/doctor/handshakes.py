@@ -86,6 +86,10 @@ class Handshake:
         }
 
 
+ALONE = {"DEEP_AGENT_REPLICAS": "false", "DEEP_AGENT_SHARED_ROOT": "false"}
+"""So that a server joins no others, whatever a file of settings says."""
+
+
 def server_command(options: Sequence[str], state: Path, settings: Settings) -> list[str]:
     """Return what starts a server with these options, but with threads and state of its own.
 
@@ -94,6 +98,7 @@ def server_command(options: Sequence[str], state: Path, settings: Settings) -> l
     own = ["--state-dir", str(state), "--transport", "stdio"]
     if settings.journal is not None:
         own += ["--journal", "memory:", "--journal-url-file", ""]
+    options = [one for one in options if one not in ("--replicas", "--shared-root")]
     return [sys.executable, "-P", "-m", "deep_agent_mcp", "serve", *options, *own]
 
 
@@ -111,7 +116,7 @@ async def shake_hands(
     made = Handshake(client)
     with tempfile.TemporaryDirectory(prefix="deep-agent-doctor-", dir=_outside(settings)) as place:
         folder = Path(place)
-        env = {**os.environ, "PYTHONPATH": str(SOURCES), ONLY_LOOKS: "1"}
+        env = {**os.environ, "PYTHONPATH": str(SOURCES), ONLY_LOOKS: "1", **ALONE}
         command = server_command(options, folder / "state", settings)
         try:
             with anyio.fail_after(GIVE_UP_SECONDS):

@@ -35,6 +35,7 @@ __all__ = [
     "examine_journal",
     "examine_mounted",
     "examine_plugins",
+    "examine_replicas",
     "examine_state",
     "examine_store",
 ]
@@ -135,6 +136,41 @@ async def _elsewhere(settings: Settings) -> Finding:
         return broken("journal", text, fix)
 
 
+async def examine_replicas(settings: Settings) -> list[Finding]:
+    """Look who shares the journal, and whether the keys fit what they share beside it."""
+    if not settings.replicas:
+        return []
+    from ..auth.shared_state import open_shared_state
+    from ..replicas.census import census_of
+    from ..replicas.database import open_database
+
+    assert settings.journal is not None  # Settings has made sure of it
+    database = open_database(settings.journal.get_secret_value(), connections=1)
+    fix = "Check --journal and the database, and give each replica the same journal key."
+    try:
+        with anyio.fail_after(_DATABASE_SECONDS):
+            census = await census_of(database)
+            async with open_shared_state(settings, StateDir(settings.state_dir)):
+                pass
+    except TimeoutError:
+        text = f"the database did not answer within {_DATABASE_SECONDS:.0f} s"
+        return [broken("replicas", text, fix)]
+    except HarnessError as error:
+        return [broken("replicas", str(error), fix)]
+    finally:
+        await database.close()
+    living = census.living
+    versions = sorted({one.version for one in living})
+    if not living:
+        return [note("replicas", "none is running")]
+    hosts = ", ".join(sorted({one.host for one in living}))
+    found = [ok("replicas", f"{len(living)} on {hosts}, version {', '.join(versions)}")]
+    if len(versions) > 1:
+        text = "they are of several versions; update them one after the other until they agree"
+        found.append(note("replicas", text))
+    return found
+
+
 def _version(path: Path) -> int:
     with sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=5) as database:
         (version,) = database.execute("PRAGMA user_version").fetchone()
@@ -184,7 +220,8 @@ async def examine_agent(name: str, settings: Settings) -> Finding:
     problems: list[str] = []
     found = f"{name} is there; it is made when a user first calls"
     with tempfile.TemporaryDirectory() as place:
-        changes = {"state_dir": Path(place), "journal": None, "telemetry": "off"}
+        alone = {"journal": None, "replicas": False, "shared_root": False}
+        changes = {"state_dir": Path(place), "telemetry": "off", **alone}
         passing = settings.model_copy(update=changes)
         try:
             async with create_app(passing, source=AgentSource(name, only_looks=True)) as app:

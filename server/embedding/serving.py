@@ -78,6 +78,7 @@ async def _served(source: AgentSource, settings: Settings) -> None:
                 stop,
                 listener=listener,
                 health=app.health(),
-                scopes_of=app.scopes_of,
+                scopes_of=app.face.scopes_of,
+                tokens=app.shared.tokens,
                 drain=app.drain,
             )

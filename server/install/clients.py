@@ -263,7 +263,7 @@ PROJECT_FILES: Mapping[str, Sequence[str]] = {
     "opencode": _OPENCODE,
 }
 """Client -> the files of a project that it reads its servers from; the last is made if none is
-there. Agents do not write them unasked, see `server.settings.accepted`."""
+there. Agents do not write them unasked, see `server.settings.launch_rules`."""
 
 
 def _one_of(folder: Path, names: Sequence[str]) -> Path:

@@ -33,7 +33,7 @@ from ...harness.subagents.registry import SubAgentRegistry
 from ..auth.caller import JournalReader, Principals
 from ..runs.runs import RunManager
 from ..runs.workplaces import Workplaces
-from ..sampling.carriers import OpenRequests
+from ..sampling.client_model import OpenRequests
 from ..settings.reloadable_settings import ReloadableSettings
 from ..settings.settings import Settings
 from .sessions import Announcements

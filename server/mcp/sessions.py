@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias, cast
 
 import anyio
 from mcp.server.connection import Connection
@@ -37,7 +37,7 @@ from ..auth.caller import Caller, current_caller, owner_of
 from ..runs.active_run import ThreadPart
 from .uris import THREADS_URI, moved_uri, thread_uri, threads_uri
 
-__all__ = ["MAX_WATCHED", "Announcements", "SessionRegistry"]
+__all__ = ["MAX_WATCHED", "Announcements", "Relay", "SessionRegistry"]
 
 
 MAX_WATCHED = 1_000
@@ -243,29 +243,56 @@ class _LocalBus(InMemorySubscriptionBus):
         return take_back
 
 
+class Relay(Protocol):
+    """Tells other servers what their clients have to hear; must not block."""
+
+    def thread_changed(
+        self,
+        thread_id: str,
+        *,
+        parts: Iterable[ThreadPart],
+        files: Iterable[str],
+        is_new: bool,
+    ) -> None:
+        """See `Announcements.thread_changed`."""
+        ...
+
+    def menus_changed(self, *, tools: bool) -> None:
+        """See `Announcements.menus_changed`."""
+        ...
+
+
 class Announcements:
     """Sends change notices to clients of both eras.
 
     Args:
-        bus: Reaches clients of 2026-07-28; a bus over several processes has the same two methods.
+        bus: Reaches clients of 2026-07-28 that are connected to this server.
         sessions: The connections of older clients.
+        relay: Tells other servers of the same threads; None if there are none.
     """
 
     def __init__(
-        self, bus: SubscriptionBus | None = None, sessions: SessionRegistry | None = None
+        self,
+        bus: SubscriptionBus | None = None,
+        sessions: SessionRegistry | None = None,
+        relay: Relay | None = None,
     ) -> None:
+        self._relay = relay
         self.bus: SubscriptionBus = bus or _LocalBus()
         self.sessions = SessionRegistry() if sessions is None else sessions
         self._changed: dict[str, set[str]] = {}  # by thread, as in the URIs of its resources
         self._new_owners: set[str] = set()
         self._wake = anyio.Event()
 
-    async def menus_changed(self, *, tools: bool) -> None:
+    async def menus_changed(self, *, tools: bool, relayed: bool = False) -> None:
         """Skills or subagents were added, edited or removed: so were prompts and resources.
 
         Args:
             tools: Whether they were subagents, which the description of `task` lists.
+            relayed: Whether another server says so.
         """
+        if self._relay is not None and not relayed:
+            self._relay.menus_changed(tools=tools)
         if tools:
             await self.bus.publish(ToolsListChanged())
             self.sessions.tools_changed()
@@ -286,6 +313,7 @@ class Announcements:
         parts: Iterable[ThreadPart] = (),
         files: Iterable[str] = (),
         is_new: bool = False,
+        relayed: bool = False,
     ) -> None:
         """Note that something happened on a thread; `run` announces it soon.
 
@@ -294,7 +322,10 @@ class Announcements:
             parts: What of it has other content now; nothing if only a run's record changed.
             files: Paths of files that were written, which changes the listing too.
             is_new: Whether this is its first step.
+            relayed: Whether another server says so.
         """
+        if self._relay is not None and not relayed:
+            self._relay.thread_changed(thread_id, parts=parts, files=files, is_new=is_new)
         heard = self.sessions.watched or getattr(self.bus, "listeners", True)
         if not (heard or is_new):  # of new threads all are told
             return

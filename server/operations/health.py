@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import anyio
 from anyio.abc import TaskGroup
@@ -35,6 +35,25 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
+class Others(Protocol):
+    """The servers that share the journal; see `Fleet`."""
+
+    @property
+    def living(self) -> int:
+        """How many there are, this one included."""
+        ...
+
+    @property
+    def superseded(self) -> int:
+        """How many commits of this one were refused because another had taken the run over."""
+        ...
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the others see that this one lives."""
+        ...
+
+
 class ServerHealth:
     """Says how a server is.
 
@@ -42,9 +61,17 @@ class ServerHealth:
         services: Its runs and requests.
         journal: Where everybody's runs are stored.
         group: Looks at the journal are made there.
+        others: The servers that share the journal; None if it is for one.
     """
 
-    def __init__(self, services: Services, journal: Checkpointer, group: TaskGroup) -> None:
+    def __init__(
+        self,
+        services: Services,
+        journal: Checkpointer,
+        group: TaskGroup,
+        others: Others | None = None,
+    ) -> None:
+        self._others = others
         self._services = services
         self._journal = journal
         self._problem = _Look(group, self._find_problem, lambda: FRESH_SECONDS)
@@ -55,6 +82,8 @@ class ServerHealth:
         """Return why the server takes no work now; None if it does."""
         if self._services.runs.stopping.has_begun:
             return "the server is stopping"
+        if self._others is not None and not self._others.is_there:
+            return "the server has not reached the journal for a while"
         problem = await self._problem.result(f"it did not answer within {JOURNAL_SECONDS:g} s")
         if problem and not self._is_away:
             logger.warning("not ready: the journal cannot be read: %s", problem)
@@ -97,6 +126,7 @@ class ServerHealth:
                 "Runs of other servers that this one went on with.",
                 _by((), {(): figures.taken_over}),
             ),
+            *self._of_others(),
         )
         return [
             Metric(
@@ -107,6 +137,18 @@ class ServerHealth:
             )
             for name, about, values in found
         ]
+
+    def _of_others(self) -> Sequence[tuple[str, str, Mapping[Labels, float]]]:
+        if self._others is None:
+            return ()
+        return (
+            ("replicas", "Servers that share the journal.", _by((), {(): self._others.living})),
+            (
+                "commits_superseded_total",
+                "Commits that were refused because another server had taken the run over.",
+                _by((), {(): self._others.superseded}),
+            ),
+        )
 
     async def _count_open_runs(self) -> Mapping[str, int]:
         """Return how many runs have not ended; nothing while the journal cannot be read."""

@@ -111,10 +111,8 @@ async def _look(
     run = await journal.run(run_id)
     if run is None or not await anyio.to_thread.run_sync(requests.is_for, run):
         await anyio.to_thread.run_sync(requests.discard, run_id)  # it is settled
-    elif run.owner in (None, owner) or not await anyio.to_thread.run_sync(
-        processes.is_alive, run.owner
-    ):  # else the server that worked on it last goes on with it
-        await _retry(runs, run, requests)
+    elif run.owner in (None, owner) or not await processes.is_alive(run.owner):
+        await _retry(runs, run, requests)  # else the server that worked on it last goes on with it
 
 
 async def _retry(runs: RunManager, run: Run, requests: RetryRequests) -> None:

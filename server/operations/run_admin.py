@@ -11,12 +11,13 @@ import anyio
 import anyio.to_thread
 from pydantic import JsonValue
 
-from ...harness.checkpoint.base import Run, RunStatus
+from ...harness.checkpoint.base import Run, RunStatus, taken_over
 from ...harness.errors import HarnessError, UnknownRun
 from ...harness.limits.limits import Used
 from ..results import Answer, moment, unknown
-from ..runs.cancellation import Cancellation, ServerProcesses
+from ..runs.cancellation import Cancellation
 from ..settings.settings import Settings
+from ..threads.journal_servers import ReplicaServers
 from ..threads.journals import Beside, journal_beside_servers
 from ..threads.listing import question_line, run_facts, run_line
 from .retries import RetryRequests
@@ -42,7 +43,7 @@ class RunAdmin:
         self._journal = opened.journal
         self._state = opened.state
         self._owner = opened.owner
-        self._processes = ServerProcesses(opened.state)
+        self._processes = opened.servers
         self._requests = RetryRequests(opened.state)
 
     @staticmethod
@@ -105,9 +106,7 @@ class RunAdmin:
         return not await self._is_left(run)
 
     async def _is_left(self, run: Run) -> bool:
-        return run.owner is None or not await anyio.to_thread.run_sync(
-            self._processes.is_alive, run.owner
-        )
+        return run.owner is None or not await self._processes.is_alive(run.owner)
 
     async def _find(self, run_id: str) -> Run:
         run = await self._journal.run(run_id)
@@ -148,12 +147,18 @@ class RunAdmin:
         problem = await self._why_not(run)
         if problem is not None:
             raise HarnessError(f"Run {run.id} {problem} Nothing was changed.")
-        await anyio.to_thread.run_sync(self._requests.store, run)
+        if isinstance(self._processes, ReplicaServers):
+            # Any of them goes on with what belongs to nobody.
+            await self._journal.commit(taken_over(run, status="running", owner=None))
+            await self._processes.cancel_requests.tell("run", run_id, "left")
+            run = await self._find(run_id)
+        else:
+            await anyio.to_thread.run_sync(self._requests.store, run)
         now = await self._taken(run)
         if now is None:
             text = (
                 f"No server has gone on with run {run.id} yet. The request is stored: a server of "
-                f"{self._state.path} goes on with it, or the next one that starts."
+                "this journal goes on with it, or the next one that starts."
             )
             return Answer(text, {**run_facts(run), "taken": False})
         text = f"Run {run.id} goes on, as attempt {now.attempt}: {now.status}."
@@ -178,7 +183,9 @@ class RunAdmin:
             HarnessError: A server says that it cannot.
         """
         until = time.monotonic() + TAKEN_SECONDS
-        others = await anyio.to_thread.run_sync(self._state.has_others, self._owner)
+        others = isinstance(self._processes, ReplicaServers) or await anyio.to_thread.run_sync(
+            self._state.has_others, self._owner
+        )
         while others and time.monotonic() < until:
             now = await self._journal.run(run.id)
             if now is not None and now.attempt > run.attempt:

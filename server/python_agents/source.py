@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Collection, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
@@ -152,7 +151,7 @@ class AgentSource:
         self,
         common: Common,
         journal: Checkpointer,
-        state_dir: Path,
+        settings: Settings,
         store: Store | None,
         model: Callable[[Settings], ChatModel],
         telemetry: AgentMiddleware | None,
@@ -162,8 +161,8 @@ class AgentSource:
         Args:
             common: The operator's rules.
             journal: Where threads are.
-            state_dir: Where the long-term store is if none is named.
-            store: The one that settings name.
+            settings: What the operator chose.
+            store: The long-term store that they name; by default one beside the journal.
             model: Returns the model that settings name.
             telemetry: What the server adds to every agent, if anything.
         """
@@ -173,7 +172,7 @@ class AgentSource:
         self._stale = set()
         self._common = common
         self._journal = journal
-        self._store = store or SqliteStore(state_dir / "store.sqlite3")
+        self._store = store or _store_beside_the_journal(settings)
         self._owns_store = store is None
         self._model = model
         self._middleware = () if telemetry is None else (telemetry,)
@@ -384,3 +383,13 @@ def _takes_context(factory: AgentFactory) -> bool:
         return True
     parameters = inspect.signature(factory).parameters.values()
     return any(one.name == "context" or one.kind is one.VAR_POSITIONAL for one in parameters)
+
+
+def _store_beside_the_journal(settings: Settings) -> Store:
+    """Return the store of a server whose settings name none; replicas share theirs."""
+    if not settings.replicas:
+        return SqliteStore(settings.state_dir / "store.sqlite3")
+    from ...harness.agent_file.places import open_store
+
+    assert settings.journal is not None  # Settings has made sure of it
+    return open_store(settings.journal.get_secret_value())

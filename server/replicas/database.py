@@ -10,7 +10,7 @@ from ...harness.agent_file.places import split_schema
 from ...harness.databases.postgres import DatabaseKind, PostgresDatabase
 from ...harness.errors import CheckpointError, JournalAway, NewerDatabase
 
-__all__ = ["REPLICAS", "open_database"]
+__all__ = ["REPLICAS", "journal_schema", "open_database", "place_of"]
 
 _PRESENCE = (
     # A replica is alive while it holds the advisory lock `lock`, and `seen_at` moves.
@@ -36,24 +36,50 @@ _SHARED = (
     "CREATE TABLE {shared} (name text PRIMARY KEY, value bytea NOT NULL)",
     "CREATE TABLE {principals} (owner text PRIMARY KEY, principal bytea NOT NULL)",
     "CREATE TABLE {tokens} (id text PRIMARY KEY, body bytea NOT NULL)",
+    """CREATE TABLE {logins} (
+        server text PRIMARY KEY,
+        stamp bigint NOT NULL,
+        body bytea NOT NULL
+    )""",
 )
 
 _SESSIONS = (
+    # `id` is a digest of the session's id, `replica` the one that has the standing stream.
     """CREATE TABLE {sessions} (
         id text PRIMARY KEY,
         owner text NOT NULL,
-        replica text NOT NULL,
+        replica text NOT NULL DEFAULT '',
         body bytea NOT NULL,
         seen_at timestamptz NOT NULL DEFAULT now()
     )""",
+    "CREATE INDEX sessions_by_time ON {sessions} (seen_at)",
+    """CREATE TABLE {watched_resources} (
+        session text NOT NULL REFERENCES {sessions} ON DELETE CASCADE,
+        name text NOT NULL,
+        uri bytea NOT NULL,
+        PRIMARY KEY (session, name)
+    )""",
+    # `replica` and `number` are in the event's id, which is known before the row is stored.
     """CREATE TABLE {stream_events} (
         id bigserial PRIMARY KEY,
         session text NOT NULL,
         stream text NOT NULL,
+        replica text NOT NULL,
+        number bigint NOT NULL,
+        kind text NOT NULL,
         body bytea NOT NULL,
         stored_at timestamptz NOT NULL DEFAULT now()
     )""",
     "CREATE INDEX stream_events_by_stream ON {stream_events} (session, stream, id)",
+    "CREATE INDEX stream_events_by_time ON {stream_events} (stored_at)",
+    """CREATE TABLE {session_messages} (
+        id bigserial PRIMARY KEY,
+        replica text NOT NULL,
+        session text NOT NULL,
+        body bytea NOT NULL,
+        stored_at timestamptz NOT NULL DEFAULT now()
+    )""",
+    "CREATE INDEX session_messages_by_replica ON {session_messages} (replica, id)",
 )
 
 REPLICAS = DatabaseKind(
@@ -61,8 +87,8 @@ REPLICAS = DatabaseKind(
     lock=0x44414D52,  # `DAMR`
     tables=(
         *("replicas", "cancels"),
-        *("shared", "principals", "tokens"),
-        *("sessions", "stream_events"),
+        *("shared", "principals", "tokens", "logins"),
+        *("sessions", "watched_resources", "stream_events", "session_messages"),
     ),
     migrations=((*_PRESENCE, *_SHARED, *_SESSIONS),),
     error=CheckpointError,
@@ -79,6 +105,17 @@ def open_database(url: str, *, connections: int = 4, timeout: float = 10.0) -> P
         connections: How many there are at most.
         timeout: Seconds that a caller waits for the database.
     """
+    conninfo, schema = place_of(url)
+    return PostgresDatabase(REPLICAS, conninfo, schema, connections=connections, timeout=timeout)
+
+
+def place_of(url: str) -> tuple[str, str]:
+    """Return the connection string, and the schema of the replicas' tables, at a journal's URL."""
     conninfo, schema = split_schema(url)
-    name = "deep_agent_replicas" if schema is None else f"{schema}_replicas"
-    return PostgresDatabase(REPLICAS, conninfo, name, connections=connections, timeout=timeout)
+    return conninfo, "deep_agent_replicas" if schema is None else f"{schema}_replicas"
+
+
+def journal_schema(url: str) -> str:
+    """Return the schema of the journal's own tables at a URL."""
+    schema = split_schema(url)[1]
+    return "deep_agent_journal" if schema is None else f"{schema}_journal"

@@ -29,6 +29,7 @@ from ..sampling.queue import Offer, SampledRun
 
 __all__ = [
     "HEARTBEAT_SECONDS",
+    "MAX_UNHEARD",
     "PARTS",
     "ActiveRun",
     "GateHolder",

@@ -12,17 +12,15 @@ import logging
 import os
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import Protocol
 
 import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
-from ...harness._internal.records import record
 from ...harness.checkpoint.base import Checkpointer, Run, taken_over
 from ...harness.errors import (
     CheckpointError,
@@ -34,8 +32,9 @@ from ...harness.errors import (
 )
 from ..settings.state_dir import StateDir
 from .active_run import ActiveRun
+from .contracts import CancelBox, CancelRequest, PolledNews, Servers
 
-__all__ = ["CancelRequest", "CancelRequests", "Cancellation", "ServerProcesses", "Servers"]
+__all__ = ["CancelRequest", "CancelRequests", "Cancellation", "ServerProcesses"]
 
 
 TAKEOVER_SECONDS = 20.0
@@ -47,15 +46,22 @@ class ServerProcesses:
 
     Attributes:
         cancel_requests: What they wish of each other.
+        news: Tells of runs that the others work on.
     """
 
     def __init__(self, state: StateDir) -> None:
         self._state = state
-        self.cancel_requests = CancelRequests(state.path / "cancel-requests")
+        self.cancel_requests: CancelBox = _InThreads(state.path / "cancel-requests")
+        self.news = PolledNews()
 
-    def is_alive(self, owner: str) -> bool:
-        """Whether the server with this id is running. Blocks for a moment."""
-        return owner.isalnum() and self._state.is_alive(owner)
+    @property
+    def may_work(self) -> bool:
+        """Yes: its lock says that it lives."""
+        return True
+
+    async def is_alive(self, owner: str) -> bool:
+        """Whether the server with this id is running."""
+        return owner.isalnum() and await anyio.to_thread.run_sync(self._state.is_alive, owner)
 
     @asynccontextmanager
     async def takeover(self) -> AsyncGenerator[None]:
@@ -76,21 +82,6 @@ class ServerProcesses:
             yield
         finally:
             lock.release()
-
-
-@record
-class CancelRequest:
-    """Request of one process to another to cancel a run.
-
-    Attributes:
-        run_id: The run to end.
-        attempt: The attempt of it that was at work. A later one was begun by somebody who knows.
-        reason: What its record shall say.
-    """
-
-    run_id: str
-    attempt: int
-    reason: str
 
 
 class CancelRequests:
@@ -159,8 +150,37 @@ def _read(path: Path) -> CancelRequest | None:
         return None
 
 
+class _InThreads:
+    """`CancelRequests` for the event loop; a `CancelBox`."""
+
+    @property
+    def look_seconds(self) -> float:
+        return LOOK_SECONDS
+
+    def __init__(self, directory: Path) -> None:
+        self._files = CancelRequests(directory)
+
+    async def store(self, request: CancelRequest) -> None:
+        await anyio.to_thread.run_sync(self._files.store, request)
+
+    async def of(self, run: Run) -> CancelRequest | None:
+        return await anyio.to_thread.run_sync(self._files.of, run)
+
+    async def asked_for(self, run_ids: Sequence[str]) -> Sequence[str]:
+        return await anyio.to_thread.run_sync(self._files.asked_for, run_ids)
+
+    async def all(self) -> Sequence[CancelRequest]:
+        return await anyio.to_thread.run_sync(self._files.all)
+
+    async def discard(self, run_id: str) -> None:
+        await anyio.to_thread.run_sync(self._files.discard, run_id)
+
+
+_PATIENCE_SECONDS = 0.5
+"""How often it is seen whether a process still lives that was asked to end a run."""
+
 LOOK_SECONDS = 0.5
-"""How often the runs of this process are looked up among the cancel requests."""
+"""How often the runs of this process are looked up among the files of cancel requests."""
 
 CANCEL_SECONDS = 20.0
 """How long to wait for another process to end a run: middleware has 10 s to stop what it runs."""
@@ -168,23 +188,6 @@ CANCEL_SECONDS = 20.0
 logger = logging.getLogger(__name__)
 
 _ENDED = ("done", "failed", "cancelled")
-
-
-class Servers(Protocol):
-    """Says which server processes live, and lets one at a time take over what dead ones left."""
-
-    @property
-    def cancel_requests(self) -> CancelRequests:
-        """What these processes wish of each other."""
-        ...
-
-    def is_alive(self, owner: str) -> bool:
-        """Whether the server with this id is running. May block."""
-        ...
-
-    def takeover(self) -> AbstractAsyncContextManager[None]:
-        """Keep every other process from resuming a run meanwhile."""
-        ...
 
 
 class Cancellation:
@@ -241,7 +244,7 @@ class Cancellation:
                 await self._have_ended(run, reason)
         self._unrecorded.pop(run.id, None)
         if asked:
-            await anyio.to_thread.run_sync(self._requests.discard, run.id)
+            await self._requests.discard(run.id)
         return run
 
     def _stop(self, live: ActiveRun, reason: str) -> None:
@@ -287,7 +290,7 @@ class Cancellation:
         """
         request = CancelRequest(run.id, run.attempt, reason)
         try:
-            await anyio.to_thread.run_sync(self._requests.store, request)
+            await self._requests.store(request)
         except OSError as error:
             raise HarnessError(
                 f"Run {run.id} is not cancelled: another server process works on it, and the "
@@ -295,10 +298,11 @@ class Cancellation:
                 "disk and the permissions of the state directory, then try again; or cancel the "
                 "run through the server that works on it."
             ) from error
-        with anyio.move_on_after(CANCEL_SECONDS):
-            now: Run | None = run
+        with anyio.move_on_after(CANCEL_SECONDS), self._servers.news.watching(run.id) as watch:
+            now: Run | None = await self._journal.run(run.id)
             while now is not None and now.attempt == run.attempt and await self._is_anothers(now):
-                await anyio.sleep(LOOK_SECONDS / 2)
+                with anyio.move_on_after(_PATIENCE_SECONDS):  # who works on it may die
+                    await watch.next(now)
                 now = await self._journal.run(run.id)
             return
         raise ThreadBusy(
@@ -322,19 +326,23 @@ class Cancellation:
     async def _look_out(self) -> None:
         try:
             while self._live or self._unrecorded:
-                await anyio.sleep(LOOK_SECONDS)
-                try:
-                    await self._look()
-                except (OSError, HarnessError) as error:
-                    logger.warning("cancel requests of other servers cannot be read: %s", error)
+                await anyio.sleep(self._requests.look_seconds)
+                await self.look()
                 for run_id, reason in [*self._unrecorded.items()]:
                     await self._try_to_record(run_id, reason)
         finally:
             self._looks = False
 
+    async def look(self) -> None:
+        """End the runs of this process that others wish to be ended."""
+        try:
+            await self._look()
+        except (OSError, HarnessError) as error:
+            logger.warning("cancel requests of other servers cannot be read: %s", error)
+
     async def _look(self) -> None:
         ids = [*self._live]
-        for run_id in await anyio.to_thread.run_sync(self._requests.asked_for, ids):
+        for run_id in await self._requests.asked_for(ids):
             run = await self._journal.run(run_id)
             request = None if run is None else await self._request(run)
             live = self._live.get(run_id)
@@ -360,7 +368,7 @@ class Cancellation:
             return None
         if run.id in self._unrecorded:
             return CancelRequest(run.id, run.attempt, self._unrecorded[run.id])
-        return await anyio.to_thread.run_sync(self._requests.of, run)
+        return await self._requests.of(run)
 
     async def require_unasked(self, run: Run) -> None:
         """End a run that was left behind if a request for it was not noticed any more.
@@ -374,12 +382,12 @@ class Cancellation:
         if request is None:
             return
         await self._record(run, request.reason)
-        await anyio.to_thread.run_sync(self._requests.discard, run.id)
+        await self._requests.discard(run.id)
         raise RunEnded(f"Run {run.id} is cancelled: {request.reason}.")
 
     async def forget_settled(self) -> None:
         """Discard requests for runs that have ended, or have been resumed, since."""
-        for request in await anyio.to_thread.run_sync(self._requests.all):
+        for request in await self._requests.all():
             run = await self._journal.run(request.run_id)
             if run is None or run.status != "running" or run.attempt != request.attempt:
-                await anyio.to_thread.run_sync(self._requests.discard, request.run_id)
+                await self._requests.discard(request.run_id)

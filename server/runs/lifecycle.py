@@ -4,25 +4,30 @@ A server that ends begins nothing more. Each run finishes the step it works on, 
 then belongs to nobody, so that the next server goes on with it. No tool is cut in the middle.
 
 A run whose journal cannot be reached is left as it is stored, and goes on when the journal is back.
+Of a run that another server works on, those who wait here hear what is stored of its events.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import cast
 
 import anyio
 
-from ...harness.checkpoint.base import Checkpointer, Run
+from ...harness.checkpoint.base import Checkpointer, Run, RunEvent
 from ...harness.errors import HarnessError, JournalAway
-from .active_run import ActiveRun
+from ...harness.loop.run.events import Emit, Event, StreamMode
+from .active_run import MAX_UNHEARD, ActiveRun
+from .contracts import Servers
 
 __all__ = [
     "HANDED_OVER",
     "KINDS",
+    "FarEvents",
     "JournalWait",
     "RunFigures",
     "ServerStopping",
@@ -83,25 +88,33 @@ class Stopping:
 
     Args:
         live: Its runs at work, by id.
+        servers: This server among the others.
 
     Attributes:
         has_begun: Whether nothing more is begun.
     """
 
-    def __init__(self, live: Mapping[str, ActiveRun]) -> None:
+    def __init__(self, live: Mapping[str, ActiveRun], servers: Servers) -> None:
         self.has_begun = False
         self._live = live
+        self._servers = servers
         self._waiting: set[anyio.CancelScope] = set()
         self._released = False
 
     def require_serving(self) -> None:
-        """Refuse to begin something once the server stops.
+        """Refuse to begin something once the server stops, or the others take it for dead.
 
         Raises:
-            ServerStopping: It does.
+            ServerStopping: It stops.
+            JournalAway: It has not reached the journal for a while.
         """
         if self.has_begun:
             raise ServerStopping
+        if not self._servers.may_work:
+            raise JournalAway(
+                "this server has not reached the journal for a while, so other servers take its "
+                "runs over. Nothing was done; send the call again."
+            )
 
     @contextmanager
     def waiting(self, scope: anyio.CancelScope) -> Generator[None]:
@@ -149,6 +162,41 @@ class Stopping:
                 "with them; what their tools were doing is cut short.",
                 len(live), count,
             )  # fmt: skip
+
+
+_PAGE = 200
+
+
+class FarEvents:
+    """Events of a run that another server works on, as far as it has stored them.
+
+    Args:
+        journal: The journal.
+        run_id: The run.
+        emit: Receives them; None for nobody.
+    """
+
+    def __init__(self, journal: Checkpointer, run_id: str, emit: Emit | None) -> None:
+        self._journal = journal
+        self._run_id = run_id
+        self._emit = emit
+        self._newest: int | None = None
+
+    async def pass_on(self) -> None:
+        """Pass on what is new; at first, the last of what there is."""
+        if self._emit is None:
+            return
+        unheard: deque[RunEvent] = deque(maxlen=MAX_UNHEARD)
+        newest = self._newest or 0
+        while page := await self._journal.events(self._run_id, after=newest, limit=_PAGE):
+            newest = page[-1].seq
+            unheard += page
+            if len(page) < _PAGE:
+                break
+        self._newest = newest
+        for one in unheard:
+            mode = cast("StreamMode", one.mode)
+            self._emit(Event(mode, one.data, "", one.run_id, one.seq, one.path))
 
 
 _FIRST_LOOK, _LAST_LOOK = 0.25, 5.0

@@ -49,9 +49,9 @@ class MountedServers:
 def with_tokens(servers: Mapping[str, MCPServer], settings: Settings) -> dict[str, MCPServer]:
     """Return servers that know where logins to them are kept."""
     from ...harness.mcp_servers.config import HttpServer
-    from ..auth.mounted_logins import token_files
+    from ..auth.mounted_logins import login_store
 
-    tokens = token_files(settings)
+    tokens = login_store(settings)
     return {
         name: replace(one, auth=replace(one.auth, tokens=tokens))
         if isinstance(one, HttpServer) and one.auth is not None

@@ -14,10 +14,10 @@ from ...harness.messages.message import AIMessage
 from ...harness.models.base import ChatModel, ChatRequest, Delta
 from ...harness.models.registry import DEFAULT_MODEL, init_chat_model
 from ..reload.profile_files import ProfileFiles
-from ..sampling.carriers import SamplingModel, declared, sampling_model
+from ..sampling.client_model import SamplingModel, declared, sampling_model
 from ..sampling.queue import current_run
-from ..settings.accepted import is_sampling
 from ..settings.definition import definition_of
+from ..settings.setting_types import is_sampling
 from ..settings.settings import Settings
 
 __all__ = ["KEYS", "LazyModel", "OwnOrClientsModel", "ReloadableAgent", "ReloadableModels"]

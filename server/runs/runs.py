@@ -7,7 +7,6 @@ behind by a server that died is continued by the next one that sees it.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -37,18 +36,17 @@ from ..auth.caller import OwnedJournal, current_caller
 from ..results import unknown
 from ..sampling.queue import Offer, SamplingQueue, is_parked
 from .active_run import Todos
-from .lifecycle import KINDS, RunFigures, Stopping, kind_of
+from .contracts import POLL_SECONDS
+from .lifecycle import KINDS, FarEvents, RunFigures, Stopping, kind_of
 from .starting import RunStarter, Snapshot, call_id
 from .supervisor import RunSupervisor
+from .task_inputs import structured_result
 
 if TYPE_CHECKING:
     from ...harness.middleware.todo_list import Todo
     from ...harness.subagents.background.launcher import BackgroundSubAgents
 
 __all__ = ["RunManager", "Snapshot"]
-
-POLL_SECONDS = 0.5
-"""How often a run of another server process is looked at."""
 
 logger = logging.getLogger(__name__)
 
@@ -62,9 +60,9 @@ class RunManager(RunStarter):
         return self._carrier
 
     @property
-    def desk(self) -> SamplingQueue:
+    def sampling(self) -> SamplingQueue:
         """Where runs leave calls of a client's model."""
-        return self._carrier.desk
+        return self._carrier.sampling
 
     def bound(self, limits: Limits, max_runs: int, journal_patience: float) -> None:
         """Let these bounds hold for what begins from now on."""
@@ -116,9 +114,11 @@ class RunManager(RunStarter):
         stopping = self._carrier.stopping
         with anyio.move_on_after(seconds) as scope, ExitStack() as watching:
             watching.enter_context(stopping.waiting(scope))
+            watch = watching.enter_context(self._carrier.servers.news.watching(run_id))
+            far = FarEvents(self._journal, run_id, emit)
             if to_lend:
                 thread_id = (await self._find(run_id)).thread_id
-                watching.enter_context(self.desk.watching(thread_id, scope.cancel))
+                watching.enter_context(self.sampling.watching(thread_id, scope.cancel))
             while _is_at_work(
                 run := await self._find_patiently(run_id), self._carrier.tasks
             ) or await self._goes_on(run):
@@ -130,7 +130,8 @@ class RunManager(RunStarter):
                 elif run.status == "needs_approval":
                     await self._carrier.decided(run_id)
                 elif not await self._carrier.is_left(run) or not await self._carrier.adopt(run):
-                    await anyio.sleep(POLL_SECONDS)
+                    await far.pass_on()
+                    await watch.next(run)
         return await self.snapshot(run_id)
 
     async def _find_patiently(self, run_id: str) -> Run:
@@ -156,12 +157,12 @@ class RunManager(RunStarter):
         if run.status == "needs_approval":
             questions = await self.questions(run_id)
             if questions:
-                return Snapshot(run, questions, calls=self.desk.calls(run.thread_id))
+                return Snapshot(run, questions, calls=self.sampling.calls(run.thread_id))
             run = await self._find(run_id)
             if await self._goes_on(run):
                 run = replace(run, status="running")
         if run.status == "running":
-            calls = self.desk.calls(run.thread_id)
+            calls = self.sampling.calls(run.thread_id)
             if self._carrier.stopping.has_begun:
                 return Snapshot(run, calls=calls, stopping=True)
             stuck = None if run_id in self._carrier.live else self._carrier.stuck.get(run_id)
@@ -169,30 +170,10 @@ class RunManager(RunStarter):
         if run.kind == "drive" and run.status == "done":
             result = await self._tool_result(run)
             # No model summed it up, so the result of the call is the answer.
-            data = _structured(result)
+            data = structured_result(result)
             answer = result.text if result else None
             return Snapshot(replace(run, answer=answer), (), result, data=data)
-        return Snapshot(run, data=await self._data_of(run))
-
-    async def _data_of(self, run: Run) -> JsonValue:
-        """Return the structured answer of a run, which its record has as JSON; None without one."""
-        if run.kind != "delegate" or run.status != "done" or not (run.answer or "").startswith("{"):
-            return None
-        is_structured = self._carrier.structured.get(run.id)
-        if is_structured is None:  # it ended in another process
-            try:
-                await self._agent.prepare(run.id)
-                agent = self._agent(run.id)
-                choices = await agent.choices_of(run.id)
-            except HarnessError:  # of an agent that cannot be built now; the text is there
-                return None
-            chosen = choices is not None and choices.output_schema is not None
-            is_structured = chosen or agent.definition.output is not None
-            self._carrier.structured.note(run.id, is_structured=is_structured)
-        try:
-            return json.loads(run.answer or "") if is_structured else None
-        except ValueError:
-            return None
+        return Snapshot(run, data=await self._carrier.structured.data_of(run, self._agent))
 
     async def is_stored(self, run_id: str) -> bool:
         """Whether a run is in the journal: a driven one is once its first act is."""
@@ -237,10 +218,11 @@ class RunManager(RunStarter):
 
     async def moved_on(self, run: Run) -> None:
         """Return once a run is no longer where it was, whichever process has moved it."""
-        now: Run | None = run
-        while now is not None and (now.status, now.attempt) == (run.status, run.attempt):
-            await anyio.sleep(POLL_SECONDS)
+        with self._carrier.servers.news.watching(run.id) as watch:
             now = await self._journal.run(run.id)
+            while now is not None and (now.status, now.attempt) == (run.status, run.attempt):
+                await watch.next(now)
+                now = await self._journal.run(run.id)
 
     async def _tool_result(self, run: Run) -> ToolMessage | None:
         """Return the result of a driven run's call; None after a rewind to before it.
@@ -308,11 +290,26 @@ class RunManager(RunStarter):
                 except (RunEnded, StaleThread, ThreadBusy):
                     asked = await self.asked(run_id)
                     stored = {one.id: one.answer for one in asked if one.answered}
-                    if not answers or fresh.keys() - stored.keys():
+                    left = {key: value for key, value in fresh.items() if key not in stored}
+                    if not answers or (left and not await self._answered_elsewhere(run_id, left)):
                         raise  # otherwise it was all answered through another process meanwhile
         return {
             key: stored[key] for key in answers if answers[key] != stored.get(key, answers[key])
         }
+
+    async def _answered_elsewhere(self, run_id: str, answers: Mapping[str, JsonValue]) -> bool:
+        """Store answers for a run that another server works on; return whether it is one.
+
+        That server goes on with them when it comes to the questions, or this one does if it has.
+        """
+        run = await self._find(run_id)
+        if run.status != "running" or await self._carrier.is_left(run):
+            return False
+        await self._agent(run_id).answer(run_id, answers)
+        run = await self._find(run_id)
+        if run.status == "needs_approval" and not await self.questions(run_id):
+            await self._carrier.adopt(run)
+        return True
 
     async def unpark(self, run_id: str) -> None:
         """Let a run go on that was paused for want of a client that lends its model.
@@ -383,13 +380,6 @@ class RunManager(RunStarter):
         if continued:
             logger.warning("continuing %d runs of a server that ended", len(continued))
         return continued
-
-
-def _structured(result: ToolMessage | None) -> JsonValue:
-    """Return the structured answer of a subagent, if the result of `task` has one."""
-    if result is None or result.name != "task" or not isinstance(result.artifact, dict):
-        return None
-    return result.artifact.get("answer")
 
 
 def _is_at_work(run: Run, tasks: BackgroundSubAgents | None) -> bool:

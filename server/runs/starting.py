@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -26,9 +27,8 @@ from ..auth.caller import OwnedJournal, Principals, current_caller, owner_of
 from ..results import unknown
 from ..sampling.queue import Offer, SampledCall
 from .active_run import ActiveRun, busy
-from .cancellation import Servers
-from .contracts import Agents, Changed
-from .supervisor import RunSupervisor
+from .contracts import Agents, Changed, Servers
+from .supervisor import QUEUE_SECONDS, RunSupervisor
 from .task_inputs import TaskInput, place_inputs, told, with_images
 
 __all__ = ["Began", "RunStarter", "Snapshot", "call_id"]
@@ -38,6 +38,9 @@ DRIVE_SECONDS = 45.0
 
 Began: TypeAlias = Callable[[str], None]
 """Told the id of a run as soon as it is started."""
+
+_TRIES, _PAUSE = 100, 0.05
+"""How often a call tries again that others were faster than, and after how many seconds at most."""
 
 LONG_TOOLS = frozenset({"execute"})
 """Driven calls that count as runs at work."""
@@ -128,6 +131,7 @@ class RunStarter:
         seconds: float = DRIVE_SECONDS,
         *,
         trust_cache: bool = True,
+        tries: int = _TRIES,
     ) -> Snapshot:
         """Run one tool call of a client's own model; return where it ended, or is after `seconds`.
 
@@ -140,6 +144,7 @@ class RunStarter:
             thread_id: The thread; a new one by default.
             seconds: How long to wait for the end.
             trust_cache: Whether the newest state that this process has seen will do.
+            tries: How often it tries again when calls through other servers were faster.
 
         Raises:
             UnknownThread: There is no such thread.
@@ -175,9 +180,12 @@ class RunStarter:
         if not live.finished.is_set():
             stopping = self._carrier.stopping.has_begun
             return Snapshot(self._unrecorded(live), stopping=stopping)
-        if trust_cache and isinstance(live.error, StaleThread):
-            # Another process has moved the thread, so look at what it did.
-            return await self.drive(tool, args, thread_id, seconds, trust_cache=False)
+        if isinstance(live.error, StaleThread | ThreadBusy) and (
+            trust_cache or (tries and await self._may_try_again(live))
+        ):
+            # Another process has moved the thread, or does so now: look at what it did.
+            tries -= not trust_cache
+            return await self.drive(tool, args, thread_id, seconds, trust_cache=False, tries=tries)
         if live.error is not None:
             raise live.error
         if live.result is None:
@@ -191,6 +199,12 @@ class RunStarter:
             results[-1] if results else None,
             notes=() if unrecorded is None else (_unrecorded(live, unrecorded, is_new=is_new),),
         )
+
+    async def _may_try_again(self, live: ActiveRun) -> bool:
+        """Whether a call that others were faster than has done nothing."""
+        has_done_nothing = await self._journal.run(live.run_id) is None
+        await anyio.sleep(random.uniform(0, _PAUSE))
+        return has_done_nothing
 
     async def start(
         self,
@@ -303,7 +317,8 @@ class RunStarter:
         if known_idle:
             return
         try:
-            await self._require_idle(live.thread_id)
+            waits = QUEUE_SECONDS if live.brief else 0.0
+            await self._require_idle(live.thread_id, anyio.current_time() + waits)
         except BaseException:
             self._carrier.leave_gate(live)
             raise
@@ -323,23 +338,41 @@ class RunStarter:
         finally:
             self._carrier.leave_gate(live)
 
-    async def _require_idle(self, thread_id: str) -> None:
-        runs = await self._journal.find_runs(thread_id=thread_id, limit=1)
-        if not runs and await self._journal.load(thread_id) is not None:
-            return  # a copy: its runs are those of another thread
-        if not runs:
-            raise await self._unknown_thread(thread_id)
-        newest = runs[0]
-        if newest.status == "needs_approval":
-            raise ThreadBusy(
-                f"Thread {thread_id} waits for an answer in run {newest.id}; nothing was done. "
-                f'See the question with threads(thread_id="{thread_id}"), answer it with '
-                f'reply(run_id="{newest.id}", …) or drop it with cancel(run_id="{newest.id}").'
-            )
-        if newest.status == "running":
+    async def _require_idle(self, thread_id: str, until: float) -> None:
+        while (newest := await self._newest(thread_id)) is not None:
+            if newest.status == "needs_approval":
+                raise ThreadBusy(
+                    f"Thread {thread_id} waits for an answer in run {newest.id}; nothing was done. "
+                    f'See the question with threads(thread_id="{thread_id}"), answer it with '
+                    f'reply(run_id="{newest.id}", …) or drop it with cancel(run_id="{newest.id}").'
+                )
+            if newest.status != "running":
+                return
             if await self._carrier.is_left(newest):
                 self._carrier.adopt_soon(newest)
+            elif newest.kind == "drive" and await self._has_ended(newest, until):
+                continue
             raise busy(thread_id, newest.id)
+
+    async def _newest(self, thread_id: str) -> Run | None:
+        """Return the newest run of a thread; None for a copy, whose runs are those of another."""
+        runs = await self._journal.find_runs(thread_id=thread_id, limit=1)
+        if not runs and await self._journal.load(thread_id) is None:
+            raise await self._unknown_thread(thread_id)
+        return runs[0] if runs else None
+
+    async def _has_ended(self, run: Run, until: float) -> bool:
+        """Wait until a call of another server on the thread has ended; return whether it has."""
+        with (
+            anyio.move_on_after(max(0.0, until - anyio.current_time())),
+            self._carrier.servers.news.watching(run.id) as watch,
+        ):
+            now = await self._journal.run(run.id)
+            while now is not None and now.status == "running":
+                await watch.next(now)
+                now = await self._journal.run(run.id)
+            return True
+        return False
 
     async def _require_owned(self, thread_id: str | None) -> None:
         if thread_id is not None and not current_caller.get().owns(thread_id):

@@ -8,8 +8,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import anyio
-import anyio.to_thread
 from anyio.abc import TaskGroup
 from pydantic import JsonValue
 
@@ -24,15 +22,15 @@ from ...harness.subagents.background.engine import parent_thread
 from ..auth.caller import Principals, owner_of
 from ..sampling.queue import Offer, SamplingQueue
 from .active_run import ActiveRun, GateHolder, ThreadLocks, busy, describe, todos_of
-from .cancellation import Cancellation, Servers
-from .contracts import Agents, Changed, Work
+from .cancellation import Cancellation
+from .contracts import Agents, Changed, Servers, Work
 from .lifecycle import JournalWait, RunFigures, Stopping
 from .task_inputs import StructuredRuns
 
 if TYPE_CHECKING:
     from ...harness.subagents.background.launcher import BackgroundSubAgents
 
-__all__ = ["RunSupervisor"]
+__all__ = ["QUEUE_SECONDS", "RunSupervisor"]
 
 QUEUE_SECONDS = 30.0
 """How long a driven call waits for other calls on its thread."""
@@ -47,6 +45,7 @@ class RunSupervisor:
         live: Runs at work, by id.
         stuck: Why runs that nobody works on cannot go on, as far as was tried.
         cancellation: Ends runs.
+        servers: The servers that share the journal.
         structured: Whose answers are data.
         stopping: Whether this server stops, and who waits for its runs.
         figures: How many runs have begun and stopped here.
@@ -67,17 +66,17 @@ class RunSupervisor:
         self.live: dict[str, ActiveRun] = {}
         self.stuck: dict[str, str] = {}
         self.structured = StructuredRuns()
-        self.stopping = Stopping(self.live)
+        self.stopping = Stopping(self.live, servers)
         self.figures = RunFigures()
         self.journal_wait = JournalWait(journal, self._adopt_if_left)
         self._let_go: dict[str, LazyEvent] = {}
-        self.desk = SamplingQueue(changed)
+        self.sampling = SamplingQueue(changed)
         self.changed = changed
         self._agent = agent
         self._journal = journal
         self._group = group
         self.owner = owner
-        self._servers = servers
+        self.servers = servers
         self.limits = limits
         self._principals = principals
         self._gates = ThreadLocks()
@@ -105,6 +104,8 @@ class RunSupervisor:
         Raises:
             ThreadBusy: A delegated run is on it, or the driven calls take too long.
         """
+        if self._principals is not None:  # for `spawn`, which waits for nothing
+            await self._principals.find(live.run_id)
         wanted = GateHolder(live.run_id, live.brief)
         holder = await self._gates.enter(live.thread_id, wanted, QUEUE_SECONDS)
         if holder is not None:
@@ -169,7 +170,7 @@ class RunSupervisor:
     async def _carry(self, live: ActiveRun, work: Work, options: RunOptions, is_new: bool) -> None:
         """Carry a run to its pause or end. Nothing it does may end the task group."""
         try:
-            with self.desk.carrying(
+            with self.sampling.carrying(
                 live.run_id, live.thread_id, live.control.pause, live.offer
             ) as live.sampled:
                 if self._agent.prepares:
@@ -179,7 +180,8 @@ class RunSupervisor:
                     bounds = narrowed(options.limits or self.limits, agent.limits)
                     options = replace(options, limits=bounds)
                 live.result = await work(agent, options)
-            self.structured.note_result(live.result)
+            if not live.brief:
+                self.structured.note_result(live.result)
         except HarnessError as error:
             live.error = self._left(live, error)
         except Exception as error:
@@ -220,6 +222,16 @@ class RunSupervisor:
             await self.adopt(run)
 
     def _hear(self, live: ActiveRun, event: Event) -> None:
+        if event.mode == "checkpoints":
+            live.hear(event)
+            parts, files = live.changed_by(event), list[str]()
+            if event.data.get("author") == "tools" and "checkpoints" in parts:
+                more, files = live.take_written()
+                parts |= more
+            self.changed(live.thread_id, parts=parts, files=files)
+            return
+        if event.data.get("event") == "tool_start" and not self.servers.may_work:
+            live.control.leave()
         line = describe(event)
         if event.mode != "custom" or line is not None or todos_of(event) is not None:
             live.hear(event)
@@ -228,12 +240,6 @@ class RunSupervisor:
             live.sampled.hear(event)
         if event.data.get("event") == "tool_start":
             live.note_written(event.data.get("name"), event.data.get("args"))
-        if event.mode == "checkpoints":
-            parts, files = live.changed_by(event), list[str]()
-            if event.data.get("author") == "tools" and "checkpoints" in parts:
-                more, files = live.take_written()
-                parts |= more
-            self.changed(live.thread_id, parts=parts, files=files)
 
     async def _go_on_if_answered(self, result: RunResult) -> None:
         """Resume a run that got its answer in the moment in which it went to wait for it."""
@@ -280,7 +286,7 @@ class RunSupervisor:
 
         passed_on = False
         try:
-            async with self._servers.takeover():
+            async with self.servers.takeover():
                 now = await self._journal.run(run.id)
                 if now is not None and now.status == "running":
                     if not await self.is_left(now):
@@ -350,9 +356,7 @@ class RunSupervisor:
         if run.owner == self.owner:  # it may have ended since its record was read
             now = await self._journal.run(run.id)
             return now is not None and now.status == "running" and run.id not in self.live
-        return run.owner is None or not await anyio.to_thread.run_sync(
-            self._servers.is_alive, run.owner
-        )
+        return run.owner is None or not await self.servers.is_alive(run.owner)
 
     async def adopt(self, run: Run) -> bool:
         """Continue a run that nobody works on; return whether it is this process's run now.

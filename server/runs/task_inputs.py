@@ -8,6 +8,7 @@ Also remembered here is which answers are JSON of a schema, because a run's reco
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from functools import partial
 
@@ -19,12 +20,22 @@ from ...harness.agent import Agent, RunResult
 from ...harness.backends.base import Backend, size_text
 from ...harness.backends.file_tools.results import MAX_IMAGE_BYTES, media_content, media_type_of
 from ...harness.backends.transfer import upload_files
+from ...harness.checkpoint.base import Run
 from ...harness.errors import HarnessError
-from ...harness.messages.message import Content, ImageBlock, TextBlock
+from ...harness.messages.message import Content, ImageBlock, TextBlock, ToolMessage
 from ...harness.policy import CallAuthorization
 from ..settings.settings import Settings
+from .contracts import Agents
 
-__all__ = ["StructuredRuns", "TaskInput", "inputs_directory", "place_inputs", "told", "with_images"]
+__all__ = [
+    "StructuredRuns",
+    "TaskInput",
+    "inputs_directory",
+    "place_inputs",
+    "structured_result",
+    "told",
+    "with_images",
+]
 
 
 _INPUTS = "inputs"
@@ -137,9 +148,25 @@ class StructuredRuns:
     def __init__(self) -> None:
         self._known: dict[str, bool] = {}
 
-    def get(self, run_id: str) -> bool | None:
-        """Return whether a run's answer is data; None if that is not known."""
-        return self._known.get(run_id)
+    async def data_of(self, run: Run, agents: Agents) -> JsonValue:
+        """Return the structured answer of a run, which its record has as JSON; None without one."""
+        if run.kind != "delegate" or run.status != "done" or not (run.answer or "").startswith("{"):
+            return None
+        is_structured = self._known.get(run.id)
+        if is_structured is None:  # it ended in another process
+            try:
+                await agents.prepare(run.id)
+                agent = agents(run.id)
+                choices = await agent.choices_of(run.id)
+            except HarnessError:  # of an agent that cannot be built now; the text is there
+                return None
+            chosen = choices is not None and choices.output_schema is not None
+            is_structured = chosen or agent.definition.output is not None
+            self.note(run.id, is_structured=is_structured)
+        try:
+            return json.loads(run.answer or "") if is_structured else None
+        except ValueError:
+            return None
 
     def note(self, run_id: str, *, is_structured: bool) -> None:
         """Remember it."""
@@ -151,3 +178,10 @@ class StructuredRuns:
         """Remember how a run ended."""
         if result.run.kind == "delegate" and result.run.status == "done":
             self.note(result.run.id, is_structured=result.structured_response is not None)
+
+
+def structured_result(result: ToolMessage | None) -> JsonValue:
+    """Return the structured answer of a subagent, if the result of `task` has one."""
+    if result is None or result.name != "task" or not isinstance(result.artifact, dict):
+        return None
+    return result.artifact.get("answer")

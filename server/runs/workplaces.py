@@ -25,9 +25,9 @@ from ...harness.subagents.definitions import SubAgent
 from ...harness.subagents.registry import SubAgentRegistry
 from ..auth.caller import Principals, current_caller, owner_of
 from ..reload.profile_files import FilesOfAll, ProfileFiles
-from ..settings.accepted import made_root
 from ..settings.definition import definition_of
 from ..settings.protected_paths import GuardedRules
+from ..settings.setting_types import made_root
 from ..settings.settings import Settings
 from .commands import commands_of, files_of
 from .reloadable_agent import ReloadableAgent
@@ -173,7 +173,8 @@ class Workplaces:
     """All workplaces; call it for the agent of whoever the id or the request belongs to.
 
     Attributes:
-        prepares: Whether `prepare` has something to do.
+        prepares: Whether `prepare` has something to do now.
+        always_prepares: Whether it may have for every request.
 
     Args:
         settings: What the operator chose.
@@ -202,7 +203,8 @@ class Workplaces:
         self._made: dict[str, Workplace] = {}
         self._lock = threading.RLock()
         self._per_principal = settings.per_principal
-        self.prepares = settings.per_principal or ready is not None
+        self.always_prepares = settings.per_principal or ready is not None
+        self.prepares = True
         if not settings.per_principal:
             self._of("")
 
@@ -213,7 +215,7 @@ class Workplaces:
     def of(self, id_: str = "") -> Workplace:
         """Return the workplace of whoever a thread or run belongs to; of the caller without one.
 
-        Blocks when it is not there yet; see `prepare`.
+        Blocks when it is not there yet; `prepare` makes it, and finds whose it is.
 
         Raises:
             HarnessError: It is nobody's, or cannot be made; nothing was done.
@@ -224,14 +226,22 @@ class Workplaces:
     async def prepare(self, id_: str = "") -> None:
         """Make the workplace of whoever a thread or run belongs to, unless it is there.
 
+        Its rules are compiled, which would hold up the event loop at the first call.
+
         Raises:
             HarnessError: As for `of`.
         """
+        if self._per_principal and id_:
+            await self._principals.find(id_)
         principal = self._whose(id_) if self._per_principal else ""
         if principal not in self._made:
             await anyio.to_thread.run_sync(self._of, principal)
+        parts = self._of(principal).parts
+        if not parts.rules.are_compiled:
+            await anyio.to_thread.run_sync(parts.rules.compile)
         if self._ready is not None:
-            await self._ready(self._of(principal).parts)
+            await self._ready(parts)
+        self.prepares = self.always_prepares
 
     @property
     def all(self) -> Mapping[str, Workplace]:

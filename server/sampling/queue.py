@@ -166,21 +166,25 @@ class SampledRun:
     """A run while it is carried.
 
     Args:
-        desk: Where clients look for its calls.
+        queue: Where clients look for its calls.
         thread_id: Its thread.
         pause: Pauses it for a reason.
         offer: What the client lends that made it go; None if it goes on by itself.
     """
 
     def __init__(
-        self, desk: SamplingQueue, thread_id: str, pause: Callable[[str], None], offer: Offer | None
+        self,
+        queue: SamplingQueue,
+        thread_id: str,
+        pause: Callable[[str], None],
+        offer: Offer | None,
     ) -> None:
         self.thread_id = thread_id
         self.offer: Offer | None = offer
         self.calls: dict[str, SampledCall] = {}
         self.activity = Activity()
         self.moved = LazyEvent()
-        self._desk = desk
+        self._queue = queue
         self._pause = pause
 
     def hear(self, event: Event) -> None:
@@ -196,7 +200,7 @@ class SampledRun:
         """
         self.calls[call.key] = call
         self._move()
-        self._desk.asked(self)
+        self._queue.asked(self)
         try:
             return await self._answer(call)
         finally:
@@ -207,7 +211,7 @@ class SampledRun:
     async def _answer(self, call: SampledCall) -> Answer:
         waited_from = anyio.current_time()
         while call.answer is None:
-            left = self._desk.attended_until(self.thread_id, waited_from) - anyio.current_time()
+            left = self._queue.attended_until(self.thread_id, waited_from) - anyio.current_time()
             if left <= 0 and not self.activity.is_more_than(len(self.calls)):
                 self._pause(PARKED)
                 await anyio.lowlevel.checkpoint()  # which is where the run stops

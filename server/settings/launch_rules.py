@@ -1,25 +1,27 @@
-"""Launch rules: the layer of rules about what programs read when they start, as globs in a root."""
+"""Launch rules: the layer of rules about what programs read when they start, as globs in a root.
+
+Launch files are places from which programs read settings or code when they start. What an agent
+writes there acts later and with more rights than the agent has: the line that starts this server in
+a client's file, with its bounds, or a hook that git runs. So a person decides, see `protect`. Files
+that somebody starts by name, such as a `Makefile`, or that run only after a push, are left out:
+people look at them, and agents are asked to write them every day. Patterns are globs from the root;
+they match at any depth unless they begin with a slash.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from functools import cache
+from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from ...harness.policy import CallPolicy, Policy, Rule
 from ...harness.policy.composite import CompositePolicy
+from ..install.clients import PLACES, PROJECT_FILES
 from ..install.machine import Machine
-from .accepted import (
-    REDIRECTS,
-    SEARCH_DEPTH,
-    anchored,
-    client_files,
-    is_exempt,
-    launch_patterns,
-    moved,
-)
+from .setting_types import anchored
 from .settings import Settings
 from .toolsets import withheld_tools
 
@@ -27,6 +29,46 @@ __all__ = ["LaunchRules", "below", "place_glob", "places_in"]
 
 _SOURCE = "the server's own rules"
 _AT_START = "programs take settings or code from there when they start"
+
+
+_REDIRECTS = ("/**/.git",)
+"""Globs of what leads a program to settings elsewhere if it is a file. If it is a directory, what
+is in it is written every day."""
+
+_SEARCH_DEPTH = 3
+"""How many levels below the root commands' sandboxes look for such places, each time."""
+
+_HOME = Path("/home/of/anybody")
+_PLATFORMS = ("linux", "darwin", "win32")
+
+_USUAL = (
+    # Other files of clients, and other clients
+    ".claude/**", ".opencode/**", ".copilot/**", ".windsurf/**", ".codeium/**", ".continue/**",
+    ".roo/**", ".kiro/**", ".amazonq/**", ".junie/**", ".aider.conf.yml",
+    # Editors and development environments
+    ".devcontainer/**", ".devcontainer.json", ".idea/**", ".fleet/**", ".zed/**", ".vimrc", ".exrc",
+    ".vim/**", ".nvimrc", ".nvim.lua", ".config/nvim/**", ".emacs", ".emacs.d/**", ".dir-locals.el",
+    # git: what it runs, what says so, and what says where that is
+    ".git/hooks/**", ".git/config", ".git/config.worktree", ".git/commondir",
+    ".git/modules/**/config", ".git/modules/**/config.worktree", ".git/modules/**/commondir",
+    ".git/modules/**/hooks/**", ".git/worktrees/**/commondir", ".git/worktrees/**/config.worktree",
+    ".gitconfig", ".config/git/**", ".githooks/**", ".husky/**", ".pre-commit-config.yaml",
+    "lefthook.yml", ".lefthook.yml", "lefthook-local.yml", ".overcommit.yml", ".hg/hgrc",
+    # Package managers, interpreters and debuggers, in the folder where they are started
+    ".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs", ".cargo/config", ".cargo/config.toml",
+    ".bazelrc", "mise.toml", ".mise.toml", ".config/mise/**", ".gdbinit", ".lldbinit", ".pdbrc",
+    ".Rprofile", ".irbrc", ".pryrc", ".ghci", ".ipython/**", ".psqlrc", ".sqliterc",
+    # Shells
+    ".envrc", ".direnvrc", ".config/direnv/**", ".profile", ".bashrc", ".bash_profile",
+    ".bash_login", ".bash_logout", ".bash_aliases", ".zshrc", ".zshenv", ".zprofile", ".zlogin",
+    ".zlogout", ".kshrc", ".cshrc", ".tcshrc", ".inputrc", ".config/fish/**",
+    "Documents/PowerShell/**", "Documents/WindowsPowerShell/**", ".config/powershell/**",
+    # Sessions, and what says how to get in elsewhere
+    ".ssh/**", ".local/bin/**", ".config/autostart/**", ".config/systemd/**",
+    ".config/environment.d/**", ".pam_environment", ".xinitrc", ".xprofile", ".xsession",
+    ".xsessionrc", ".tmux.conf", ".screenrc", ".aws/config", ".kube/config", ".docker/config.json",
+    "Library/LaunchAgents/**", "AppData/Roaming/Microsoft/Windows/Start Menu/Programs/Startup/**",
+)  # fmt: skip
 
 
 class LaunchRules(CompositePolicy):
@@ -43,11 +85,16 @@ class LaunchRules(CompositePolicy):
         """Return True: all of them are about paths."""
         return True
 
+    @property
+    def are_made(self) -> bool:
+        """Whether they are there."""
+        return bool(self._made)
+
     def parts(self) -> Sequence[CallPolicy]:
-        """Return the rules."""
+        """Return the rules. Blocks for some ten milliseconds when they are made."""
         if not self._made:
             settings, root, prefix = self._of
-            globs = [_escaped(prefix) + one for one in REDIRECTS]
+            globs = [_escaped(prefix) + one for one in _REDIRECTS]
             self._made = (
                 _at_start(settings, prefix, _launch_globs(settings, root, prefix)),
                 _at_start(settings, prefix, globs, files_only=True),
@@ -60,9 +107,9 @@ def _launch_globs(settings: Settings, root: Path, prefix: str) -> Sequence[str]:
     given = settings.protect_paths
     globs = [
         _escaped(prefix) + anchored(one)
-        for one in (*launch_patterns(), *(one for one in given if not is_exempt(one)))
+        for one in (*_launch_patterns(), *(one for one in given if not _is_exempt(one)))
     ]
-    elsewhere = (*client_files(Machine.here()), *moved(root))
+    elsewhere = (*_client_files(Machine.here()), *_moved(root))
     globs += [
         place_glob(prefix, place, is_directory=True)
         for path in elsewhere
@@ -86,7 +133,7 @@ def _at_start(
     rules = [
         Rule("allow", path=_escaped(prefix) + anchored(one))
         for one in settings.protect_paths
-        if is_exempt(one)
+        if _is_exempt(one)
     ]
     action, why = _who_decides(settings)
     rules.append(
@@ -98,7 +145,7 @@ def _at_start(
             source=_SOURCE,
         )
     )
-    return Policy(rules, source=_SOURCE, search_depth=SEARCH_DEPTH, files_only=files_only)
+    return Policy(rules, source=_SOURCE, search_depth=_SEARCH_DEPTH, files_only=files_only)
 
 
 def _who_decides(settings: Settings) -> tuple[Literal["ask", "deny"], str]:
@@ -167,3 +214,42 @@ def _steps(path: Path) -> Iterator[Path]:
         at = Path(target.anchor) if target.is_absolute() else at
         left += reversed(target.parts[1:] if target.is_absolute() else target.parts)
     yield at
+
+
+@cache
+def _launch_patterns() -> Sequence[str]:
+    """Return the patterns of all such places: those of known clients, and the usual ones."""
+    found: dict[str, None] = {}
+    for names in PROJECT_FILES.values():
+        found |= dict.fromkeys(_with_folder(PurePosixPath(name)) for name in names)
+    for platform in _PLATFORMS:
+        machine = Machine(platform, _HOME, _HOME)
+        for path in _client_files(machine):
+            below = PurePosixPath(path.relative_to(_HOME).as_posix())
+            found[_with_folder(below)] = None
+    return [*found, *(one for one in _USUAL if one not in found)]
+
+
+def _client_files(machine: Machine) -> Sequence[Path]:
+    """Return where the clients on a machine have the user's own list of servers."""
+    return [scopes["user"](machine) for scopes in PLACES.values()]
+
+
+def _is_exempt(pattern: str) -> bool:
+    """Whether a pattern says what is no such place."""
+    return pattern.startswith("!")
+
+
+def _moved(root: Path) -> Iterator[Path]:
+    """Yield such places right below a root that are links, or reached through links. Blocks."""
+    real = os.path.realpath(root)
+    for pattern in _launch_patterns():
+        name = pattern.removesuffix("/**")
+        path = os.path.join(real, *name.split("/"))
+        if "*" not in name and os.path.lexists(path) and os.path.realpath(path) != path:
+            yield Path(path)
+
+
+def _with_folder(file: PurePosixPath) -> str:
+    """Return the pattern of a client's file: with its folder, which is the client's own."""
+    return str(file) if len(file.parts) == 1 else f"{file.parent}/**"

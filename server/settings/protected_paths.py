@@ -31,9 +31,9 @@ from ...harness.errors import AgentBuildError
 from ...harness.policy import CallPolicy, NarrowedPolicy, Policy, PolicyFiles, Rule
 from ...harness.policy.composite import CompositePolicy
 from ...harness.policy.policy_files import PolicySnapshot
-from .accepted import is_template
 from .definition import definition_of
 from .launch_rules import LaunchRules, below, place_glob, places_in
+from .setting_types import is_template
 from .settings import Settings
 from .sources import AGENT_FILE_NAME, default_config_file
 
@@ -154,7 +154,19 @@ class GuardedRules(CompositePolicy):
         self._lock = threading.RLock()
         self._code = imported_files()
         self._of_code: Sequence[CallPolicy] = ()
+        self._launch: LaunchRules | None = None
         self._now = self._guarded(settings)
+
+    @property
+    def are_compiled(self) -> bool:
+        """Whether judging the first call takes no longer than any other."""
+        return self._launch is None or self._launch.are_made
+
+    def compile(self) -> None:
+        """Compile the many patterns of launch files. Blocks for some ten milliseconds."""
+        with self._lock:  # one thread for all who ask
+            if self._launch is not None:
+                self._launch.parts()
 
     def parts(self) -> Sequence[CallPolicy]:
         """Return the rules as they are now."""
@@ -217,7 +229,11 @@ class GuardedRules(CompositePolicy):
         prefix = _prefix(own, self._backend) if self._place is None else self._place
         parts: list[CallPolicy] = [_with_own(own, settings, prefix, self._rules)]
         if own.protect != "off":
-            parts.append(LaunchRules(own, own.root, prefix))
+            again = self._launch is not None and self._launch.are_made
+            self._launch = LaunchRules(own, own.root, prefix)
+            parts.append(self._launch)
+            if again:
+                self.compile()
         return NarrowedPolicy(parts)
 
 

@@ -20,7 +20,9 @@ from pydantic import (
     model_validator,
 )
 
-from .accepted import (
+from .bounds import CommandSettings, LimitSettings
+from .combinations import require_complete_auth, require_fitting_roots, require_shareable
+from .setting_types import (
     AnyPath,
     BindHost,
     Budgets,
@@ -45,7 +47,6 @@ from .accepted import (
     of_principal,
     parent_of_all,
 )
-from .bounds import CommandSettings, LimitSettings
 from .toolsets import TOOLSETS, Toolset, comma_list, known_tool, require_a_tool
 
 __all__ = [
@@ -148,6 +149,8 @@ class Settings(BaseModel):
         background_subagents: Whether delegated runs may start subagents in the background.
         journal: URL of the journal; None keeps it in a file of the state directory.
         journal_url_file: Where `journal` was read from, if it was a file.
+        replicas: Whether several servers may use the journal, which is in Postgres then.
+        shared_root: Whether all of them see the same files in the root.
         store: URL of the agents' long-term store; None gives them none.
         store_url_file: Where `store` was read from, if it was a file.
         telemetry: Where OpenTelemetry spans and metrics go; `otlp` is a collector, over HTTP.
@@ -273,8 +276,12 @@ class Settings(BaseModel):
     journal_url_file: AnyPath | None = Field(
         default=None, description="a file that only its owner can read"
     )
+    replicas: bool = Field(default=False, description="true or false")
+    shared_root: bool = Field(default=False, description="true or false")
     store: StoreUrl | None = Field(
-        default=None, description="postgresql://user@host/database, sqlite:///file or memory:"
+        default=None,
+        description="postgresql://user@host/database, redis://host:6379/0, sqlite:///file or "
+        "memory:",
     )
     store_url_file: AnyPath | None = Field(
         default=None, description="a file that only its owner can read"
@@ -308,19 +315,6 @@ class Settings(BaseModel):
         return self
 
     @model_validator(mode="after")
-    def _auth_is_complete(self) -> Settings:
-        if "none" in self.auth and len(self.auth) > 1:
-            raise ValueError("auth 'none' goes with nothing else.")
-        if "oauth" in self.auth and not (self.oauth_issuer and self.public_url):
-            raise ValueError(
-                "auth 'oauth' needs oauth_issuer, whose tokens are accepted, and public_url, for "
-                "which they must be issued."
-            )
-        if (self.tls_cert is None) != (self.tls_key is None):
-            raise ValueError("tls_cert and tls_key go together.")
-        return self
-
-    @model_validator(mode="after")
     def _bounds_of_commands_fit(self) -> Settings:
         usual, most = self.commands.seconds, self.commands.max_seconds
         if usual > most:
@@ -331,23 +325,10 @@ class Settings(BaseModel):
         return self
 
     @model_validator(mode="after")
-    def _roots_fit(self) -> Settings:
-        own = [*self.skills, *self.memory, *([self.agents] if self.agents else [])]
-        if not self.per_principal:
-            if any(map(is_template, own)):
-                raise ValueError("{principal} stands in a path only if it stands in root, too.")
-            return self
-        if self.execute == "host":
-            raise ValueError(
-                "execute 'host' gives commands of one user the directories of all, so it does not "
-                "go with {principal} in root. Take 'bubblewrap' or 'docker'."
-            )
-        if self.background_subagents:
-            raise ValueError("background_subagents does not go with {principal} in root.")
-        return self
-
-    @model_validator(mode="after")
-    def _some_tool_is_offered(self) -> Settings:
+    def _settings_go_together(self) -> Settings:
+        require_complete_auth(self)
+        require_fitting_roots(self)
+        require_shareable(self)
         require_a_tool(self)
         return self
 

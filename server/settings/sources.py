@@ -11,11 +11,8 @@ directory if it exists. Paths in it are relative to the file; all others to the 
 
 from __future__ import annotations
 
-import codecs
 import logging
 import os
-import shlex
-import stat
 import tomllib
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -27,7 +24,7 @@ import platformdirs
 from pydantic import BaseModel, ValidationError
 
 from ...harness._internal.records import record
-from .accepted import absolute
+from .setting_types import absolute
 from .settings import (
     APP_NAME,
     CommandSettings,
@@ -35,6 +32,7 @@ from .settings import (
     Settings,
     SettingsError,
 )
+from .state_dir import read_private_file
 
 __all__ = [
     "AGENT_FILE_NAME",
@@ -290,7 +288,7 @@ def _read_secret_file(merged: _Layer, file: str, setting: str) -> None:
 
     path = absolute(Path(str(named.raw)))
     try:
-        text = read_key_file(path)
+        text = read_private_file(path)
     except ValueError as error:
         raise SettingsError(
             f"setting '{file}' = {path} (from {named.source}) is refused: {error}. Accepted: "
@@ -395,35 +393,3 @@ def _with_sources(reason: str, merged: _Layer) -> str:
     if host is None or not reason.startswith("binding "):
         return reason
     return f"setting 'host' (from {host.source}) is refused: {reason}"
-
-
-_MOST_BYTES = 64 * 1024
-
-
-def read_key_file(path: Path) -> str:
-    """Return the text of a key file.
-
-    Raises:
-        ValueError: It cannot be read, or others can read or change it; the text says what to do.
-    """
-    try:
-        # A pipe would be waited for, and a device has no end.
-        if not path.is_file():
-            raise ValueError("not an existing file")
-        with path.open("rb") as file:
-            _require_private(path, os.fstat(file.fileno()).st_mode)
-            data = file.read(_MOST_BYTES)
-    except OSError as error:
-        raise ValueError(f"it cannot be read: {error.strerror or error}") from error
-    # What `>` of Windows PowerShell writes.
-    utf16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    return data.decode("utf-16" if utf16 else "utf-8-sig", "replace")
-
-
-def _require_private(path: Path, mode: int) -> None:
-    others = stat.S_IMODE(mode) & (stat.S_IRWXG | stat.S_IRWXO)
-    if os.name == "posix" and others:
-        raise ValueError(
-            f"others than its owner have access to it (mode {stat.S_IMODE(mode):04o}); run: "
-            f"chmod 600 {shlex.quote(str(path))}"
-        )

@@ -8,15 +8,18 @@ What must not happen beside anybody else's work finds out by the same locks, and
 
 from __future__ import annotations
 
+import codecs
 import os
 import secrets
+import shlex
+import stat
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ...harness._internal.records import record
 
-__all__ = ["StateDir", "StateDirError"]
+__all__ = ["StateDir", "StateDirError", "read_private_file"]
 
 
 ALONE_SECONDS = 1.0
@@ -176,3 +179,35 @@ def _unusable(path: Path, why: str) -> str:
         f"state directory {path} cannot be used: {why}. Choose another with "
         "--state-dir DIR or DEEP_AGENT_STATE_DIR, or make this one writable."
     )
+
+
+_MOST_BYTES = 64 * 1024
+
+
+def read_private_file(path: Path) -> str:
+    """Return the text of a file with a secret.
+
+    Raises:
+        ValueError: It cannot be read, or others can read or change it; the text says what to do.
+    """
+    try:
+        # A pipe would be waited for, and a device has no end.
+        if not path.is_file():
+            raise ValueError("not an existing file")
+        with path.open("rb") as file:
+            _require_private(path, os.fstat(file.fileno()).st_mode)
+            data = file.read(_MOST_BYTES)
+    except OSError as error:
+        raise ValueError(f"it cannot be read: {error.strerror or error}") from error
+    # What `>` of Windows PowerShell writes.
+    utf16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return data.decode("utf-16" if utf16 else "utf-8-sig", "replace")
+
+
+def _require_private(path: Path, mode: int) -> None:
+    others = stat.S_IMODE(mode) & (stat.S_IRWXG | stat.S_IRWXO)
+    if os.name == "posix" and others:
+        raise ValueError(
+            f"others than its owner have access to it (mode {stat.S_IMODE(mode):04o}); run: "
+            f"chmod 600 {shlex.quote(str(path))}"
+        )

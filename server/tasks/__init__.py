@@ -18,7 +18,7 @@ from ..mcp.requests import Context, Services
 from ..results import moment
 from ..runs.approvals import way_to_ask
 from ..runs.runs import Snapshot
-from ..sampling.carriers import way_to_sample
+from ..sampling.client_model import way_to_sample
 from ..sampling.queue import SampledCall
 from ..settings.toolsets import withheld_tools, without
 from ..tools.base import without_advice
@@ -141,7 +141,7 @@ async def _lend(services: Services, task_id: str) -> None:
     except HarnessError as error:
         logger.warning("run %s stays paused: %s", task_id, error)
         return
-    services.runs.desk.lease(thread_id)
+    services.runs.sampling.lease(thread_id)
 
 
 def task_state(

@@ -85,7 +85,7 @@ class TaskMethods:
         asked = {*(one.id for one in state.questions), *(one.key for one in state.calls)}
         given = params.input_responses
         responses = _responses({key: given[key] for key in asked & given.keys()})
-        self._services.runs.desk.take(state.run.thread_id, responses)
+        self._services.runs.sampling.take(state.run.thread_id, responses)
         found = approvals.decisions(state.questions, responses)
         if found.problems:
             raise MCPError(INVALID_PARAMS, " ".join(found.problems), {"taskId": params.task_id})

@@ -8,7 +8,7 @@ from functools import cache
 from typing import TextIO
 
 from ...harness.agent import Agent
-from ...harness.checkpoint.base import Checkpointer, Run
+from ...harness.checkpoint.base import Run
 from ...harness.checkpoint.encryption import EncryptedCheckpointer
 from ...harness.checkpoint.maintenance import prune_to_size
 from ...harness.checkpoint.transfer import export_thread, import_thread
@@ -17,14 +17,13 @@ from ...harness.errors import CheckpointError, ThreadBusy, UnknownRun, UnknownTh
 from ...harness.messages.message import new_id
 from ...harness.subagents.background.engine import delete_with_tasks, task_threads
 from ..auth.caller import Principals
+from ..auth.shared_state import open_shared_state
 from ..results import Answer, unknown
 from ..runs.approvals import event_page
-from ..runs.cancellation import ServerProcesses
 from ..runs.commands import files_of
 from ..runs.reloadable_agent import LazyModel
 from ..settings.settings import Settings
-from ..settings.state_dir import StateDir
-from .journals import journal_beside_servers
+from .journals import Beside, journal_beside_servers
 from .listing import list_threads, show_thread, transcript
 from .rewinding import Rewound, rewind
 
@@ -41,15 +40,15 @@ class ThreadAdmin:
 
     Args:
         settings: What the operator chose.
-        state: The state directory.
-        journal: Its journal.
+        opened: The journal, beside servers.
+        principals: Whose threads are.
     """
 
-    def __init__(self, settings: Settings, state: StateDir, journal: Checkpointer) -> None:
+    def __init__(self, settings: Settings, opened: Beside, principals: Principals) -> None:
         self._settings = settings
-        self._journal = journal
-        self._processes = ServerProcesses(state)
-        self._principals = Principals(state.path / "principals.jsonl")
+        journal = self._journal = opened.journal
+        self._processes = opened.servers
+        self._principals = principals
         backend = files_of(settings.of_nobody())
 
         @cache
@@ -73,8 +72,11 @@ class ThreadAdmin:
             HarnessError: The journal cannot be opened, was written by a newer version, or the
                 settings' keys do not fit it.
         """
-        async with journal_beside_servers(settings, create=create) as opened:
-            yield ThreadAdmin(settings, opened.state, opened.journal)
+        async with (
+            journal_beside_servers(settings, create=create) as opened,
+            open_shared_state(settings, opened.state) as shared,
+        ):
+            yield ThreadAdmin(settings, opened, shared.principals)
 
     @property
     def encrypted(self) -> bool:
@@ -143,7 +145,7 @@ class ThreadAdmin:
                 )
             return await rewind(
                 self._agent(),
-                files_of(self._settings_of(thread_id)),
+                files_of(await self._settings_of(thread_id)),
                 thread_id,
                 checkpoint_id,
                 run_id=new_id("run"),
@@ -151,10 +153,10 @@ class ThreadAdmin:
                 advice=f"`threads show {thread_id}` lists them.",
             )
 
-    def _settings_of(self, thread_id: str) -> Settings:
+    async def _settings_of(self, thread_id: str) -> Settings:
         if not self._settings.per_principal:
             return self._settings
-        principal = self._principals.of(thread_id)
+        principal = await self._principals.find(thread_id)
         return self._settings.of(principal) if principal else self._settings.of_nobody()
 
     async def fork(self, thread_id: str, checkpoint_id: str | None, target: str | None) -> str:
@@ -187,10 +189,10 @@ class ThreadAdmin:
         """
         async with self._processes.takeover():
             for thread_id in thread_ids:
-                self._require_unowned(await self._require(thread_id))
+                await self._require_unowned(await self._require(thread_id))
                 for task in await task_threads(self._journal, thread_id):
                     for run in await self._journal.find_runs(thread_id=task):
-                        self._require_unowned(run)
+                        await self._require_unowned(run)
             for thread_id in thread_ids:
                 await delete_with_tasks(self._journal, thread_id)
 
@@ -252,10 +254,10 @@ class ThreadAdmin:
             raise CheckpointError(f"{removed} checkpoints were removed, but {error}") from error
         return removed
 
-    def _require_unowned(self, run: Run | None) -> None:
+    async def _require_unowned(self, run: Run | None) -> None:
         in_line = run is not None and run.status == "paused" and run.attempt == 1
         owner = run.owner if run is not None and (in_line or run.status == "running") else None
-        if run is not None and owner is not None and self._processes.is_alive(owner):
+        if run is not None and owner is not None and await self._processes.is_alive(owner):
             raise ThreadBusy(
                 f"a server works on run {run.id} of {run.thread_id}; nothing was done. Wait for "
                 "its end or cancel it there, and try again."

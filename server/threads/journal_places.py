@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import platform
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from ...harness.agent_file.places import (
     open_checkpointer,
     scheme_of,
     shown_place,
+    split_schema,
 )
 from ...harness.checkpoint.base import Checkpointer
 from ...harness.checkpoint.lease import Claimable, Holder, Lease
@@ -28,9 +29,12 @@ from ..settings.state_dir import StateDir, StateDirError
 if TYPE_CHECKING:
     from ...harness.checkpoint.sqlite import SqliteCheckpointer
 
-__all__ = ["journal_at", "journal_file", "journal_name", "leased", "require_kept"]
+__all__ = ["journal_at", "journal_file", "journal_name", "leased", "require_kept", "shared"]
 
 logger = logging.getLogger(__name__)
+
+REPLICA, COMMAND = "replica", "command"
+"""What stands as the place of those that share a journal."""
 
 RENEW_SECONDS = 5.0
 PATIENCE_SECONDS = 2.0
@@ -139,6 +143,35 @@ async def leased(
             await lease.release()
 
 
+@asynccontextmanager
+async def shared(settings: Settings, owner: str) -> AsyncGenerator[None]:
+    """Keep servers that would have the journal for themselves from using it.
+
+    Args:
+        settings: They say that replicas use it.
+        owner: Our id.
+
+    Raises:
+        CheckpointError: A server has it for itself, or its database cannot be reached.
+    """
+    from psycopg import Error
+
+    from ...harness.checkpoint.postgres.lease import SharedLease
+    from ..replicas.database import journal_schema
+
+    assert settings.journal is not None
+    url = settings.journal.get_secret_value()
+    holder = Holder(owner, platform.node(), COMMAND)
+    lease = SharedLease(split_schema(url)[0], holder, schema=journal_schema(url))
+    async with AsyncExitStack() as stack:
+        try:
+            await stack.enter_async_context(lease.held(PATIENCE_SECONDS))
+        except (Error, TimeoutError) as error:
+            why = str(error).strip() or "it does not answer"
+            raise CheckpointError(f"the database of the journal cannot be used: {why}.") from error
+        yield
+
+
 async def _acquired(lease: Lease, state: StateDir, place: str, beside: bool) -> Holder | None:
     """Take the lease, with some patience; return who else has it, or None."""
     deadline = anyio.current_time() + PATIENCE_SECONDS
@@ -176,6 +209,12 @@ async def _renew(lease: Lease, name: str) -> None:
 
 
 def _taken(name: str, other: Holder) -> CheckpointError:
+    if other.place in (REPLICA, COMMAND):
+        where = f", one of them on {other.host}" if other.host else ""
+        return CheckpointError(
+            f"the journal {name} is in use by servers that share it{where}. Add --replicas (or "
+            "DEEP_AGENT_REPLICAS=true) to work beside them, or stop them first."
+        )
     return CheckpointError(
         f"the journal {name} is in use by {_who(other)}. One server at a time "
         "can use it. Stop the other one, or give this one a journal of its own. (After a machine "

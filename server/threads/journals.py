@@ -11,8 +11,10 @@ from ...harness.checkpoint.base import Checkpointer
 from ...harness.checkpoint.encryption import EncryptedCheckpointer, require_plain
 from ...harness.checkpoint.keyring import Keyring
 from ...harness.checkpoint.sqlite import SqliteCheckpointer
+from ..runs.contracts import Servers
 from ..settings.settings import Settings, SettingsError
 from ..settings.state_dir import StateDir, StateDirError
+from .journal_servers import servers_of
 
 if TYPE_CHECKING:
     from ..python_agents.rules import OwnJournal
@@ -43,7 +45,7 @@ async def open_journal(
         settings: What the operator chose.
         state: The state directory.
         owner: The caller's id in it, so that no other server uses a journal that is elsewhere;
-            None to look at it only.
+            None to look at it only. A replica has joined the others before.
         beside: Whether the caller may work beside a server of the same state directory.
         own: A journal that an agent brings, in place of the settings'. It is left open.
 
@@ -57,9 +59,13 @@ async def open_journal(
             return
         plain, name = _plain(settings, state)
         if settings.journal is not None and owner is not None:
-            from .journal_places import leased  # most journals are files of the state directory
+            # Most journals are files of the state directory.
+            from .journal_places import leased, shared
 
-            await stack.enter_async_context(leased(plain, name, state, owner, beside=beside))
+            if not settings.replicas:
+                await stack.enter_async_context(leased(plain, name, state, owner, beside=beside))
+            elif beside:
+                await stack.enter_async_context(shared(settings, owner))
         journal = await stack.enter_async_context(_opened(plain))
         if settings.journal_key is None:
             await require_plain(journal)
@@ -117,11 +123,13 @@ class Beside:
         state: The state directory.
         owner: Id of the command in it.
         journal: The journal.
+        servers: The servers that use it.
     """
 
     state: StateDir
     owner: str
     journal: Checkpointer
+    servers: Servers
 
 
 @asynccontextmanager
@@ -151,8 +159,11 @@ async def journal_beside_servers(
         )
     state = StateDir.open(settings.state_dir)
     with state.claim() as owner:
-        async with open_journal(settings, state, owner, beside=True) as journal:
-            yield Beside(state, owner, journal)
+        async with (
+            open_journal(settings, state, owner, beside=True) as journal,
+            servers_of(settings, state) as servers,
+        ):
+            yield Beside(state, owner, journal, servers)
 
 
 @record
@@ -185,6 +196,7 @@ async def seal_journal(settings: Settings, *, plain: bool) -> Sealed:
     keys = keys_of(settings)
     async with _journal_alone(settings, keys) as journal:
         count = await (journal.seal_plain() if plain else journal.reseal())
+        await _reseal_shared(settings, keys, keys, plain=plain)
         await journal.vacuum()
     return Sealed(count, keys.ids[0], keys.ids[1:])
 
@@ -195,10 +207,29 @@ async def unseal_journal(settings: Settings) -> int:
     Raises:
         SettingsError, StateDirError, HarnessError: As for `seal_journal`.
     """
-    async with _journal_alone(settings, keys_of(settings)) as journal:
+    keys = keys_of(settings)
+    async with _journal_alone(settings, keys) as journal:
         count = await journal.unseal()
+        await _reseal_shared(settings, keys, None, plain=True)
         await journal.vacuum()
     return count
+
+
+async def _reseal_shared(
+    settings: Settings, old: Keyring, new: Keyring | None, *, plain: bool
+) -> None:
+    """Seal anew, or unseal, what replicas share beside the journal."""
+    if not settings.replicas:
+        return
+    from ..replicas.database import open_database
+    from ..replicas.sealed_values import ValueSealer, reseal
+
+    assert settings.journal is not None
+    database = open_database(settings.journal.get_secret_value(), connections=1)
+    try:
+        await reseal(database, ValueSealer(old, plain=plain), ValueSealer(new))
+    finally:
+        await database.close()
 
 
 def keys_of(settings: Settings) -> Keyring:

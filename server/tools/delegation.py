@@ -19,7 +19,7 @@ from ..mcp.offered_agents import drives, offered_agents
 from ..mcp.requests import Context, Services, takes_tasks, wait_seconds
 from ..mcp.uris import VIEWER_URI
 from ..runs.approvals import event_page
-from ..sampling.carriers import offer_of
+from ..sampling.client_model import offer_of
 from .base import (
     Arguments,
     FaceTool,

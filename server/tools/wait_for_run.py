@@ -23,7 +23,7 @@ from ..mcp.requests import Context, Services
 from ..runs import approvals
 from ..runs.active_run import reporting
 from ..runs.runs import Snapshot
-from ..sampling.carriers import LiveLender, SamplingWay, lending, way_to_sample
+from ..sampling.client_model import LiveSampler, SamplingWay, live_sampling, way_to_sample
 
 __all__ = ["OwnRun", "own_run", "resumed_run", "resumes_own", "wait_for_run"]
 
@@ -108,9 +108,9 @@ async def wait_for_run(
     todos = await runs.todos(run_id) if _wants_progress(ctx) else (0, 0)
     async with (
         reporting(ctx.session.report_progress, todos) as emit,
-        lending(ctx, runs.desk, services.requests, thread_id, sampling) as lender,
+        live_sampling(ctx, runs.sampling, services.requests, thread_id, sampling) as sampler,
     ):
-        waiting = _Waiting(ctx, services, run_id, seconds, sampling, lender, emit)
+        waiting = _Waiting(ctx, services, run_id, seconds, sampling, sampler, emit)
         round_ = _Repetition.of(params) or _Repetition(run_id, own=own)
         return await waiting.settled(params, round_)
 
@@ -130,7 +130,7 @@ class _Waiting:
         run_id: str,
         seconds: float,
         sampling: SamplingWay,
-        lender: LiveLender | None,
+        sampler: LiveSampler | None,
         emit: Emit,
     ) -> None:
         self._ctx = ctx
@@ -139,7 +139,7 @@ class _Waiting:
         self._run_id = run_id
         self._seconds = seconds
         self._sampling = sampling
-        self._lender = lender
+        self._sampler = sampler
         self._emit = emit
         reads_only = services.settings.read_only
         self._asking = "none" if reads_only else approvals.way_to_ask(ctx)
@@ -174,9 +174,9 @@ class _Waiting:
         """Wait until the run pauses or ends, or wants something of a client that calls again."""
         to_lend = self._sampling == "retry"
         snapshot = await self._runs.wait(self._run_id, self._seconds, self._emit, to_lend=to_lend)
-        if self._lender is None or snapshot.run.status != "running":
+        if self._sampler is None or snapshot.run.status != "running":
             return snapshot
-        if not await self._lender.finish():
+        if not await self._sampler.finish():
             return snapshot
         # The time was over, but the client was at work for the run itself.
         return await self._runs.wait(self._run_id, LAST_LOOK_SECONDS, self._emit, to_lend=True)
@@ -189,8 +189,8 @@ class _Waiting:
             return None
         questions, calls = snapshot.questions, snapshot.calls
         if calls and self._sampling == "retry":
-            calls = await self._runs.desk.gathered(snapshot.run.thread_id)
-            self._runs.desk.lease(snapshot.run.thread_id)
+            calls = await self._runs.sampling.gathered(snapshot.run.thread_id)
+            self._runs.sampling.lease(snapshot.run.thread_id)
             questions = await self._runs.questions(self._run_id)  # also while it is running
         else:
             calls = ()
@@ -206,7 +206,7 @@ class _Waiting:
         snapshot = await self._runs.snapshot(self._run_id)
         if self._sampling == "retry":
             left = {one.key for one in snapshot.calls if one.key in asked} - responses.keys()
-            self._runs.desk.take(snapshot.run.thread_id, responses)
+            self._runs.sampling.take(snapshot.run.thread_id, responses)
             if left:
                 self._sampling = "none"
         if self._asking == "none":

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import h11
 from mcp.server.lowlevel import Server
@@ -26,13 +26,37 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from .event_store import EventLog, SessionEvents
 
 if TYPE_CHECKING:
-    from starlette.types import Receive, Scope, Send
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
-__all__ = ["ARRIVAL_SECONDS", "LEAST_BYTES_PER_SECOND", "ResumableSessions", "TimedProtocol"]
+__all__ = [
+    "ARRIVAL_SECONDS",
+    "LEAST_BYTES_PER_SECOND",
+    "ResumableSessions",
+    "ServedSessions",
+    "SessionsOf",
+    "TimedProtocol",
+]
 
 
 RETRY_MS = 500
 """How long a client shall wait before it connects again."""
+
+
+class ServedSessions(Protocol):
+    """What serves `/mcp`, and keeps the sessions of older clients."""
+
+    @property
+    def asgi_app(self) -> ASGIApp:
+        """Serves requests inside the block of `serving`."""
+        ...
+
+    def serving(self) -> AbstractAsyncContextManager[None]:
+        """Serve requests until the end of the block."""
+        ...
+
+
+SessionsOf: TypeAlias = "Callable[[Server[Any], TransportSecuritySettings], ServedSessions]"
+"""Makes what keeps the sessions of a server, given it and the hosts that it serves."""
 
 
 class ResumableSessions(StreamableHTTPSessionManager):

@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from ..auth.challenges import ScopesOf
+    from ..auth.tokens import Tokens
     from .health import Health
+    from .http_sessions import SessionsOf
 
 __all__ = [
     "AddressError",
@@ -94,6 +96,8 @@ def http_app(
     settings: Settings,
     health: Health | None = None,
     scopes_of: ScopesOf = lambda _tool: (),
+    tokens: Tokens | None = None,
+    sessions_of: SessionsOf | None = None,
 ) -> Starlette:
     """Build the ASGI app with Streamable HTTP, the older SSE pair and what operators look at.
 
@@ -102,9 +106,11 @@ def http_app(
         settings: `host` and `allow_hosts` decide which Host and Origin headers are accepted.
         health: What `/healthz`, `/readyz` and `/metrics` say.
         scopes_of: What a token needs for a tool, for OAuth clients that can ask for more.
+        tokens: Where our own tokens are stored; by default in a file of the state directory.
+        sessions_of: Makes what keeps the sessions of older clients; by default they are this
+            process's own.
     """
     from mcp.server.sse import SseServerTransport
-    from mcp.server.streamable_http_manager import StreamableHTTPASGIApp
     from mcp.server.transport_security import TransportSecuritySettings
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
@@ -118,12 +124,12 @@ def http_app(
     # Hosts are checked in front of all paths; the SDK compares the beginnings of names only. So
     # are the sizes of bodies.
     checks = TransportSecuritySettings(enable_dns_rebinding_protection=False)
-    sessions = ResumableSessions(server, checks)
+    sessions = (sessions_of or ResumableSessions)(server, checks)
     sse = SseServerTransport("/messages/", checks, sys.maxsize)
 
     return Starlette(
         routes=[
-            Route("/mcp", StreamableHTTPASGIApp(sessions)),
+            Route("/mcp", sessions.asgi_app),
             Route("/sse", _OpenSse(server, sse), methods=["GET"]),
             Mount("/messages/", app=sse.handle_post_message),
             *health_routes(health or Health()),
@@ -137,7 +143,7 @@ def http_app(
                 settings.max_body_bytes,
                 HEALTH_PATHS,
             ),
-            *auth_middleware(settings, scopes_of),
+            *auth_middleware(settings, scopes_of, tokens),
             Middleware(
                 RequestLimits,
                 per_minute=settings.max_requests_per_minute,
@@ -196,6 +202,8 @@ async def serve_http(
     listener: socket.socket,
     health: Health | None = None,
     scopes_of: ScopesOf = lambda _tool: (),
+    tokens: Tokens | None = None,
+    sessions_of: SessionsOf | None = None,
     drain: Callable[[anyio.Event], Awaitable[None]] = _nothing_to_drain,
 ) -> None:
     """Serve HTTP clients on a socket made by `bind` until the process is told to stop.
@@ -211,7 +219,7 @@ async def serve_http(
     from .http_sessions import TimedProtocol
 
     config = uvicorn.Config(
-        http_app(server, settings, health, scopes_of),
+        http_app(server, settings, health, scopes_of, tokens, sessions_of),
         http=TimedProtocol,
         ws="none",  # MCP has no WebSocket transport, and to import one takes time
         log_config=None,

@@ -1,19 +1,29 @@
-"""Other implementations of MCP clients; they are fetched from npm and PyPI, so only when asked."""
+"""Other implementations of MCP clients; they are fetched from npm and PyPI, so only when asked.
+
+With `DEEP_AGENT_CLIENT_REPLICAS=3` they meet three servers on one journal, over HTTP, behind a
+balancer that gives each request to the next one.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.clients.environments import node_packages, older_python
 from tests.clients.tours import Place
+from tests.databases import made_database
 from tests.e2e.conftest import SCRIPT
-from tests.e2e.servers import Setup
+from tests.e2e.servers import HttpServer, Setup
+from tests.replicas.machines import Machine, behind_a_balancer
+from tests.replicas.servers import journal_url
 
 WANTED = "DEEP_AGENT_CLIENT_TESTS"
+REPLICAS = "DEEP_AGENT_CLIENT_REPLICAS"
+FLAGS = ("--approve", "edit_file")
 ENVIRONMENTS = "DEEP_AGENT_CLIENT_ENVS"
 
 
@@ -48,12 +58,35 @@ def python_1(environments: Path) -> Path:
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     """A server over HTTP, and how to start one on stdio; `edit_file` needs approval on both."""
-    over_http = _setup(tmp_path_factory.mktemp("http"))
-    with over_http.serving() as server:
-        yield Place(_setup(tmp_path_factory.mktemp("stdio")), over_http, server)
+    over_http, on_stdio = (tmp_path_factory.mktemp(one) for one in ("http", "stdio"))
+    count = int(os.environ.get(REPLICAS, "0"))
+    with ExitStack() as stack:
+        if count:
+            setups, server = stack.enter_context(_replicas(over_http, count))
+        else:
+            setups = [_setup(Setup(over_http, FLAGS, script=SCRIPT))]
+            server = stack.enter_context(setups[0].serving())
+        yield Place(_setup(Setup(on_stdio, FLAGS, script=SCRIPT)), setups[0], server)
 
 
-def _setup(folder: Path) -> Setup:
-    setup = Setup(folder, flags=["--approve", "edit_file"], script=SCRIPT)
+@contextmanager
+def _replicas(folder: Path, count: int) -> Iterator[tuple[Sequence[Setup], HttpServer]]:
+    with contextmanager(made_database)() as database:
+        env = {"DEEP_AGENT_JOURNAL": journal_url(database)}
+        flags = [*FLAGS, "--replicas", "--shared-root"]
+        files = folder / "files"
+        files.mkdir()
+        machines: list[Machine] = []
+        for number in range(count):
+            own = folder / str(number)
+            own.mkdir()
+            made = Machine(own, flags, env, SCRIPT, files=files)
+            _setup(made)
+            machines.append(made)
+        with behind_a_balancer(folder, machines) as server:
+            yield machines, server
+
+
+def _setup(setup: Setup) -> Setup:
     setup.skill("greeting", "How to greet people.", "Say hello first.")
     return setup

@@ -1,4 +1,8 @@
-"""Runs the official conformance suite against our server and says what passed."""
+"""Runs the official conformance suite against our server and says what passed.
+
+With `--replicas 3` there are three servers on one journal in Postgres, and a balancer in front of
+them that gives each request to the next one.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -66,10 +70,12 @@ class Suite:
     Args:
         place: Where its packages are, or will be installed.
         work: For reports and servers' state.
+        replicas: How many servers share a journal; 0 for one that has its own.
     """
 
-    def __init__(self, place: Path, work: Path) -> None:
+    def __init__(self, place: Path, work: Path, replicas: int = 0) -> None:
         self._place = place
+        self._replicas = replicas
         self._work = work
         self._count = 0
         modules = place / "node_modules"
@@ -123,8 +129,24 @@ class Suite:
     @contextmanager
     def _serving(self) -> Iterator[str]:
         """Serve until the block ends; yields the URL."""
+        with ExitStack() as stack:
+            if not self._replicas:
+                yield stack.enter_context(self._process("tests.conformance.fixture_server"))
+                return
+            from tests.databases import made_database
+            from tests.replicas.servers import journal_url
+
+            database = stack.enter_context(contextmanager(made_database)())
+            server = ("tests.conformance.fixture_server", journal_url(database))
+            urls = [stack.enter_context(self._process(*server)) for _ in range(self._replicas)]
+            yield stack.enter_context(self._process("tests.replicas.round_robin", *urls))
+
+    @contextmanager
+    def _process(self, module: str, *args: str) -> Iterator[str]:
+        """Start a process that prints its URL; the first argument of servers is a directory."""
         place = Path(tempfile.mkdtemp(dir=self._work))
-        command = [sys.executable, "-m", "tests.conformance.fixture_server", str(place)]
+        own = [str(place)] if module.endswith("_server") else []
+        command = [sys.executable, "-m", module, *own, *args]
         environment = {"PATH": os.environ["PATH"], "HOME": str(place), "PYTHONPATH": str(ROOT)}
         with (place / "stderr.txt").open("wb") as log:
             process = subprocess.Popen(
@@ -146,10 +168,11 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--packages", type=Path, help="where the suite is, or shall be, installed")
     parser.add_argument("--install", action="store_true", help="only install the suite")
+    parser.add_argument("--replicas", type=int, default=0, help="servers behind a balancer")
     parser.add_argument("--verbose", action="store_true", help="print what the suite says")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:
-        suite = Suite(given.packages or Path(work) / "packages", Path(work))
+        suite = Suite(given.packages or Path(work) / "packages", Path(work), given.replicas)
         suite.install()
         if given.install:
             return 0

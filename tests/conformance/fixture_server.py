@@ -1,4 +1,7 @@
-"""Our server with the suite's fixtures, over HTTP; the argument is an empty directory."""
+"""Our server with the suite's fixtures, over HTTP.
+
+The arguments are an empty directory and, for one of several replicas, the URL of their journal.
+"""
 
 from __future__ import annotations
 
@@ -287,12 +290,14 @@ def _skill_with_folder(place: Path) -> Path:
     return folder.parent
 
 
-async def main(place: str) -> None:
+async def main(place: str, journal: str | None = None) -> None:
     """Serve on a free port, which is printed, until a signal."""
     script = Path(place) / "script.json"
     script.write_text(json.dumps(SCRIPT), encoding="utf-8")
     flags = {"transport": "http", "port": "0", "state_dir": f"{place}/state"}
     flags |= {"model": f"scripted:{script}"}
+    if journal is not None:
+        flags |= {"journal": journal, "replicas": "true", "drain_seconds": "0"}
     settings = load_settings({**flags, "skills": (str(_skill_with_folder(Path(place))),)}, {})
     listener = bind(settings.host, settings.port)
     driven = (*DRIVEN, *(one.name for one in JOBS))
@@ -310,4 +315,4 @@ async def main(place: str) -> None:
 
 
 if __name__ == "__main__":
-    anyio.run(main, sys.argv[1])
+    anyio.run(main, *sys.argv[1:3])

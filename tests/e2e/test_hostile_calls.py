@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,7 +33,7 @@ def chosen(calls: Sequence[HostileCall], count: int) -> list[HostileCall]:
 
 def test_no_call_stalls_the_server_or_fills_its_memory(tmp_path: Path) -> None:
     with WatchedServer(tmp_path) as server:
-        paths = hostile_files(server.root, files=2_000)
+        paths = hostile_files(server.root, files=2_000, largest=SIZE)
         tools = server.tools()
         made = chosen([*calls_of(tools, SIZE)], CALLS)
         assert {one.tool for one in made} == {one["name"] for one in tools}
@@ -46,6 +47,18 @@ def test_no_call_stalls_the_server_or_fills_its_memory(tmp_path: Path) -> None:
                 )
             assert "error" in cost.answer or cost.answer["result"]["content"], call.name
         assert not beyond, "\n".join(beyond)
+
+
+def test_the_largest_files_are_read_and_edited_within_the_bars(tmp_path: Path) -> None:
+    wanted = re.compile(r"read_file\(path: \w+\)|edit_file\(path: editable_\w+, its end.*\)")
+    with WatchedServer(tmp_path) as server:
+        paths = hostile_files(server.root, files=0, kinds=("wide", "ends"))
+        made = [*calls_on_files(paths, os.fspath(server.root))]
+        costs = {one.name: server.cost(one) for one in made if wanted.fullmatch(one.name)}
+    assert len(costs) == 9 and "Edited" in str(costs["edit_file(path: editable_wide, its end)"])
+    beyond = [f"{name}: {one.memory_mib:.0f}" for name, one in costs.items()
+              if one.memory_mib > 1.25 * MEMORY_MIB or one.stall_ms > 3 * STALL_MS]  # fmt: skip
+    assert not beyond, "\n".join(beyond)
 
 
 def test_a_file_of_eight_megabytes_is_written(tmp_path: Path) -> None:

@@ -2,107 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import anyio
-import httpx2
 import pytest
 from anyio.abc import SocketStream
 from mcp import Client, MCPError
 
 from deep_agent_mcp.server.auth.tokens import TokenFile
 from tests.e2e.conftest import SCRIPT
+from tests.e2e.raw_sessions import Stream, raw
 from tests.e2e.servers import HttpServer, Setup, call, connected
 
 pytestmark = pytest.mark.anyio
-
-
-@dataclass
-class Stream:
-    """Server-sent events as they come: the ids and the messages."""
-
-    response: httpx2.Response
-    ids: list[str] = field(default_factory=list[str])
-    messages: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    retry: int | None = None
-
-    async def read(self, most: int = 1_000) -> bool:
-        """Read to the end, or until so many events have come; return whether it has ended."""
-        data = ""
-        async for line in self.response.aiter_lines():
-            name, _, value = line.partition(": ")
-            if name == "id":
-                self.ids.append(value)
-            elif name == "retry":
-                self.retry = int(value)
-            elif name == "data":
-                data = value
-            elif not line and data:
-                self.messages.append(json.loads(data))
-                data = ""
-            if not line and len(self.ids) >= most:
-                return False
-        return True
-
-    @property
-    def answer(self) -> dict[str, Any]:
-        return self.messages[-1]["result"]["structuredContent"]
-
-
-class Raw:
-    """A session of 2025-11-25 that speaks HTTP itself."""
-
-    def __init__(self, http: httpx2.AsyncClient, url: str, token: str = "") -> None:
-        self.http = http
-        self.url = url
-        self.headers = {"Accept": "application/json, text/event-stream"}
-        if token:
-            self.headers["Authorization"] = f"Bearer {token}"
-
-    async def shake_hands(self) -> None:
-        params = {
-            "protocolVersion": "2025-11-25",
-            "capabilities": {},
-            "clientInfo": {"name": "raw", "version": "1"},
-        }
-        async with self.post("initialize", params, 0) as stream:
-            await stream.read()
-        self.headers["Mcp-Session-Id"] = stream.response.headers["mcp-session-id"]
-        self.headers["MCP-Protocol-Version"] = "2025-11-25"
-        note = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-        await self.http.post(self.url, json=note, headers=self.headers)
-
-    @asynccontextmanager
-    async def post(
-        self, method: str, params: dict[str, Any], request_id: int = 1
-    ) -> AsyncIterator[Stream]:
-        body = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
-        async with self.http.stream("POST", self.url, json=body, headers=self.headers) as response:
-            yield Stream(response)
-
-    def task(self, goal: str, request_id: int = 1) -> Any:
-        params = {"name": "task", "arguments": {"goal": goal}, "_meta": {"progressToken": 1}}
-        return self.post("tools/call", params, request_id)
-
-    @asynccontextmanager
-    async def resume(self, event_id: str, **headers: str) -> AsyncIterator[Stream]:
-        sent = {**self.headers, "Last-Event-ID": event_id, **headers}
-        async with self.http.stream("GET", self.url, headers=sent) as response:
-            yield Stream(response)
-
-
-@asynccontextmanager
-async def raw(url: str, token: str = "") -> AsyncIterator[Raw]:
-    async with httpx2.AsyncClient(timeout=60, verify=False) as http:
-        client = Raw(http, url, token)
-        await client.shake_hands()
-        yield client
 
 
 async def test_a_call_that_is_cut_off_is_resumed_and_answers(

@@ -9,6 +9,7 @@ from deep_agent_mcp.harness.models.conformance import Provider, Scene, Stage
 from deep_agent_mcp.harness.models.registry import init_chat_model
 from tests.fake_anthropic import Answer, FakeAnthropic
 from tests.fake_vendors import (
+    FakeBedrock,
     FakeChat,
     FakeGoogle,
     FakeMistral,
@@ -113,5 +114,8 @@ STAGES: dict[str, Stage] = {
     "google": vendor("google:gemini-3-pro-preview", FakeGoogle, thinking=True),
     "groq": vendor("groq:qwen3-32b", groq),
     "openrouter": vendor("openrouter:qwen/qwen3", openrouter, "/v1"),
+    "bedrock": vendor(
+        "bedrock:anthropic.claude-sonnet-5-5-v1:0", FakeBedrock, api_key=None, region="eu-central-1"
+    ),
     "mistral": vendor("mistral:magistral-medium", FakeMistral),
 }

@@ -10,6 +10,12 @@ pytest.importorskip("pydantic_ai", reason="the extra `models` is not installed")
 pytestmark = pytest.mark.anyio
 
 
+@pytest.fixture(autouse=True)
+def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "y")
+
+
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name.replace(" ", "_"))
 @pytest.mark.parametrize("adapter", STAGES)
 async def test_an_adapter_keeps_the_laws(adapter: str, law: Law) -> None:

@@ -54,6 +54,24 @@ def test_an_unknown_name_is_told_what_is_accepted(name: str) -> None:
     assert DEFAULT_MODEL in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "setting", "meant"),
+    [
+        ("anthropic:claude-x", "max_tokenz", "max_tokens"),
+        ("anthropic:claude-x", "temprature", "temperature"),
+        ("openai:gpt-5", "base_ulr", "base_url"),
+    ],
+)
+def test_a_setting_that_is_misspelt_is_refused(name: str, setting: str, meant: str) -> None:
+    with pytest.raises(UnknownModel, match=f"no setting '{setting}'. Did you mean '{meant}'"):
+        init_chat_model(name, **{setting: 1})
+
+
+def test_a_setting_that_nobody_knows_here_goes_on_to_the_provider() -> None:
+    init_chat_model("anthropic:claude-x", container="c", top_logits=3)
+    init_chat_model("openai:gpt-5", top_logprobs=3, parallel_tool_calls=False)
+
+
 def test_a_setting_the_provider_does_not_take_is_refused(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text("- text: hi\n", encoding="utf-8")
     with pytest.raises(UnknownModel, match="scripted models take no setting 'max_tokens'"):

@@ -258,6 +258,10 @@ async def test_missing_credentials_of_a_cloud_are_not_waited_for(
             await ask(m, "go")
         await m.aclose()
         assert (raised.value.kind, raised.value.retryable) == (kind, False), raised.value
+    m = init_chat_model("bedrock:amazon.nova-pro-v1:0")
+    with pytest.raises(ModelError, match="Set AWS_DEFAULT_REGION, or region beside"):
+        await ask(m, "go")
+    await m.aclose()
 
 
 async def test_an_answer_cut_off_at_its_limit_says_so_and_its_last_call_does_not_run() -> None:

@@ -18,6 +18,8 @@ from tests.plugins.installed import install, on_path
 pytestmark = pytest.mark.anyio
 
 PLACES = """
+from urllib.parse import parse_qs, unquote, urlsplit
+
 from deep_agent_mcp.harness import MemoryCheckpointer, SqliteCheckpointer, StateBackend
 from deep_agent_mcp.harness.backends.directory import DirectoryBackend
 
@@ -29,6 +31,12 @@ def folder(path="/tmp", *, sure=True):
 def vault(text):
     if text.startswith("gone"):
         raise OSError(f"no vault at {text}")
+    if text.startswith("//"):
+        parts = urlsplit(text)
+        opened = unquote(parts.password or ""), parse_qs(parts.query)
+        raise OSError(f"refused: {opened}")
+    if text.startswith("kept"):
+        return [text]
     return 7 if text == "none" else SqliteCheckpointer(text)
 
 class Slate:
@@ -105,7 +113,7 @@ async def test_a_backend_of_a_plugin_is_where_files_live(place, files, path, ref
         ('backend = "foldr"', r"no plugin 'foldr'\. Did you mean 'folder'\? Installed: folder, st"),
         (
             'backend = "folder", options = { sure = false }',
-            r"folder raised OSError: the share is away \(.*places_pack\.py:7\)",
+            r"folder raised OSError: the share is away \(.*places_pack\.py:9\)",
         ),
         (
             'backend = "folder", options = { size = 3 }',
@@ -162,7 +170,10 @@ def test_a_journal_that_no_plugin_keeps_is_named_with_what_there_is(place, url, 
     ("url", "told"),
     [
         ("vault:gone?password=s3cret", r"plugin 'vault' raised OSError: no vault at …"),
-        ("vault:none", "plugin 'vault' returned 7, which is no journal"),
+        ("vault://ann:s3cret%21@host/x", "plugin 'vault' raised OSError: refused: ('…'"),
+        ("vault://host/x?key=s3cret%2B1", "plugin 'vault' raised OSError: refused: ('', {'key'"),
+        ("vault:kept/s3cret", "plugin 'vault' returned an object of type list, which is no"),
+        ("vault:none", "plugin 'vault' returned an object of type int, which is no journal"),
     ],
 )
 async def test_a_journal_that_a_plugin_does_not_make_starts_nothing(place, url, told) -> None:

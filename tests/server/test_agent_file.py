@@ -195,9 +195,9 @@ async def test_files_store_and_cache_that_are_saved_count_for_new_runs(tmp_path:
         assert not (tmp_path / "work" / "scratch" / "b.md").exists()
         assert not (tmp_path / "work" / "memories").exists()
         thread = wrote["thread_id"]
-        read = await call(client, "read_file", path="/scratch/b.md", thread_id=thread)
-        assert "in the thread" in str(read)
-        assert now.store is not None and len(await now.store.search()) == 1
+        here = {"path": "/scratch/b.md", "thread_id": thread}
+        assert "in the thread" in text_of(await client.call_tool("read_file", here))
+        assert now.store is not None and "in the store" in str(await now.store.search())
         served.save(text.replace("You release software.", "You write notes."))
         await until(lambda: app.agent().definition is not now)
         assert app.agent().definition.store is now.store  # and keeps what it has
@@ -315,7 +315,7 @@ def test_a_setting_in_both_files_is_refused_with_both_places(tmp_path: Path) -> 
             r"toml:3: middleware\[0\]\.max_retries: expected a whole number; got 'many'",
         ),
         ("[[middleware]]\nuse = 'pii'", r"toml:1: middleware\[0\]: pii needs pii_type"),
-        ("[agent]\ninstructions = { fil = 'x' }", r"toml:2: agent\.instructions: must be a valid"),
+        ("[agent]\ninstructions = { fil = 'x' }", r"toml:2: agent\.instructions: expected a text"),
     ],
 )
 def test_wrong_settings_are_named_with_their_line(line: str, told: str, tmp_path: Path) -> None:
@@ -387,7 +387,8 @@ def test_the_doctor_says_how_mounted_servers_are(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "told"),
     [
-        ('comand = "x"', r"mcp_servers.notes: .*`command` or `url` is expected"),
+        ('comand = "x"', r"mcp_servers.notes: .*no key 'comand'\. Did you mean 'command'"),
+        ('args = ["x"]', r"mcp_servers.notes: .*`command` or `url` is expected"),
         ('command = "x"\nenv = { A = "${NO_SUCH}" }', r"mcp_servers.notes: .*NO_SUCH"),
         ('url = "ftp://x"', r"mcp_servers.notes: .*ftp"),
     ],
@@ -451,6 +452,34 @@ def test_wrong_routes_are_named(route: str, told: str, tmp_path: Path) -> None:
     file.write_text(f"[files]\n{route}\n", encoding="utf-8")
     with pytest.raises(SettingsError, match=r"deep-agent\.toml:2: files\..*" + told):
         load_settings({"agent_file": str(file)}, {})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[agent]\nmodel = { name = 5, api_key = "s3cret" }',
+        '[agent]\nmodel = { nam = "anthropic:x", api_key = "s3cret" }',
+        '[agent]\nmodel = ["s3cret"]',
+        '[agents.x]\ndescription = "x"\nmodel = { name = 5, api_key = "s3cret" }',
+        '[store]\nurl = ["postgresql://ann:s3cret@host/x"]',
+        '[journal]\nurl = { a = "redis://:s3cret@host" }',
+        '[cache]\nurl = "redis://ann:s3cret@host:bad/x"',
+        '[mcp_servers]\nx = "s3cret"',
+        '[mcp_servers.x]\nurl = "https://ann:s3cret@host"\nheaders = ["s3cret"]',
+        '[mcp_servers.x]\ncommand = "x"\nenv = { KEY = ["s3cret"] }',
+        '[mcp_servers.x]\nurl = "https://host"\nauth = { client_secret = "s3cret" }',
+        '[files]\n"/x" = { backend = "folder", options = "s3cret" }',
+        '[server]\njournal_key = "s3cret"',
+        '[server]\njournal = "ftp://ann:s3cret@host"',
+    ],
+)
+def test_what_is_wrong_is_said_without_what_may_be_secret(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "agent.toml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(SettingsError) as refused:
+        load_settings({"agent_file": str(file)}, {})
+    told = str(refused.value)
+    assert "agent.toml" in told and "s3cret" not in told, told
 
 
 # --- a file in the root ----------------------------------------------------------------------

@@ -107,6 +107,37 @@ def test_a_start_without_options_imports_nothing_that_few_need(
     assert few & {*start["new"]} == set()
 
 
+WITH_A_FILE = """
+import sys, mcp.server.lowlevel, mcp.server.stdio
+bare = set(sys.modules)
+from pathlib import Path
+from benchmarks.agent_file import write_agent_file
+from deep_agent_mcp.server.app import built_agent
+from deep_agent_mcp.server.settings.sources import load_settings
+folder = Path(sys.argv[1])
+file = write_agent_file(folder)
+built_agent(load_settings({'state_dir': str(folder / 'state'), 'agent_file': str(file)}, {}))
+print(sorted({one.partition('.')[0] for one in {*sys.modules} - bare}))
+"""
+EXTRAS = {
+    "anthropic", "boto3", "cryptography", "genai_prices", "google", "groq", "jwt", "mistralai",
+    "openai", "psycopg", "psycopg_pool", "pydantic_ai", "redis", "sqlite_vec",
+}  # fmt: skip
+"""Modules of the extras, and others that take long to import."""
+
+
+def test_a_start_with_every_table_imports_no_extra_that_it_does_not_use(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITH_A_FILE, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=Path(__file__).parents[2],
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert EXTRAS & {*ast.literal_eval(done.stdout)} == set()
+
+
 def test_a_start_does_not_wait_for_the_standard_dataclasses(start: dict[str, list[str]]) -> None:
     assert start["slow"] == []
 

@@ -227,6 +227,20 @@ def test_what_a_sandbox_or_background_task_was_made_with_waits(
     assert live.current.skills == (() if "skills" in waiting else (tmp_path / "skills",))
 
 
+@pytest.mark.parametrize("in_python", [True, False])
+def test_another_store_waits_for_an_agent_that_was_built_with_one(
+    tmp_path: Path, in_python: bool
+) -> None:
+    config = Config(tmp_path, 'store = "memory:"\n')
+    live = ReloadableSettings(config.read(), config.read, in_python=in_python)
+    config.save(f'store = "sqlite://{tmp_path}/store.db"\n')
+    assert live.reload()
+    assert tuple(live.waiting) == (("store",) if in_python else ())
+    store = live.current.store
+    assert store is not None
+    assert store.get_secret_value().partition(":")[0] == ("memory" if in_python else "sqlite")
+
+
 async def test_an_agent_that_is_asked_for_in_the_middle_of_a_change_is_not_the_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from mcp import Client, MCPError
 
+from deep_agent_mcp.harness.errors import CheckpointError, JournalAway
 from deep_agent_mcp.server.app import create_app
 from deep_agent_mcp.server.settings.sources import load_settings
 from tests.e2e.servers import call, refused, text_of
@@ -65,3 +66,14 @@ async def test_a_run_whose_usage_is_damaged_is_shown_and_does_not_go_on(tmp_path
             assert "No key." in text_of(shown) and "The journal is damaged" in text_of(shown)
             text = await refused(client, "reply", run_id=run_id)
             assert "The journal is damaged" in text and "journal check" in text
+
+
+async def test_a_text_that_is_none_is_damage_and_not_a_journal_that_is_away(tmp_path: Path) -> None:
+    with anyio.fail_after(60):
+        async with create_app(settings(tmp_path)) as app, Client(app.server) as client:
+            await call(client, "task", goal="write")
+        spoil(tmp_path, "UPDATE runs SET goal = CAST(x'ff' AS TEXT)")
+        with pytest.raises(CheckpointError, match="journal salvage NEWFILE") as refused:
+            async with create_app(settings(tmp_path)):
+                pass
+        assert not isinstance(refused.value, JournalAway)

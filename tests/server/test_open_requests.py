@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from deep_agent_mcp.server.sampling.carriers import OpenRequests
+from deep_agent_mcp.server.sampling.client_model import OpenRequests
 
 pytestmark = pytest.mark.anyio
 

@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.errors import HarnessError
 from deep_agent_mcp.server.app import App, create_app
-from deep_agent_mcp.server.auth.caller import Caller, Principals, Scope, current_caller
+from deep_agent_mcp.server.auth.caller import Caller, Scope, current_caller
+from deep_agent_mcp.server.auth.principal_file import PrincipalFile
 from deep_agent_mcp.server.cli.main import cli
-from deep_agent_mcp.server.settings.accepted import directory_name
+from deep_agent_mcp.server.settings.setting_types import directory_name
 from deep_agent_mcp.server.settings.settings import Settings, SettingsError
 from deep_agent_mcp.server.settings.sources import load_settings
 from tests.shell.support import need_bubblewrap
@@ -65,7 +66,7 @@ async def served(place: Path, **flags: object) -> AsyncIterator[App]:
 @contextmanager
 def calling(place: Path, name: str, *scopes: Scope) -> Iterator[Caller]:
     caller = Caller(name, frozenset(scopes or ("drive", "delegate", "approve")))
-    Principals(place / "state" / "principals.jsonl").note(caller)
+    PrincipalFile(place / "state" / "principals.jsonl").add(caller)
     token = current_caller.set(caller)
     try:
         yield caller
@@ -282,7 +283,7 @@ async def test_a_principal_named_like_the_servers_own_directory_gets_nothing(
         caller = Caller("state", frozenset({"drive"}))
         token = current_caller.set(caller)
         try:
-            Principals(tmp_path / "srv" / "state" / "principals.jsonl").note(caller)
+            PrincipalFile(tmp_path / "srv" / "state" / "principals.jsonl").add(caller)
             with pytest.raises(HarnessError, match="state directory"):
                 await app.runs.drive("ls", {}, None)
         finally:

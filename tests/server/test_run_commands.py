@@ -21,6 +21,7 @@ from deep_agent_mcp.server.app import App, create_app
 from deep_agent_mcp.server.cli.main import cli
 from deep_agent_mcp.server.operations import retries, run_admin
 from deep_agent_mcp.server.settings.sources import load_settings
+from deep_agent_mcp.server.settings.state_dir import StateDir
 from tests.e2e.servers import Setup, call, connected
 from tests.fork_server import run as run_program
 
@@ -145,20 +146,25 @@ async def test_a_run_that_cannot_be_read_keeps_no_other_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retries, "LOOK_SECONDS", 0.02)
+    requests = retries.RetryRequests(StateDir(tmp_path / "state"))
     async with serving(tmp_path) as app:
-        good, *damaged = [await ended(app, "flaky") for _ in range(7)]
+        good, *damaged = [
+            (await app.runs.snapshot(await ended(app, "flaky"))).run for _ in range(7)
+        ]
+        for one in damaged:  # the last run of a thread is read with the thread
+            await app.runs.wait(await app.runs.start("simple", thread_id=one.thread_id), 30)
     for one in (good, *damaged):
-        assert "or the next one that starts" in (await runs(tmp_path, "retry", one)).stdout
+        requests.store(one)
     journal = sqlite3.connect(tmp_path / "state" / "journal.sqlite3")
     with closing(journal), journal:
         change = "UPDATE runs SET goal = CAST(x'ff' AS TEXT) WHERE id = ?"
-        journal.executemany(change, [(one,) for one in damaged])
+        journal.executemany(change, [(one.id,) for one in damaged])
     async with serving(tmp_path, WORKS) as app:
-        with pytest.raises(HarnessError):
-            await app.runs.wait(damaged[0], 0)
-        while (await app.runs.wait(good, 0)).run.status == "failed":  # noqa: ASYNC110
+        with pytest.raises(HarnessError, match="journal salvage NEWFILE"):
+            await app.runs.wait(damaged[0].id, 0)
+        while (await app.runs.wait(good.id, 0)).run.status == "failed":  # noqa: ASYNC110
             await anyio.sleep(0.01)
-        assert (await app.runs.wait(good, 30)).run.answer == "It works now."
+        assert (await app.runs.wait(good.id, 30)).run.answer == "It works now."
 
 
 async def test_what_cannot_be_retried_is_refused_with_what_to_do(

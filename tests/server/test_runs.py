@@ -20,10 +20,10 @@ from deep_agent_mcp.server.app import App, create_app
 from deep_agent_mcp.server.auth.caller import (
     ALL_SCOPES,
     Caller,
-    Principals,
     UnknownPrincipal,
     current_caller,
 )
+from deep_agent_mcp.server.auth.principal_file import PrincipalFile
 from deep_agent_mcp.server.runs import supervisor as run_carrier
 from deep_agent_mcp.server.runs.active_run import ActiveRun, GateHolder, ThreadLocks
 from deep_agent_mcp.server.runs.cancellation import ServerProcesses
@@ -153,7 +153,7 @@ async def test_what_cannot_begin_for_want_of_its_principal_leaves_the_thread_fre
     token = current_caller.set(ann)
     known = tmp_path / "state" / "principals.jsonl"
     known.parent.mkdir()
-    Principals(known).note(ann)
+    PrincipalFile(known).add(ann)
     try:
         async with running(tmp_path) as app:
             thread_id = (await app.runs.drive("ls", {}, None)).run.thread_id
@@ -163,7 +163,7 @@ async def test_what_cannot_begin_for_want_of_its_principal_leaves_the_thread_fre
                 await app.runs.start("anything", thread_id=thread_id)
             with pytest.raises(UnknownPrincipal):
                 await app.runs.drive("ls", {}, thread_id)
-            Principals(known).note(ann)
+            PrincipalFile(known).add(ann)
             run_id = await app.runs.start("anything", thread_id=thread_id)
             assert (await app.runs.wait(run_id, 10)).run.status == "done"
     finally:

@@ -26,10 +26,11 @@ from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage
 from deep_agent_mcp.harness.models.base import ChatRequest
 from deep_agent_mcp.harness.models.registry import UnknownModel
 from deep_agent_mcp.server.app import App, create_app
-from deep_agent_mcp.server.auth.caller import ALL_SCOPES, Caller, Principals, current_caller
+from deep_agent_mcp.server.auth.caller import ALL_SCOPES, Caller, current_caller
+from deep_agent_mcp.server.auth.principal_file import PrincipalFile
 from deep_agent_mcp.server.doctor.environment import examine_key
-from deep_agent_mcp.server.sampling import queue as desk
-from deep_agent_mcp.server.sampling.carriers import sampling_model
+from deep_agent_mcp.server.sampling import queue as sampling_queue
+from deep_agent_mcp.server.sampling.client_model import sampling_model
 from deep_agent_mcp.server.sampling.messages import params_of
 from deep_agent_mcp.server.sampling.queue import (
     PARKED,
@@ -71,7 +72,7 @@ async def test_a_run_nobody_lends_a_model_to_is_paused_and_goes_on_with_who_does
 ) -> None:
     async with running(tmp_path) as app:
         with monkeypatch.context() as hurried:
-            hurried.setattr(desk, "UNATTENDED_SECONDS", 0.05)
+            hurried.setattr(sampling_queue, "UNATTENDED_SECONDS", 0.05)
             run_id = await app.runs.start("hello", offer="tools")
             parked = await app.runs.wait(run_id, 10)
         assert (parked.run.status, parked.run.reason) == ("paused", PARKED)
@@ -91,7 +92,7 @@ async def test_a_paused_run_goes_on_when_its_task_is_looked_at_by_who_lends_a_mo
 ) -> None:
     async with running(tmp_path, model="sampling") as app:
         with monkeypatch.context() as hurried:
-            hurried.setattr(desk, "UNATTENDED_SECONDS", 0.0)
+            hurried.setattr(sampling_queue, "UNATTENDED_SECONDS", 0.0)
             run_id = await app.runs.start("hello", offer="tools")
             assert (await app.runs.wait(run_id, 10)).run.reason == PARKED
         async with Client(app.server, extensions=[Tasks()]) as client:
@@ -107,7 +108,7 @@ async def test_a_paused_run_goes_on_when_its_task_is_looked_at_by_who_lends_a_mo
 async def parked(app: App, hurried: pytest.MonkeyPatch, goal: str = "hello") -> Run:
     """Return a run that was paused for want of a client."""
     with hurried.context() as now:
-        now.setattr(desk, "UNATTENDED_SECONDS", 0.0)
+        now.setattr(sampling_queue, "UNATTENDED_SECONDS", 0.0)
         run = (await app.runs.wait(await app.runs.start(goal, offer="tools"), 10)).run
     assert run.reason == PARKED
     return run
@@ -121,7 +122,7 @@ async def test_a_paused_run_whose_thread_went_on_without_it_has_failed(
         runs = [await parked(app, monkeypatch) for _ in range(2)]
         async with Client(app.server, extensions=[Tasks()], **model.options) as client:
             for one in runs:
-                app.runs.desk.lease(one.thread_id)
+                app.runs.sampling.lease(one.thread_id)
                 newer = await app.runs.start("hello", thread_id=one.thread_id, offer="tools")
                 assert (await call(client, "wait", run_id=newer))["answer"] == "Hello."
             seen = await ask(client.session, "tasks/get", runs[0].id)
@@ -167,7 +168,7 @@ async def test_a_paused_run_that_is_one_too_many_says_so(
     ann = Caller("ann", ALL_SCOPES)
     token = current_caller.set(ann)
     (tmp_path / "state").mkdir()
-    Principals(tmp_path / "state" / "principals.jsonl").note(ann)
+    PrincipalFile(tmp_path / "state" / "principals.jsonl").add(ann)
     try:
         async with running(tmp_path) as app:
             run = await parked(app, monkeypatch)
@@ -186,7 +187,7 @@ async def test_a_model_call_counts_once_a_client_has_been_given_it(
         run = await parked(app, monkeypatch)
         for _ in range(3):  # nobody comes
             with monkeypatch.context() as hurried:
-                hurried.setattr(desk, "UNATTENDED_SECONDS", 0.0)
+                hurried.setattr(sampling_queue, "UNATTENDED_SECONDS", 0.0)
                 await app.runs.unpark(run.id)
                 assert (await app.runs.wait(run.id, 10)).run.reason == PARKED
         given_up = ClientModel({"hello": [ErrorData(code=-1, message="Not now.")]})
@@ -345,10 +346,10 @@ async def test_an_answer_to_a_question_that_is_no_longer_open_changes_nothing(
         run_id = await app.runs.start("hello", offer="tools")
         asked = await app.runs.wait(run_id, 10, to_lend=True)
         (one,) = asked.calls
-        app.runs.desk.take(asked.run.thread_id, {"smp_other": says("No.")})
+        app.runs.sampling.take(asked.run.thread_id, {"smp_other": says("No.")})
         assert [call.key for call in (await app.runs.snapshot(run_id)).calls] == [one.key]
         for text in ("First.", "Second."):
-            app.runs.desk.take(asked.run.thread_id, {one.key: says(text)})
+            app.runs.sampling.take(asked.run.thread_id, {one.key: says(text)})
         done = await app.runs.wait(run_id, 10)
     assert done.run.answer == "First."
 
@@ -360,7 +361,7 @@ async def test_calls_of_one_thread_are_no_others(tmp_path: Path) -> None:
         second = await app.runs.start("hello", offer="tools")
         other = await app.runs.wait(second, 10, to_lend=True)
         (call,) = asked.calls
-        app.runs.desk.take(other.run.thread_id, {call.key: says("Wrong thread.")})
+        app.runs.sampling.take(other.run.thread_id, {call.key: says("Wrong thread.")})
         assert (await app.runs.snapshot(first)).calls == [call]
         with pytest.raises(UnknownRun):
             await app.runs.wait("run_0000000000000000", 0)
@@ -580,8 +581,8 @@ def test_a_tool_call_is_at_work_unless_its_subagent_asks() -> None:
 
 
 async def test_a_run_with_a_tool_at_work_is_not_paused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(desk, "UNATTENDED_SECONDS", 0.0)
-    monkeypatch.setattr(desk, "LOOK_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(sampling_queue, "UNATTENDED_SECONDS", 0.0)
+    monkeypatch.setattr(sampling_queue, "LOOK_AGAIN_SECONDS", 0.01)
     paused: list[tuple[str, bool]] = []
     at_work = True
     with anyio.CancelScope() as scope, anyio.fail_after(60):
@@ -616,7 +617,7 @@ def pause(reason: str) -> None:
 async def test_a_call_that_waits_for_others_waits_no_longer_for_many_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(desk, "GATHER_SECONDS", 0.5)
+    monkeypatch.setattr(sampling_queue, "GATHER_SECONDS", 0.5)
     at_desk = SamplingQueue(lambda _: None)
     with ExitStack() as stack, anyio.fail_after(60):
         for number in range(50):
@@ -636,4 +637,4 @@ async def test_a_client_may_think_about_a_task_though_the_run_that_began_it_is_d
         with at_desk.carrying("run_1", "thr_1", pause, "tools"):
             at_desk.lease("thr_1")
         left = at_desk.attended_until("thr_1.task-00000000", anyio.current_time())
-        assert left > anyio.current_time() + desk.UNATTENDED_SECONDS + 1
+        assert left > anyio.current_time() + sampling_queue.UNATTENDED_SECONDS + 1

@@ -11,7 +11,7 @@ from mcp import Client
 from mcp.types import CreateMessageResultWithTools
 
 from deep_agent_mcp.server.app import App
-from deep_agent_mcp.server.sampling import queue as desk
+from deep_agent_mcp.server.sampling import queue as sampling_queue
 from deep_agent_mcp.server.sampling.queue import PARKED, is_parked
 from tests.e2e.client_model import ClientModel, calls, says
 from tests.e2e.servers import ERAS, Era, call
@@ -35,7 +35,7 @@ async def answer_main(app: App, run_id: str, *answers: CreateMessageResultWithTo
         while not own:
             asked = await app.runs.wait(run_id, 10, to_lend=True)
             own = {one.key: answer for one in asked.calls if one.agent == "main"}
-            app.runs.desk.take(asked.run.thread_id, own)
+            app.runs.sampling.take(asked.run.thread_id, own)
 
 
 @pytest.mark.parametrize("mode", ERAS)
@@ -69,7 +69,7 @@ async def test_a_paused_background_task_goes_on_with_who_waits_for_its_caller(
     async with running(tmp_path, background_subagents=True) as app:
         run_id = await app.runs.start("hello", offer="tools")
         with monkeypatch.context() as hurried:
-            hurried.setattr(desk, "UNATTENDED_SECONDS", 0.2)
+            hurried.setattr(sampling_queue, "UNATTENDED_SECONDS", 0.2)
             async with (
                 Client(app.server, mode="legacy", **first.options) as client,
                 anyio.create_task_group() as group,
@@ -92,8 +92,8 @@ async def test_no_more_paused_tasks_go_on_at_once_than_may_work_at_a_time(
         run_id = await app.runs.start("hello", offer="tools")
         thread_id = (await app.runs.snapshot(run_id)).run.thread_id
         with monkeypatch.context() as hurried:
-            hurried.setattr(desk, "UNATTENDED_SECONDS", 0.2)
-            with app.runs.desk.attending(thread_id):
+            hurried.setattr(sampling_queue, "UNATTENDED_SECONDS", 0.2)
+            with app.runs.sampling.attending(thread_id):
                 await answer_main(app, run_id, calls(*begin), says("Begun."))
                 assert (await app.runs.wait(run_id, 10)).run.answer == "Begun."
             journal = app.agent().checkpointer
@@ -104,10 +104,10 @@ async def test_no_more_paused_tasks_go_on_at_once_than_may_work_at_a_time(
         all_ask = anyio.Event()
 
         def look() -> None:
-            if len(app.runs.desk.calls(thread_id)) == 8:
+            if len(app.runs.sampling.calls(thread_id)) == 8:
                 all_ask.set()
 
-        with app.runs.desk.watching(thread_id, look):
+        with app.runs.sampling.watching(thread_id, look):
             await all_ask.wait()
         assert app.runs.active == 8
 
@@ -137,5 +137,5 @@ async def test_who_listens_to_a_run_is_told_what_its_tasks_ask_the_model(tmp_pat
             await more.wait()
             more = anyio.Event()
             assert len(told) == known + 1
-            app.runs.desk.take(thread_id, {told[-1]: WRITE})
+            app.runs.sampling.take(thread_id, {told[-1]: WRITE})
         group.cancel_scope.cancel()

@@ -60,7 +60,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "of nobody": ({"tools": ["ours"]}, "no tool 'ours'"),
     "task": ({"tools": ["task"]}, "no tool 'task'"),
     "commands": ({"tools": ["execute"]}, "no tool 'execute'"),
-    "nearly of a server": ({"tools": ["oen_echo"]}, "no tool 'oen_echo'.*Available: .*one_[*]"),
+    "nearly of a server": (
+        {"tools": ["oen_echo"]},
+        "no tool 'oen_echo'. Did you mean 'one_echo'.*one_[*]",
+    ),
     "not used": ({"tools": ["two_ping"]}, "no tool 'two_ping': of MCP server 'two' only .* ech[*]"),
     "of another server": (
         {"tools": ["two_echo"], "mcp_servers": ["one"]},

@@ -8,7 +8,7 @@ Each law gets a new, empty journal. `LAWS` holds them one by one, for a parametr
 
 from __future__ import annotations
 
-from . import carriers, commits, rewriting, runs, snapshots
+from . import commits, rewriting, run_ownership, runs, snapshots
 from . import commits as unfinished
 from . import maintenance as upkeep
 from . import rewriting as admission
@@ -26,7 +26,7 @@ LAWS: tuple[Law, ...] = (
     *snapshots.LAWS,
     *listings.LISTING_LAWS,
     *runs.LAWS,
-    *carriers.LAWS,
+    *run_ownership.LAWS,
     *upkeep.LAWS,
     *runs.EVENT_LAWS,
     *rewriting.LAWS,

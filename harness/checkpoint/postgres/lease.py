@@ -1,8 +1,13 @@
-"""A lease on the journal in a Postgres database: an advisory lock of a connection of its own."""
+"""A lease on the journal in a Postgres database: an advisory lock of a connection of its own.
+
+One process holds it alone, or several that know of each other share it.
+"""
 
 from __future__ import annotations
 
-from contextlib import suppress
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
 from hashlib import blake2b
 from typing import Any
 
@@ -10,12 +15,14 @@ import anyio
 from psycopg.conninfo import make_conninfo
 
 from ...databases.postgres import AsyncConnection, Error
-from ...errors import CheckpointError
+from ...errors import CheckpointError, LeaseLost
 from ..lease import Holder
 
-__all__ = ["PostgresLease"]
+__all__ = ["PostgresLease", "SharedLease"]
 
 _SECONDS = 10
+_CONNECT_SECONDS = 5
+_LOOK_SECONDS = 0.1
 _NAME = "deep-agent-mcp "
 
 _FIND = (
@@ -26,6 +33,24 @@ _FIND = (
 )
 _ALIVE = ("tcp_keepalives_idle = 15", "tcp_keepalives_interval = 5", "tcp_keepalives_count = 3")
 """So that the server notices within half a minute that a machine has vanished."""
+
+
+def _named(conninfo: str, holder: Holder) -> str:
+    """Return where the database is, with the holder as the name that others see."""
+    name = _NAME + holder.text()[: 63 - len(_NAME)]
+    return make_conninfo(conninfo, application_name=name, connect_timeout=_CONNECT_SECONDS)
+
+
+def _key(schema: str) -> int:
+    digest = blake2b(schema.encode(), digest_size=8, person=b"journal lease").digest()
+    return int.from_bytes(digest, signed=True)
+
+
+async def _found(conn: AsyncConnection, key: int) -> Holder:
+    """Return who holds a lease; an empty one if that cannot be told."""
+    found: Any = await (await conn.execute(_FIND, (key,))).fetchone()
+    name = str(found[0] or "") if found else ""
+    return Holder.parse(name.removeprefix(_NAME)) if name.startswith(_NAME) else Holder()
 
 
 class PostgresLease:
@@ -40,11 +65,8 @@ class PostgresLease:
     def __init__(
         self, conninfo: str, holder: Holder, *, schema: str = "deep_agent_journal"
     ) -> None:
-        self._conninfo = make_conninfo(
-            conninfo, application_name=_NAME + holder.text()[: 63 - len(_NAME)]
-        )
-        digest = blake2b(schema.encode(), digest_size=8, person=b"journal lease").digest()
-        self._key = int.from_bytes(digest, signed=True)
+        self._conninfo = _named(conninfo, holder)
+        self._key = _key(schema)
         self._conn: AsyncConnection | None = None
 
     async def acquire(self) -> Holder | None:
@@ -77,13 +99,11 @@ class PostgresLease:
             if await cursor.fetchone() == (True,):
                 self._conn = conn
                 return None
-            found: Any = await (await conn.execute(_FIND, (self._key,))).fetchone()
+            return await _found(conn, self._key)
         finally:
             if self._conn is not conn:
                 with anyio.CancelScope(shield=True):
                     await conn.close()
-        name = str(found[0] or "") if found else ""
-        return Holder.parse(name.removeprefix(_NAME)) if name.startswith(_NAME) else Holder()
 
     async def _works(self, conn: AsyncConnection) -> bool:
         try:
@@ -97,3 +117,61 @@ class PostgresLease:
         if conn is not None:
             with anyio.CancelScope(shield=True), suppress(Error):
                 await conn.close()
+
+
+class SharedLease:
+    """A lease that several processes hold together, and that keeps out who wants it alone.
+
+    Args:
+        conninfo: The database.
+        schema: The schema of the journal's tables.
+        holder: Who we are.
+    """
+
+    def __init__(self, conninfo: str, holder: Holder, *, schema: str) -> None:
+        self._conninfo = _named(conninfo, holder)
+        self._key = _key(schema)
+        self._was_held = False
+
+    @asynccontextmanager
+    async def held(self, seconds: float) -> AsyncGenerator[AsyncConnection]:
+        """Yield a connection that holds the lease; it is closed at the end.
+
+        Args:
+            seconds: How long a process may take that is just ending.
+
+        Raises:
+            CheckpointError: Another process has the lease for itself.
+            LeaseLost: The same, and we had it before.
+            Error, TimeoutError: The database cannot be used.
+        """
+        with anyio.fail_after(_SECONDS):
+            conn: AsyncConnection = await AsyncConnection.connect(self._conninfo, autocommit=True)
+        try:
+            with anyio.fail_after(_SECONDS + seconds):
+                await self._take(conn, time.monotonic() + seconds)
+            yield conn
+        finally:
+            with suppress(Error):
+                await conn.close()
+
+    async def _take(self, conn: AsyncConnection, deadline: float) -> None:
+        while True:
+            cursor = await conn.execute("SELECT pg_try_advisory_lock_shared(%s)", (self._key,))
+            if await cursor.fetchone() == (True,):
+                self._was_held = True
+                return
+            if time.monotonic() > deadline:
+                break
+            await anyio.sleep(_LOOK_SECONDS)
+        other = await _found(conn, self._key)
+        where = f" on {other.host}" if other.host else ""
+        if self._was_held:
+            raise LeaseLost(
+                f"a server{where} that was started without --replicas has taken the journal while "
+                "its database was away. This replica stops."
+            )
+        raise CheckpointError(
+            f"the journal is in use by a server or command{where} that was started without "
+            "--replicas, so it has it for itself. Stop it, or start all of them with --replicas."
+        )

@@ -81,15 +81,6 @@ local function tick()
 end
 """
 
-RELEASE = """
-local function release(digest)
-  if call('HINCRBY', p .. 'uses', digest, -1) <= 0 then
-    call('HDEL', p .. 'uses', digest)
-    call('HDEL', p .. 'blobs', digest)
-  end
-end
-"""
-
 _PURGE = """
 local function purge(before)
   local old = call('ZRANGE', p .. 'logs:age', '-inf', '(' .. before, 'BYSCORE', 'LIMIT', 0, 4)

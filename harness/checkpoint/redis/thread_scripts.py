@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from .scripts import FREES, NUMBERS, RELEASE, script
+from .scripts import FREES, NUMBERS, script
 
 __all__ = [
     "COPY",
@@ -23,9 +23,17 @@ __all__ = [
     "THREADS",
 ]
 
+_RELEASE = """
+local function release(digest)
+  if call('HINCRBY', p .. 'uses', digest, -1) <= 0 then
+    call('HDEL', p .. 'uses', digest)
+    call('HDEL', p .. 'blobs', digest)
+  end
+end
+"""
 
 DELETE = script(
-    RELEASE
+    _RELEASE
     + """
 local hex = take()
 local k = thread(hex)
@@ -97,7 +105,7 @@ return 'copied'
 """prefix, source, target, its id -> `copied`, `unknown` or `exists`."""
 
 HOLD = script(
-    RELEASE
+    _RELEASE
     + """
 local holder = thread(take()) .. take()
 for _ = 1, count() do

@@ -220,7 +220,12 @@ class Committer:
             self._syncer = LogSyncer(self._path)
         try:
             self._wait_for_disk(conn, synced)
-            self._store_together(conn, group)
+            conn.execute("BEGIN IMMEDIATE")
+            self._pager.begin()
+            try:
+                self._insert(conn, [commit.batch for commit in group])
+            except _BATCH_ERRORS:
+                self._store_apart(conn, group)
             self._pager.fill(conn)
             conn.execute("COMMIT")
         finally:
@@ -235,18 +240,13 @@ class Committer:
             conn.execute(f"PRAGMA synchronous = {'FULL' if wait else 'NORMAL'}")
             self._waits = wait
 
-    def _store_together(self, conn: sqlite3.Connection, group: Sequence[_Commit]) -> None:
-        """Begin a transaction and store the batches of a group; each that is refused knows why."""
+    def _store_apart(self, conn: sqlite3.Connection, group: Sequence[_Commit]) -> None:
+        """Begin again, and store batches one by one; each that is refused knows why."""
+        self._pager.undo()
+        conn.execute("ROLLBACK")
         conn.execute("BEGIN IMMEDIATE")
-        self._pager.begin()
-        try:
-            self._insert(conn, [commit.batch for commit in group])
-        except _BATCH_ERRORS:
-            self._pager.undo()
-            conn.execute("ROLLBACK")
-            conn.execute("BEGIN IMMEDIATE")
-            for commit in group:
-                commit.error = self._store_or_refuse(conn, commit.batch)
+        for commit in group:
+            commit.error = self._store_or_refuse(conn, commit.batch)
 
     def _store_or_refuse(self, conn: sqlite3.Connection, batch: Batch) -> Exception | None:
         """Store one batch of a group; return why it was refused."""

@@ -256,15 +256,17 @@ class InsertBuffer:
             StepBegun: A step must be new and is not; roll back.
             sqlite3.Error, ValueError, OverflowError: A row cannot be stored; roll back.
         """
-        for statement, values in _filled(_BEGUN, self._new):
+        for statement, values in _filled(_BEGUN, self._new) if self._new else ():
             if self._conn.execute(statement, values).fetchone() is not None:
                 raise StepBegun
         for table, rows in self._rows.items():
-            for statement, values in _filled(_INSERT[table], rows):
-                self._conn.execute(statement, values)
-            rows.clear()
-        self._conn.executemany(_TOUCH, [(now, thread) for thread, now in self._touched.items()])
-        self._touched.clear()
+            if rows:
+                for statement, values in _filled(_INSERT[table], rows):
+                    self._conn.execute(statement, values)
+                rows.clear()
+        if self._touched:
+            self._conn.executemany(_TOUCH, [(now, one) for one, now in self._touched.items()])
+            self._touched.clear()
         self._new.clear()
         self._scopes.clear()
 
@@ -272,7 +274,7 @@ class InsertBuffer:
 def _filled(template: str, values: list[Any]) -> Iterator[tuple[str, list[Any]]]:
     """Give statements that take all the values of rows between them, each with its own."""
     done = 0
-    for rows in _SIZES if values else ():
+    for rows in _SIZES:
         statement, count = _statement(template, rows)
         while len(values) - done >= count:
             yield statement, values[done : done + count]

@@ -114,7 +114,8 @@ def store(
     moved = [store_run(conn, thread, run) for run in batch.runs]
     if any(moved) or _edits(batch):
         waiting.touch(thread, now)
-    _store_records(conn, thread, batch, waiting)
+    if batch.interrupts or batch.answers or batch.file_changes:
+        _store_records(conn, thread, batch, waiting)
     if batch.events:
         store_events(conn, thread, batch.events, limits, waiting.heads)
 

@@ -91,6 +91,8 @@ class RunCache:
             raise run_elsewhere(min(foreign))
         stored = {name: one.run for name, one in found.items()}
         opened = opened_runs(stored, batch)
+        new = [run.idempotency_key for run in batch.runs if run.id not in stored]
+        keys = [key for key in new if key is not None]
         admit_runs(
             Facts(
                 None,
@@ -100,12 +102,15 @@ class RunCache:
                 (),
                 stored,
                 [one for (one,) in conn.execute(_OPEN, (batch.thread_id,))] if opened else (),
-                _keyed(conn, [run for run in batch.runs if run.id not in stored]),
+                _keyed(conn, keys) if keys else {},
             ),
             batch,
         )
         for run in batch.runs:
-            self._note(batch.thread_id, run)
+            if run.status in OPEN:
+                self._known[run.id] = _Known(batch.thread_id, StoredRun(run.attempt, True))
+            else:
+                self._known.pop(run.id, None)
 
     def _lets_pass(self, thread_id: str, fence: Fence) -> bool:
         known = self._known.get(fence.run_id)
@@ -128,21 +133,11 @@ class RunCache:
                 self._known[run_id] = known
         return known
 
-    def _note(self, thread_id: str, run: Run) -> None:
-        if run.status in OPEN:
-            self._known[run.id] = _Known(thread_id, StoredRun(run.attempt, True))
-        else:
-            self._known.pop(run.id, None)
 
-
-def _keyed(conn: sqlite3.Connection, runs: list[Run]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for run in runs:
-        if run.idempotency_key is not None:
-            row = conn.execute(_KEYED, (run.idempotency_key,)).fetchone()
-            if row is not None:
-                found[run.idempotency_key] = row[0]
-    return found
+def _keyed(conn: sqlite3.Connection, keys: list[str]) -> dict[str, str]:
+    """Return the runs that are stored under some idempotency keys."""
+    rows = ((key, conn.execute(_KEYED, (key,)).fetchone()) for key in keys)
+    return {key: row[0] for key, row in rows if row is not None}
 
 
 def store_run(conn: sqlite3.Connection, thread: int, run: Run) -> bool:

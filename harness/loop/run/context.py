@@ -94,6 +94,10 @@ class RunControl:
         self.hands_over = reason
         self.drained.set()
 
+    def leave(self) -> None:
+        """Stop at once and record nothing, as a crash would; whoever resumes the run goes on."""
+        self.scope.cancel()
+
     def _stop(self, reason: str, ends_as: Literal["cancelled", "paused"]) -> None:
         if self.reason is None:
             self.reason, self.ends_as = reason, ends_as

@@ -15,7 +15,7 @@ from pydantic import JsonValue
 
 from ...checkpoint.base import Batch, Interrupt, Next, TaskWrites
 from ...limits.limits import LimitReached, Meter
-from ...messages.message import AIMessage, ToolCall, ToolMessage, pending_tool_calls
+from ...messages.message import ToolCall, ToolMessage, newest_tool_calls
 from ...policy import CallPolicy
 from ...state.channels import Mark
 from ...tools.tool import Tool, ToolRuntime
@@ -77,7 +77,7 @@ class ToolStep:
         self.thread = thread
         self.spawn = spawn
         self.meter = meter
-        self.id = thread.step
+        self.id = thread.step_id()
         self._agent = agent
         self._path = path
         self._is_heard = run.logs_events or "tasks" in run.wanted
@@ -101,16 +101,15 @@ class ToolStep:
             MiddlewareError: A middleware broke a rule; finished calls are stored.
             ToolFailed: A strict tool failed; finished calls are stored.
         """
-        messages = self.thread.state["messages"]
-        answer = next((one for one in reversed(messages) if isinstance(one, AIMessage)), None)
-        self._calls = answer.tool_calls if answer is not None else ()
+        # A hook, or a structured answer, may have answered some of them.
+        self._calls, answered = newest_tool_calls(self.thread.state["messages"])
         # Of calls that share an id the first runs: an id has one result.
         first: dict[str, tuple[int, ToolCall]] = {}
         for index, call in enumerate(self._calls):
             first.setdefault(call.id, (index, call))
-        # A hook, or a structured answer, may have answered some of them.
-        open_ids = {call.id for call in pending_tool_calls(messages)}
-        calls = [one for id_, one in first.items() if id_ in open_ids and id_ not in self._writes]
+        calls = [
+            one for id_, one in first.items() if id_ not in answered and id_ not in self._writes
+        ]
         self._running = len(calls)
         if self.thread.pending or self.thread.claims or self.thread.interrupts:
             await self._find_children()

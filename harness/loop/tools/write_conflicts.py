@@ -8,6 +8,7 @@ what the call said.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from ..._internal.records import changed, record
@@ -21,6 +22,8 @@ from ..thread_state import ThreadState
 from .outcomes import failure, with_notes, with_notice
 
 __all__ = ["Accepted", "StepWrites"]
+
+_by_index = itemgetter(0)
 
 
 @record
@@ -55,7 +58,7 @@ class StepWrites:
 
     def fold(self) -> None:
         """Put the results of all calls into the thread's state, in call order."""
-        for _, writes in self._in_order():
+        for _, writes in sorted(self._results.values(), key=_by_index):
             self._thread.adopt(writes)
 
     def accepted(self, index: int, call: ToolCall, outcome: ToolCallOutcome) -> Accepted:
@@ -133,7 +136,9 @@ class StepWrites:
         checked = self._thread.check(update, call.name, "tools") if update else []
         for key, value in writes:
             checked += self._thread.check({key: value}, call.name, "tools")
-        _check_messages(call, checked)
+        for write in checked:
+            if write.channel == "messages":
+                _check_messages(call, write.value)
         return checked
 
     def _joining(self, call: ToolCall, writes: Sequence[ChannelWrite]) -> list[ChannelWrite]:
@@ -194,14 +199,9 @@ class StepWrites:
         keys = {one.channel for one in writes if self._thread.schema.channels[one.channel].reducer}
         if not keys:
             return
-        results = self._in_order((index, writes)) if self._results else [(index, writes)]
+        results = sorted([*self._results.values(), (index, writes)], key=_by_index)
         joining = [one for _, own in results for one in own if one.channel in keys]
         self._thread.joined(joining, call.name)
-
-    def _in_order(
-        self, *more: tuple[int, Sequence[ChannelWrite]]
-    ) -> list[tuple[int, Sequence[ChannelWrite]]]:
-        return sorted([*self._results.values(), *more], key=lambda result: result[0])
 
     def _plain(self, write: ChannelWrite) -> bool:
         """Whether a write replaces what is there."""
@@ -216,14 +216,12 @@ def _saying(outcome: ToolCallOutcome, why: ToolCallOutcome, beside: str = "") ->
     return ToolCallOutcome(changed(said, status="error"))
 
 
-def _check_messages(call: ToolCall, writes: Sequence[ChannelWrite]) -> None:
+def _check_messages(call: ToolCall, written: Any) -> None:
     """Raise `InvalidUpdate` if a tool would part calls from their results."""
-    for write in writes:
-        if write.channel == "messages" and (
-            isinstance(write.value, Overwrite)
-            or any(isinstance(one, AIMessage | ToolMessage) for one in write.value)
-        ):
-            raise InvalidUpdate(
-                f"{call.name} may write its own result, HumanMessages and removals to 'messages', "
-                "nothing else. To make further calls it returns Command(send=[Send(…)])."
-            )
+    if isinstance(written, Overwrite) or any(
+        isinstance(one, AIMessage | ToolMessage) for one in written
+    ):
+        raise InvalidUpdate(
+            f"{call.name} may write its own result, HumanMessages and removals to 'messages', "
+            "nothing else. To make further calls it returns Command(send=[Send(…)])."
+        )

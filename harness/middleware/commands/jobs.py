@@ -15,7 +15,7 @@ from ...loop.hooks.requests import HookResult, Runtime
 from ...messages.message import HumanMessage
 from ...shell.jobs import Job, JobLimits, JobPool, default_directory
 from ...shell.session import ShellSession
-from ...state.channels import Mark, Reducer, State
+from ...state.channels import Mark, Reducer, State, merge_keys
 from ...tools.tool import Tool, ToolResult, ToolRuntime
 from .results import JOB_SCHEMA, listed, paged, record_of
 
@@ -35,14 +35,10 @@ all it started. `job_id` may be left out where there is one job."""
 Records = dict[str, dict[str, JsonValue]]
 
 
-def _merge(current: Records, write: Records) -> Records:
-    return {**current, **write}
-
-
 class JobsState(TypedDict):
     """Jobs of a thread: command, start, and how each ended, by their ids."""
 
-    jobs: Annotated[NotRequired[Records], Reducer(_merge, default=Records), Mark.PRIVATE]
+    jobs: Annotated[NotRequired[Records], Reducer(merge_keys, default=Records), Mark.PRIVATE]
 
 
 class ThreadJobs:

@@ -78,6 +78,8 @@ _MAX_RETRY_WAIT = 60.0
 """Seconds. A provider that asks for more gets an error instead: the SDK would wait for days."""
 
 _clients: LoopClients[AsyncAnthropic] = LoopClients("anthropic_clients")
+_trying_once: LoopClients[AsyncAnthropic] = LoopClients("anthropic_clients_trying_once")
+"""Copies of those clients, with the same connections, that repeat nothing."""
 
 
 class AnthropicModel:
@@ -157,7 +159,8 @@ class AnthropicModel:
         """
         sdk = await self._client()
         if is_repeated():
-            sdk = sdk.with_options(max_retries=0)
+            # Kept, as a copy asks in a thread what machine this is before its first call.
+            sdk = await _trying_once.get(self, sdk, partial(sdk.with_options, max_retries=0))
         body = body_of(request, self._parameters, model=self.model, max_tokens=self._max_tokens)
         betas = {**self._parameters, **request.settings}.get("betas")
         answer = AnswerBuilder()
@@ -301,6 +304,7 @@ class AnthropicModel:
 
     async def aclose(self) -> None:
         """Close this event loop's connections. The model can be used again afterwards."""
+        _trying_once.pop(self)
         client = _clients.pop(self)
         if client is not None:
             await client.close()

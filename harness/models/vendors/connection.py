@@ -138,7 +138,7 @@ class Connection:
             kind = "invalid_request" if isinstance(error, UserError | ValueError) else "auth"
             raise ModelError(
                 f"No connection to {vendor.name} can be made: {str(error).rstrip('.')}. Nothing "
-                f"was sent. Check the model's name, base_url and {' or '.join(vendor.keys)}.",
+                f"was sent. {_advice(vendor, str(error))}",
                 kind=kind,
             ) from error
 
@@ -183,6 +183,12 @@ class Connection:
     async def aclose(self) -> None:
         """Close its connections."""
         await self._close()
+
+
+def _advice(vendor: Vendor, error: str) -> str:
+    if "region" in error:  # the SDK names only what programs can do
+        return "Set AWS_DEFAULT_REGION, or region beside the model's name."
+    return f"Check the model's name, base_url and {' or '.join(vendor.keys)}."
 
 
 @asynccontextmanager

@@ -114,7 +114,7 @@ class BackgroundSubAgents:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._working())
             self._stack = stack.pop_all()
-        self._recover_soon()
+        self._do_soon(self._carrier.recover)
         return self
 
     async def __aexit__(
@@ -175,7 +175,7 @@ class BackgroundSubAgents:
                 "this BackgroundSubAgents serves another agent already; make one for each agent"
             )
         self._find, self._above, self._policy = find, tuple(above), policy
-        self._recover_soon()
+        self._do_soon(self._carrier.recover)
 
     def agent(self, name: str) -> Agent:
         """Return a subagent as it works in the background.
@@ -255,7 +255,8 @@ class BackgroundSubAgents:
             views = [await self.look(one) for one in thread_ids]
             left = deadline - time.monotonic()
             in_vain = entered and not self._tasks.is_open
-            if left <= 0 or in_vain or not any(self._is_at_work(one) for one in views):
+            at_work = any(not one.stopped or self.carries(one.run.thread_id) for one in views)
+            if left <= 0 or in_vain or not at_work:
                 return views
             others = [
                 one for one in views if not one.stopped and not self.carries(one.run.thread_id)
@@ -387,15 +388,9 @@ class BackgroundSubAgents:
             self._tasks.stir(thread_id)
             self._do_soon(partial(self._carrier.look_after, thread_id))
 
-    def _recover_soon(self) -> None:
-        self._do_soon(self._carrier.recover)
-
     def _do_soon(self, job: Job) -> None:
         if self._find is not None and self._jobs is not None:
             self._jobs.send_nowait(job)
-
-    def _is_at_work(self, view: TaskView) -> bool:
-        return not view.stopped or self.carries(view.run.thread_id)
 
     def _check_open(self) -> None:
         if self._jobs is None:

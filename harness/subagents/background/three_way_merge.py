@@ -20,7 +20,7 @@ from ...backends.state import FileData
 from ...checkpoint.base import step_id, turn_step_id
 from ...loop.hooks.middleware import AgentMiddleware
 from ...loop.hooks.requests import HookResult, Runtime
-from ...state.channels import Mark, Reducer, State
+from ...state.channels import Mark, Reducer, State, merge_keys
 from .engine import parent_thread
 
 __all__ = ["MergeBase", "MergeBaseState", "MergeResult", "base_of", "digest", "merge_changes"]
@@ -185,10 +185,6 @@ def _aside(folder: str, path: str, file: FileData, present: _Tree) -> str:
 Given = dict[str, dict[str, str | None]]
 
 
-def _joined(current: Given, write: Given) -> Given:
-    return {**current, **write}
-
-
 class MergeBaseState(TypedDict):
     """The files at the start of each run of a task, oldest first.
 
@@ -197,7 +193,7 @@ class MergeBaseState(TypedDict):
     """
 
     files_given: Annotated[
-        NotRequired[Given], Reducer(_joined, default=dict), Mark.OMIT_FROM_INPUT, Mark.CONTROL
+        NotRequired[Given], Reducer(merge_keys, default=dict), Mark.OMIT_FROM_INPUT, Mark.CONTROL
     ]
 
 

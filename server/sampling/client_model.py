@@ -33,12 +33,12 @@ from .messages import MAX_TOKENS, answer_of, params_of
 from .queue import LEASE_SECONDS, Offer, SampledCall, SampledRun, SamplingQueue, current_run
 
 __all__ = [
-    "LiveLender",
+    "LiveSampler",
     "OpenRequests",
     "SamplingModel",
     "SamplingWay",
     "declared",
-    "lending",
+    "live_sampling",
     "offer_of",
     "sampling_model",
     "way_to_sample",
@@ -76,19 +76,19 @@ def way_to_sample(ctx: Context, run_id: str) -> SamplingWay:
     return "live" if ctx.session.can_send_request else "none"
 
 
-class LiveLender:
+class LiveSampler:
     """Asks the client over the open call, each call of its model once, several at a time."""
 
     def __init__(
         self,
         ctx: Context,
-        desk: SamplingQueue,
+        queue: SamplingQueue,
         requests: OpenRequests,
         thread_id: str,
         group: TaskGroup,
     ) -> None:
         self._ctx = ctx
-        self._desk = desk
+        self._queue = queue
         self._requests = requests
         self._thread_id = thread_id
         self._group = group
@@ -99,7 +99,7 @@ class LiveLender:
 
     def look(self) -> None:
         """Begin to ask what has not been asked on this request."""
-        for run in self._desk.runs(self._thread_id):
+        for run in self._queue.runs(self._thread_id):
             for key, call in run.calls.items():
                 if not self._ended and key not in self._begun:
                     self._begun.add(key)
@@ -163,9 +163,9 @@ def _refused(error: MCPError) -> ModelError:
 
 
 @asynccontextmanager
-async def lending(
-    ctx: Context, desk: SamplingQueue, requests: OpenRequests, thread_id: str, way: SamplingWay
-) -> AsyncGenerator[LiveLender | None]:
+async def live_sampling(
+    ctx: Context, queue: SamplingQueue, requests: OpenRequests, thread_id: str, way: SamplingWay
+) -> AsyncGenerator[LiveSampler | None]:
     """Let the client's model work for a thread's runs during the block.
 
     Yields what asks it, for the way `live`; on leaving the block what is open is taken back.
@@ -173,14 +173,14 @@ async def lending(
     if way == "none":
         yield None
         return
-    with desk.attending(thread_id):
+    with queue.attending(thread_id):
         if way == "retry":
             yield None
             return
         async with raising_one(), anyio.create_task_group() as group:
-            lender = LiveLender(ctx, desk, requests, thread_id, group)
-            with desk.watching(thread_id, lender.look):
-                yield lender
+            sampler = LiveSampler(ctx, queue, requests, thread_id, group)
+            with queue.watching(thread_id, sampler.look):
+                yield sampler
             group.cancel_scope.cancel()
 
 

@@ -1,4 +1,4 @@
-"""Carrier laws: one process at a time carries a run, and one run at a time is open on a thread."""
+"""Run ownership: one process at a time carries a run, and one run at a time is open on a thread."""
 
 from __future__ import annotations
 

@@ -1,0 +1,139 @@
+"""Starts the server in this process, and says why if it cannot."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, redirect_stdout
+from functools import partial
+from typing import TYPE_CHECKING
+
+from .errors import Refused
+
+if TYPE_CHECKING:
+    from ..settings.settings import Settings
+
+__all__ = ["start"]
+
+
+def start(
+    flags: Mapping[str, object],
+    config: str | None,
+    application: str | None = None,
+    *,
+    reload: bool = False,
+) -> None:
+    """Serve until the client goes or a signal comes.
+
+    Args:
+        flags: Options by setting.
+        config: The file of settings, if one is named.
+        application: `MODULE:ATTRIBUTE` of an agent in Python, if one is named.
+        reload: Whether to follow its files.
+
+    Raises:
+        Refused: Nothing was started, or a lease was lost.
+    """
+    # Imports make only objects that stay; collecting among them is a twentieth of the start.
+    gc.disable()
+    try:
+        _start(flags, config, application, reload=reload)
+    finally:
+        gc.enable()
+
+
+def _start(
+    flags: Mapping[str, object], config: str | None, application: str | None, *, reload: bool
+) -> None:
+    from ..settings.settings import SettingsError
+    from ..settings.sources import load_settings
+
+    logging.basicConfig(stream=sys.stderr, format="deep-agent-mcp: %(levelname)s: %(message)s")
+    try:
+        environ = dict(os.environ)
+        with redirect_stdout(sys.stderr):  # of modules that the agent file names, when they print
+            settings = load_settings(flags, environ, config=config)
+    except SettingsError as error:
+        raise _not_started([error]) from None
+    # Child processes, which may run what a model wrote, are not given it.
+    for secret in ("JOURNAL_KEY", "JOURNAL", "STORE"):
+        os.environ.pop(f"DEEP_AGENT_{secret}", None)
+    logging.getLogger().setLevel(settings.log_level.upper())
+    again = partial(load_settings, flags, environ, config=config, warn=lambda _: None)
+    if application is not None:
+        from ...harness._internal.code_folders import import_from
+
+        import_from(os.getcwd(), [application.partition(":")[0]], first=True)
+    _run(settings, again, application, reload=reload)
+
+
+def _run(
+    settings: Settings, read: Callable[[], Settings], application: str | None, *, reload: bool
+) -> None:
+    import anyio
+
+    from ...harness._internal.concurrency import leaves
+    from ...harness.errors import HarnessError, LeaseLost
+    from ..settings.settings import SettingsError
+    from ..settings.state_dir import StateDirError
+    from ..transports.transports import AddressError
+
+    refused: list[BaseException] = []
+    try:
+        try:
+            main = partial(_main, settings, read, application, reload=reload)
+            anyio.run(main, backend="asyncio")
+        except* (AddressError, SettingsError, StateDirError, HarnessError) as group:
+            refused += leaves(group)
+    except KeyboardInterrupt:  # before the signal handlers stand
+        sys.exit(130)
+    if any(isinstance(one, LeaseLost) for one in refused):
+        raise Refused("\n".join(map(str, refused)))
+    if refused:
+        raise _not_started(refused)
+
+
+def _not_started(errors: Sequence[BaseException]) -> Refused:
+    text = "\n".join(map(str, errors)).rstrip(".")
+    return Refused(f"{text}. Nothing was started.")
+
+
+async def _main(
+    settings: Settings, read: Callable[[], Settings], application: str | None, *, reload: bool
+) -> None:
+    from ..transports.signals import stop_on_signals
+    from ..transports.transports import bind, serve_http, serve_stdio
+
+    over_http = settings.transport != "stdio"
+    listener = bind(settings.host, settings.port) if over_http else None
+
+    from ..app import create_app  # the harness; not needed to find that a port is taken
+
+    source = None
+    if application is not None:
+        from ..python_agents.source import ONLY_LOOKS, AgentSource
+
+        only_looks = ONLY_LOOKS in os.environ
+        source = AgentSource(application, reload=reload, owns_process=True, only_looks=only_looks)
+    with stop_on_signals() as stop:
+        async with AsyncExitStack() as stack:
+            with redirect_stdout(sys.stderr):
+                app = await stack.enter_async_context(create_app(settings, read, source))
+            gc.freeze()
+            gc.enable()
+            if listener is None:
+                await serve_stdio(app.server, stop)
+            else:
+                await serve_http(
+                    app.server,
+                    settings,
+                    stop,
+                    listener=listener,
+                    health=app.health(),
+                    scopes_of=app.face.scopes_of,
+                    tokens=app.shared.tokens,
+                    drain=app.drain,
+                )

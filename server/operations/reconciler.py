@@ -1,0 +1,150 @@
+"""Reconciler: finds every run that nobody works on, whichever replica has left it, and goes on.
+
+All replicas look, every few seconds and as soon as one of them dies. Of those that are there, one
+is first in line for each run; the others take it a little later, if it is still there. Two that try
+at the same moment do no harm: the journal lets one of them.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from functools import partial
+from hashlib import blake2b
+
+import anyio
+
+from ...harness._internal.concurrency import raising_one
+from ...harness.checkpoint.base import Checkpointer
+from ...harness.checkpoint.postgres.survey import JournalSurvey
+from ...harness.errors import HarnessError
+from ..replicas.presence import Presence
+from ..runs.runs import RunManager
+
+__all__ = ["Reconciler"]
+
+LOOK_SECONDS = 5.0
+
+YIELD_SECONDS = 1.5
+"""How long a run is left to the replica that is first in line."""
+
+_AT_ONCE = 8
+"""Runs that are taken over at the same time: each reads its thread."""
+
+_PAGE = 200
+
+logger = logging.getLogger(__name__)
+
+
+class Reconciler:
+    """Goes on with what other replicas have left.
+
+    Args:
+        runs: Ours.
+        journal: Where all are stored.
+        survey: Finds them.
+        presence: Which replicas live.
+    """
+
+    def __init__(
+        self,
+        runs: RunManager,
+        journal: Checkpointer,
+        survey: JournalSurvey,
+        presence: Presence,
+    ) -> None:
+        self._runs = runs
+        self._journal = journal
+        self._survey = survey
+        self._presence = presence
+        self._wake = anyio.Event()
+        self._yielded: dict[str, float] = {}
+
+    def wake(self) -> None:
+        """Look at once."""
+        self._wake.set()
+
+    async def work(self) -> None:
+        """Look all the time; returns when the server stops."""
+        while not self._runs.stopping.has_begun:
+            try:
+                await self.sweep()
+            except HarnessError as error:
+                logger.warning("runs that nobody works on cannot be found now: %s", error)
+            pause = LOOK_SECONDS * random.uniform(0.8, 1.2)
+            with anyio.move_on_after(min(pause, YIELD_SECONDS) if self._yielded else pause):
+                await self._wake.wait()
+            self._wake = anyio.Event()
+
+    async def sweep(self) -> None:
+        """Go on with every run that is left and ours to take.
+
+        Raises:
+            HarnessError: The journal cannot be read.
+        """
+        if not self._presence.may_work:
+            return
+        found: set[str] = set()
+        async with raising_one(), anyio.create_task_group() as group:
+            room = anyio.CapacityLimiter(_AT_ONCE)
+            async for run_id, is_left in self._all():
+                found.add(run_id)
+                if run_id in self._runs.carrier.live or not self._is_ours(run_id, is_left):
+                    continue
+                self._yielded.pop(run_id, None)
+                group.start_soon(self._take, run_id, is_left, room)
+        self._yielded = {key: at for key, at in self._yielded.items() if key in found}
+
+    async def _all(self) -> AsyncGenerator[tuple[str, bool]]:
+        """Yield each run that nobody seems to work on, and whether it was left while running."""
+        carrier = self._runs.carrier
+        for owner in await self._survey.owners():
+            if owner in (None, carrier.owner) or not await carrier.servers.is_alive(owner):
+                async for run_id in _paged(partial(self._survey.running, owner)):
+                    yield run_id, True
+        async for run_id in _paged(self._survey.answered):
+            yield run_id, False
+
+    def _is_ours(self, run_id: str, is_left: bool) -> bool:
+        """Whether we are first in line for a run, or who is has had its time.
+
+        With a run that was answered, whoever has stored the last answer is.
+        """
+        others = [one.id for one in self._presence.census.living if not one.draining]
+        first = max(others, key=lambda one: _weight(one, run_id), default=None)
+        if is_left and first in (None, self._presence.owner):
+            return True
+        now = anyio.current_time()
+        return now - self._yielded.setdefault(run_id, now) >= YIELD_SECONDS
+
+    async def _take(self, run_id: str, is_left: bool, room: anyio.CapacityLimiter) -> None:
+        carrier = self._runs.carrier
+        async with room:
+            try:
+                run = await self._journal.run(run_id)
+                if run is None:
+                    return
+                if is_left:
+                    wanted = run.status == "running" and await carrier.is_left(run)
+                else:
+                    wanted = run.status == "needs_approval" and not carrier.goes_on(run_id)
+                if wanted:
+                    await carrier.adopt(run)
+            except HarnessError as error:
+                logger.warning("run %s cannot be taken over now: %s", run_id, error)
+
+
+async def _paged(page: Callable[..., Awaitable[list[str]]]) -> AsyncGenerator[str]:
+    """Yield the ids of all pages."""
+    after = ""
+    while found := await page(after=after, limit=_PAGE):
+        for one in found:
+            yield one
+        if len(found) < _PAGE:
+            return
+        after = found[-1]
+
+
+def _weight(replica: str, run_id: str) -> bytes:
+    return blake2b(f"{replica}\0{run_id}".encode(), digest_size=8).digest()

@@ -1,0 +1,1 @@
+"""Sessions of the handshake era that every replica can serve, whichever replica began them."""

@@ -1,0 +1,345 @@
+"""The events of all streams in the database, so that any replica can resume any stream.
+
+Events are collected for a moment and written together. A replica that is killed takes the last of
+them with it; nothing waits for the database before a client gets its answer.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Final, Literal, TypeAlias
+
+import anyio
+from cryptography.exceptions import InvalidTag
+from mcp.types import (
+    JSONRPCMessage,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    jsonrpc_message_adapter,
+)
+
+from ....harness._internal.records import changed, record
+from ....harness.databases.postgres import AsyncConnection, PostgresDatabase
+from ....harness.errors import HarnessError
+from .seals import Seal
+from .store import message_text
+
+__all__ = ["KEEP_SECONDS", "Event", "EventKind", "EventLog"]
+
+KEEP_SECONDS: Final = 3_600.0
+"""How long events can be asked for, and how long a resumed stream stays open at most."""
+
+MOST_BYTES: Final = 8 << 20
+"""Bytes of one session's events; beyond it the oldest go."""
+
+COLLECT_SECONDS: Final = 0.05
+"""How long events are collected before they are written in one go."""
+
+MOST_COLLECTED: Final = 256
+"""How many are collected at most before whoever adds one waits."""
+
+MOST_WAITING: Final = 10_000
+"""How many wait at most for a database that is away; then the oldest are lost."""
+
+RETRY_SECONDS: Final = 1.0
+_PAGE: Final = 8
+_ROW_BYTES: Final = 200
+
+EventKind: TypeAlias = Literal["request", "message", "last", "standing"]
+"""`request`: what the client asked, which is not sent; `last`: what ends the stream; `standing`: a
+message of the one stream that several replicas write."""
+
+_FORGET_OLD: Final = (
+    "DELETE FROM {stream_events} WHERE stored_at < now() - %s * interval '1 second'"
+)
+_TRIM: Final = (
+    "DELETE FROM {stream_events} WHERE session = %s AND id <= (SELECT max(id) FROM "
+    "(SELECT id, sum(length(body) + %s) OVER (ORDER BY id DESC) AS bytes "
+    "FROM {stream_events} WHERE session = %s) AS sizes WHERE bytes > %s)"
+)
+_NOTHING: Final = JSONRPCNotification(jsonrpc="2.0", method="")
+
+logger = logging.getLogger(__name__)
+
+
+@record
+class Event:
+    """An event of a stream.
+
+    Attributes:
+        session: The session's name in the tables.
+        stream: The stream's name in the tables.
+        replica: Who stored it.
+        number: Which event of the session it is, of those this replica stored.
+        kind: What it is.
+        message: What is sent to the client, or was asked by it.
+        position: Where it comes in its stream; 0 for one that is not stored yet.
+    """
+
+    session: str
+    stream: str
+    replica: str
+    number: int
+    kind: EventKind
+    message: JSONRPCMessage
+    position: int = 0
+
+    @property
+    def place(self) -> str:
+        """What its seal is bound to."""
+        return f"event {self.session} {self.stream} {self.replica} {self.number}"
+
+
+class EventLog:
+    """Stores and returns events; `run` writes them.
+
+    What cannot be written is lost to those who would resume, and to nobody else: the log says so,
+    and the server goes on.
+
+    Args:
+        database: The tables.
+        seal: Seals the messages.
+        written: Called with the names of sessions of which events were written that somebody
+            elsewhere may wait for.
+    """
+
+    def __init__(
+        self,
+        database: PostgresDatabase,
+        seal: Seal,
+        written: Callable[[Collection[str]], None],
+    ) -> None:
+        self._database = database
+        self._seal = seal
+        self._written = written
+        self._collected: list[tuple[Event, bytes]] = []
+        self._awaited: set[str] = set()
+        self._grown: Counter[str] = Counter()
+        self._turn = anyio.Lock()
+        self._wake = anyio.Event()
+
+    async def add(self, event: Event, *, awaited: bool) -> None:
+        """Keep an event; waits only if too many are not written yet.
+
+        Args:
+            event: The event.
+            awaited: Whether another replica may be reading the stream.
+        """
+        try:
+            text = message_text(event.message)
+        except ValueError as error:
+            logger.error("a message of a stream cannot be written, so it is not kept: %s", error)
+            return
+        self._collected.append((event, self._seal.close(text, event.place)))
+        if awaited:
+            self._awaited.add(event.session)
+        self._wake.set()
+        if len(self._collected) >= MOST_COLLECTED:
+            await self.flush()
+
+    async def run(self) -> None:
+        """Write what is collected; never returns."""
+        while True:
+            await self._wake.wait()
+            await anyio.sleep(COLLECT_SECONDS)
+            self._wake = anyio.Event()
+            if not await self.flush():
+                await anyio.sleep(RETRY_SECONDS)
+                self._wake.set()
+
+    async def flush(self) -> bool:
+        """Write what is collected now; False if the database cannot be used."""
+        async with self._turn:
+            batch, self._collected = self._collected, []
+            awaited, self._awaited = self._awaited, set()
+            if not batch:
+                return True
+            with anyio.CancelScope(shield=True):  # they are not only of whoever waits here
+                try:
+                    await self._database.transact(lambda conn: self._store(conn, batch))
+                except HarnessError as error:
+                    self._collected = (batch + self._collected)[-MOST_WAITING:]
+                    self._awaited |= awaited
+                    logger.error("events of streams are not kept yet: %s", error)
+                    return False
+                await self._trim(batch)
+        if awaited:
+            self._written(awaited)
+        return True
+
+    async def cursor(
+        self, session: str, stream: str, replica: str, number: int
+    ) -> int | Literal["ended"] | None:
+        """Return the position of an event, or of the one before it that is kept.
+
+        Returns:
+            "ended": It was the last event of the stream.
+            None: Nothing of the stream is kept.
+
+        Raises:
+            HarnessError: The database cannot be used.
+        """
+        rows = await self._select(
+            "SELECT id, kind, replica = %s AND number <= %s FROM {stream_events} "
+            "WHERE session = %s AND stream = %s "
+            "ORDER BY replica = %s AND number <= %s DESC, id DESC LIMIT 1",
+            *(replica, number, session, stream, replica, number),
+        )
+        if not rows:
+            return None
+        position, kind, is_before = rows[0]
+        if not is_before:
+            return 0
+        return "ended" if kind == "last" else int(position)
+
+    async def newest(self, session: str) -> int:
+        """Return the position of the newest event of a session; 0 if there is none.
+
+        Raises:
+            HarnessError: The database cannot be used.
+        """
+        rows = await self._select(
+            "SELECT coalesce(max(id), 0) FROM {stream_events} WHERE session = %s", session
+        )
+        return int(rows[0][0])
+
+    async def page(self, session: str, stream: str, after: int) -> Sequence[Event]:
+        """Return the next events of a stream after a position.
+
+        Raises:
+            HarnessError: The database cannot be used.
+        """
+        rows = await self._select(
+            "SELECT id, replica, number, kind, body FROM {stream_events} WHERE session = %s "
+            f"AND stream = %s AND id > %s ORDER BY id LIMIT {_PAGE}",
+            *(session, stream, after),
+        )
+        return [self._opened(session, stream, row) for row in rows]
+
+    async def request(self, session: str, stream: str) -> JSONRPCRequest | None:
+        """Return the request that a stream answers; None if it is not kept.
+
+        Raises:
+            HarnessError: The database cannot be used.
+        """
+        rows = await self._select(
+            "SELECT id, replica, number, kind, body FROM {stream_events} WHERE session = %s "
+            "AND stream = %s AND kind = 'request' ORDER BY id DESC LIMIT 1",
+            *(session, stream),
+        )
+        message = self._opened(session, stream, rows[0]).message if rows else None
+        return message if isinstance(message, JSONRPCRequest) else None
+
+    async def end_stream(self, event: Event) -> None:
+        """Store the last event of a stream, unless it has one.
+
+        Raises:
+            HarnessError: The database cannot be used.
+        """
+        sealed = self._seal.close(message_text(event.message), event.place)
+        values = (event.session, event.stream)
+        statement = self._database.tables.statement
+
+        async def work(conn: AsyncConnection) -> None:
+            lock = "SELECT 1 FROM {sessions} WHERE id = %s FOR UPDATE"
+            await conn.execute(statement(lock), (event.session,))
+            found = await conn.execute(
+                statement(
+                    "SELECT 1 FROM {stream_events} "
+                    "WHERE session = %s AND stream = %s AND kind = 'last'"
+                ),
+                values,
+            )
+            if await found.fetchone() is None:
+                await self._store(conn, [(event, sealed)])
+
+        await self._database.transact(work)
+
+    async def recent(self, sessions: Collection[str], seconds: float) -> set[str]:
+        """Return which of these sessions have had events in the last seconds.
+
+        Raises:
+            HarnessError: The database cannot be used.
+        """
+        rows = await self._select(
+            "SELECT DISTINCT session FROM {stream_events} "
+            "WHERE session = ANY(%s) AND stored_at > now() - %s * interval '1 second'",
+            *(sorted(sessions), seconds),
+        )
+        return {str(row[0]) for row in rows}
+
+    async def sweep(self) -> None:
+        """Remove events that are too old.
+
+        Raises:
+            HarnessError: The database cannot be used.
+        """
+        await self._change(_FORGET_OLD, KEEP_SECONDS)
+
+    async def _store(self, conn: AsyncConnection, batch: Sequence[tuple[Event, bytes]]) -> None:
+        statement = self._database.tables.statement
+        shared = sorted({event.session for event, _ in batch if event.kind == "standing"})
+        if shared:  # their positions must become visible in order, whichever replica writes
+            await conn.execute(
+                statement("SELECT 1 FROM {sessions} WHERE id = ANY(%s) ORDER BY id FOR UPDATE"),
+                (shared,),
+            )
+        columns = zip(
+            *(
+                (event.session, event.stream, event.replica, event.number, event.kind, sealed)
+                for event, sealed in batch
+            ),
+            strict=True,
+        )
+        await conn.execute(
+            statement(
+                "INSERT INTO {stream_events} (session, stream, replica, number, kind, body) "
+                "SELECT * FROM unnest(%s::text[], %s::text[], %s::text[], %s::bigint[], "
+                "%s::text[], %s::bytea[])"
+            ),
+            [list(column) for column in columns],
+        )
+
+    async def _trim(self, batch: Sequence[tuple[Event, bytes]]) -> None:
+        """Remove the oldest events of sessions that have too many."""
+        for event, sealed in batch:
+            self._grown[event.session] += len(sealed) + _ROW_BYTES
+        grown = [name for name, size in self._grown.items() if size > MOST_BYTES // 4]
+        if len(self._grown) > MOST_WAITING:
+            self._grown.clear()
+        for name in grown:
+            self._grown.pop(name, None)
+            try:
+                await self._change(_TRIM, name, _ROW_BYTES, name, MOST_BYTES)
+            except HarnessError as error:
+                logger.error("old events of a session were not removed: %s", error)
+
+    async def _change(self, text: str, *values: object) -> None:
+        statement = self._database.tables.statement(text)
+
+        async def work(conn: AsyncConnection) -> None:
+            await conn.execute(statement, values)
+
+        await self._database.transact(work)
+
+    async def _select(self, text: str, *values: object) -> list[tuple[Any, ...]]:
+        await self.flush()
+        statement = self._database.tables.statement(text)
+
+        async def work(conn: AsyncConnection) -> list[tuple[Any, ...]]:
+            return await (await conn.execute(statement, values)).fetchall()
+
+        return await self._database.read(work)
+
+    def _opened(self, session: str, stream: str, row: tuple[Any, ...]) -> Event:
+        position, replica, number, kind, body = row
+        event = Event(session, stream, replica, number, kind, _NOTHING, position)
+        try:
+            text = self._seal.open(body, event.place)
+        except InvalidTag as error:
+            raise HarnessError(
+                "a stream cannot be read: it was sealed with a key that this server does not have"
+            ) from error
+        return changed(event, message=jsonrpc_message_adapter.validate_json(text, by_name=False))

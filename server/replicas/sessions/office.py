@@ -1,0 +1,238 @@
+"""What the sessions of this replica tell those of the others, and hear from them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import Final
+
+import anyio
+from anyio.abc import TaskGroup
+from mcp.types import JSONRPCMessage, JSONRPCRequest
+
+from ....harness.errors import HarnessError
+from .event_log import EventLog
+from .signals import Peers, SessionSignals
+from .store import SessionStore
+from .transport import SessionRefused, SharedTransport
+
+__all__ = ["SessionOffice"]
+
+LOOK_SECONDS: Final = 5.0
+"""How often a replica looks by itself, because signals can be lost."""
+
+SWEEP_SECONDS: Final = 60.0
+"""How often a replica removes what is too old, and notes which sessions are in use."""
+
+OWED_SECONDS: Final = 120.0
+"""How long what could not be stored is tried again."""
+
+RETRY_SECONDS: Final = 1.0
+
+logger = logging.getLogger(__name__)
+
+
+class SessionOffice:
+    """Keeps the sessions that have a transport here in step with the other replicas.
+
+    Args:
+        store: The sessions of all replicas.
+        log: The events of their streams.
+        signals: Wakes the others.
+        peers: The replicas.
+        discard: Ends a session's transport here.
+
+    Attributes:
+        here: The transports of this replica, by the names of their sessions in the tables.
+    """
+
+    def __init__(
+        self,
+        store: SessionStore,
+        log: EventLog,
+        signals: SessionSignals,
+        peers: Peers,
+        discard: Callable[[SharedTransport], Awaitable[None]],
+    ) -> None:
+        self.here: dict[str, SharedTransport] = {}
+        self._store = store
+        self._log = log
+        self._signals = signals
+        self._peers = peers
+        self._discard = discard
+        self._changed: set[str] = set()
+        self._has_mail = False
+        self._wake = anyio.Event()
+        self._tasks: TaskGroup | None = None
+        signals.on("session", self._hear_session)
+        signals.on("stream", self._hear_stream)
+        signals.on("message", self._hear_message)
+
+    async def work(self) -> None:
+        """Tell and hear; never returns."""
+        async with anyio.create_task_group() as self._tasks:
+            self._tasks.start_soon(self._log.run)
+            self._tasks.start_soon(self._look_again)
+            self._tasks.start_soon(self._tidy)
+            while True:
+                await self._wake.wait()
+                self._wake = anyio.Event()
+                try:
+                    await self._hear()
+                except HarnessError as error:  # `_look_again` tries again
+                    logger.warning("sessions cannot be kept in step just now: %s", error)
+
+    # --- what transports tell -----------------------------------------------------------------
+
+    async def began(self, transport: SharedTransport, hello: JSONRPCRequest) -> None:
+        """Make a new session known to all; see `Office`."""
+        store = partial(self._store.begin, transport.streams.session, transport.owner, hello)
+        await self._do(store, transport)
+
+    async def watches(self, transport: SharedTransport, uri: str, *, watched: bool) -> None:
+        """Make known what a session watches; see `Office`."""
+        store = self._store.watch if watched else self._store.unwatch
+        await self._do(partial(store, transport.streams.session, uri), transport)
+        self._signals.tell("session", transport.streams.session)
+
+    async def takes_standing_stream(self, transport: SharedTransport) -> bool:
+        """Have the standing stream here; see `Office`."""
+        session = transport.streams.session
+        transport.standing = self._peers.owner
+        try:
+            before = await self._store.take_standing_stream(session, self._peers.owner)
+            has_moved = before not in ("", self._peers.owner)
+            may_have_missed = has_moved and not await self._peers.is_alive(before)
+        except HarnessError as error:
+            logger.warning("another replica may send a session's notices too: %s", error)
+            return True
+        if has_moved:
+            self._signals.tell("session", session)
+        return may_have_missed
+
+    async def forward(self, transport: SharedTransport, message: JSONRPCMessage, to: str) -> None:
+        """Bring a client's message to another replica; see `Office`."""
+        replicas = [to] if to else self._peers.others()
+        if replicas:
+            session = transport.streams.session
+            await self._do(partial(self._store.send, session, replicas, message), transport)
+            for replica in replicas:
+                self._signals.tell("message", replica)
+
+    async def _do(self, store: Callable[[], Awaitable[object]], transport: SharedTransport) -> None:
+        """Store something; if the database is away, try again beside the session's work."""
+        try:
+            await store()
+        except HarnessError as error:
+            logger.warning("a session may not be known to other replicas yet: %s", error)
+            if self._tasks is not None:
+                self._tasks.start_soon(self._do_later, store, transport)
+
+    async def _do_later(
+        self, store: Callable[[], Awaitable[object]], transport: SharedTransport
+    ) -> None:
+        with anyio.move_on_after(OWED_SECONDS):
+            while not transport.is_terminated:
+                await anyio.sleep(RETRY_SECONDS)
+                try:
+                    await store()
+                except HarnessError as error:
+                    logger.debug("a session is not stored yet: %s", error)
+                else:
+                    self._signals.tell("session", transport.streams.session)
+                    return
+            return
+        logger.error("a session was not stored; only this replica can serve it")
+
+    # --- what others tell ---------------------------------------------------------------------
+
+    def wrote(self, sessions: Iterable[str]) -> None:
+        """Tell the others that streams of these sessions have more."""
+        for session in sessions:
+            self._signals.tell("stream", session)
+
+    def _hear_session(self, session: str, _: str) -> None:
+        if session in self.here:
+            self._changed.add(session)
+            self._wake.set()
+
+    def _hear_stream(self, session: str, _: str) -> None:
+        transport = self.here.get(session)
+        if transport is not None:
+            transport.streams.stir()
+
+    def _hear_message(self, replica: str, _: str) -> None:
+        if replica == self._peers.owner:
+            self._has_mail = True
+            self._wake.set()
+
+    async def _hear(self) -> None:
+        if self._has_mail:
+            self._has_mail = False
+            await self._fetch_mail()
+        while self._changed:
+            transport = self.here.get(self._changed.pop())
+            if transport is not None:
+                await self._follow(transport)
+
+    async def _fetch_mail(self) -> None:
+        for letter in await self._store.fetch(self._peers.owner):
+            transport = self.here.get(letter.session)
+            if transport is not None and transport.is_open:
+                await transport.deliver(letter.message)
+
+    async def _follow(self, transport: SharedTransport) -> None:
+        """Take over what others have stored of a session."""
+        stored = await self._store.find(transport.streams.session)
+        if stored is None:
+            await self._discard(transport)
+            return
+        transport.standing = stored.replica
+        if stored.replica != self._peers.owner:
+            transport.streams.leave_standing_stream()
+        if transport.is_open:
+            try:
+                await transport.follow_watched(stored.watched)
+            except SessionRefused as error:
+                logger.warning("a session is not told of all that it watches: %s", error)
+
+    async def _look_again(self) -> None:
+        while True:
+            await anyio.sleep(LOOK_SECONDS)
+            self._has_mail = True
+            self._wake.set()
+            waiting = {name: one for name, one in self.here.items() if one.streams.has_readers}
+            if not waiting:
+                continue
+            try:
+                standing = await self._store.standing_streams(waiting)
+                recent = await self._log.recent(waiting, 3 * LOOK_SECONDS)
+            except HarnessError as error:
+                logger.debug("streams cannot be read just now: %s", error)
+                continue
+            for name, one in waiting.items():
+                if standing.get(name) != one.standing:
+                    self._hear_session(name, "")
+                if name in recent:
+                    one.streams.stir()
+
+    async def _tidy(self) -> None:
+        while True:
+            await anyio.sleep(SWEEP_SECONDS)
+            open_here = {name: one for name, one in self.here.items() if one.is_open}
+            used = [name for name, one in open_here.items() if one.is_busy or one.was_used]
+            for one in open_here.values():
+                one.was_used = False
+            try:
+                exist = await self._store.keep(used, open_here)
+                await self._store.sweep()
+                await self._log.sweep()
+            except HarnessError as error:
+                for name in used:
+                    open_here[name].was_used = True
+                logger.warning("old sessions are not removed just now: %s", error)
+                continue
+            for name, one in open_here.items():
+                if name not in exist and not one.is_terminated:
+                    await self._discard(one)

@@ -1,0 +1,41 @@
+"""What sessions need of the other replicas: to wake them, and to know which of them live."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol, TypeAlias
+
+__all__ = ["Peers", "SessionSignal", "SessionSignals"]
+
+SessionSignal: TypeAlias = Literal["session", "stream", "message"]
+"""`session`: it ended, or what is known of it changed. `stream`: one of its streams has more.
+`message`: a message waits for a replica."""
+
+
+class SessionSignals(Protocol):
+    """Wakes the other replicas. A signal can be lost, so whoever waits also looks by itself."""
+
+    def on(self, kind: SessionSignal, handler: Callable[[str, str], None]) -> None:
+        """Have a function called with the id and the rest of each signal of a kind."""
+        ...
+
+    def tell(self, kind: SessionSignal, id_: str, more: str = "") -> None:
+        """Send a signal soon; the sender does not hear it."""
+        ...
+
+
+class Peers(Protocol):
+    """The replicas."""
+
+    @property
+    def owner(self) -> str:
+        """Our own id, which no other process ever has."""
+        ...
+
+    def others(self) -> Sequence[str]:
+        """Return the ids of the other replicas that live."""
+        ...
+
+    async def is_alive(self, owner: str) -> bool:
+        """Whether a replica lives; yes as long as nobody can tell."""
+        ...

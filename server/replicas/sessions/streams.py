@@ -1,0 +1,251 @@
+"""The streams of one session on one replica: what is stored of them, and how they are resumed.
+
+The SDK names streams by the ids of requests, which clients count from one, so they are a session's
+own. The stream of a request is written by the replica that serves the request. The standing stream,
+for what belongs to no request, can be written by all.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from typing import Final
+
+import anyio
+from mcp.server.streamable_http import GET_STREAM_KEY, EventCallback, EventMessage
+from mcp.types import (
+    INTERNAL_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCRequest,
+    JSONRPCResponse,
+)
+
+from ....harness._internal.records import record
+from ....harness.errors import HarnessError
+from .event_log import KEEP_SECONDS, Event, EventKind, EventLog
+from .seals import name_of
+from .signals import Peers
+
+__all__ = ["Place", "SessionStreams"]
+
+STANDING_STREAM: Final = name_of(GET_STREAM_KEY)
+
+PEER_SECONDS: Final = 1.0
+"""How often a reader looks whether the replica that writes its stream lives."""
+
+STOPPED: Final = (
+    "The server that worked on this request stopped before it answered. Whether it was done is not "
+    "known. Runs that it began go on: `threads` shows them, and `wait` with the id of one returns "
+    "its result."
+)
+
+_STANDING_ID = re.compile(r"standing_([0-9]{1,18})")
+_EVENT_ID = re.compile(r"evt_(.+)_([0-9]{1,18})_([0-9a-f]{32})", re.DOTALL)
+
+logger = logging.getLogger(__name__)
+
+
+@record
+class Place:
+    """A place in a stream, as an event id names it.
+
+    Attributes:
+        replica: Who stored the event; empty where the place is no event.
+        number: Which of the session's events on that replica it is; otherwise, the position.
+        stream: The stream's name in the tables.
+    """
+
+    replica: str
+    number: int
+    stream: str
+
+    @staticmethod
+    def of(event_id: str) -> Place | None:
+        """Return what an event id says; None if it is none of ours."""
+        if (found := _STANDING_ID.fullmatch(event_id)) is not None:
+            return Place("", int(found[1]), STANDING_STREAM)
+        found = _EVENT_ID.fullmatch(event_id)
+        return None if found is None else Place(found[1], int(found[2]), found[3])
+
+    @property
+    def is_standing(self) -> bool:
+        """Whether it is on the standing stream."""
+        return self.stream == STANDING_STREAM
+
+    @property
+    def event_id(self) -> str:
+        """The id that clients are given."""
+        if not self.replica:
+            return f"standing_{self.number}"
+        return f"evt_{self.replica}_{self.number}_{self.stream}"
+
+
+class SessionStreams:
+    """The streams of one session, which nobody else can read.
+
+    Args:
+        log: Stores all events.
+        peers: The replicas.
+        session: The session's name in the tables.
+    """
+
+    def __init__(self, log: EventLog, peers: Peers, session: str) -> None:
+        self.session = session
+        self._log = log
+        self._peers = peers
+        self._number = time.time_ns() // 1_000  # so that a later beginning never counts anew
+        self._news = anyio.Event()
+        self._readers: dict[str, object] = {}
+        self._has_ended = False
+
+    @property
+    def has_readers(self) -> bool:
+        """Whether somebody waits here for what comes on a stream."""
+        return bool(self._readers)
+
+    def end(self) -> None:
+        """End the streams that were resumed here, and store nothing more."""
+        self._has_ended = True
+        self._readers.clear()
+        self.stir()
+
+    def stir(self) -> None:
+        """Have all readers look whether there is more."""
+        self._news.set()
+        self._news = anyio.Event()
+
+    def leave_standing_stream(self) -> None:
+        """End the standing stream here: the client has connected to another replica."""
+        if self._readers.pop(STANDING_STREAM, None) is not None:
+            self.stir()
+
+    async def note_request(self, request: JSONRPCRequest) -> None:
+        """Store what a client asks, for whoever has to answer it."""
+        await self._add(name_of(str(request.id)), "request", request, awaited=False)
+
+    async def store(self, stream_id: str, message: JSONRPCMessage | None, *, awaited: bool) -> str:
+        """Store a message, or only a place to resume from; return its event id.
+
+        Args:
+            stream_id: The stream, as the SDK calls it.
+            message: The message; None for a place.
+            awaited: Whether another replica may be reading the stream.
+        """
+        stream = name_of(stream_id)
+        if message is None:
+            self._number += 1
+            return Place(self._peers.owner, self._number, stream).event_id
+        kind: EventKind = "message"
+        if stream == STANDING_STREAM:
+            kind = "standing"
+        elif isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
+            kind = "last"
+        return await self._add(stream, kind, message, awaited=awaited)
+
+    async def now(self) -> Place:
+        """Return the place on the standing stream after which comes what is not stored yet.
+
+        Raises:
+            HarnessError: The database cannot be used.
+        """
+        return Place("", await self._log.newest(self.session), STANDING_STREAM)
+
+    async def position(self, place: Place) -> int | None:
+        """Return where a stream goes on after a place; None if nothing is known of the place.
+
+        What the writer of the stream has not written yet is waited for.
+        """
+        try:
+            return await self._position(place)
+        except HarnessError as error:
+            logger.error("a stream cannot be resumed now: %s", error)
+            return None
+
+    async def follow(self, place: Place, position: int, send: EventCallback) -> None:
+        """Send what comes on a stream after a position, up to the stream's end.
+
+        Of several readers of one stream the last one stays.
+        """
+        if self._has_ended:
+            return
+        reader = self._readers[place.stream] = object()
+        self.stir()
+        try:
+            with anyio.move_on_after(KEEP_SECONDS):
+                await self._send(place, position, reader, send)
+        except HarnessError as error:
+            logger.error("a stream ended before its time: %s", error)
+        finally:
+            if self._readers.get(place.stream) is reader:
+                del self._readers[place.stream]
+
+    async def _position(self, place: Place) -> int | None:
+        if not place.replica:
+            return place.number
+        while True:
+            is_alive = await self._peers.is_alive(place.replica)
+            position = await self._log.cursor(
+                self.session, place.stream, place.replica, place.number
+            )
+            if position == "ended":
+                return None
+            is_new = time.time_ns() // 1_000 - place.number < 10_000_000
+            if position is not None or place.is_standing or not (is_alive and is_new):
+                return 0 if position is None and place.is_standing else position
+            await self._wait(PEER_SECONDS)
+
+    async def _send(self, place: Place, position: int, reader: object, send: EventCallback) -> None:
+        while self._readers.get(place.stream) is reader:
+            news = self._news
+            page = await self._log.page(self.session, place.stream, position)
+            for event in page:
+                position = event.position
+                if event.kind != "request":
+                    await send(EventMessage(event.message, _event_id(event)))
+                if event.kind == "last":
+                    return
+            if page:
+                continue
+            if place.is_standing or place.replica == self._peers.owner:
+                await news.wait()
+            elif await self._peers.is_alive(place.replica):
+                await self._wait(PEER_SECONDS)
+            elif not await self._answer_for_the_dead(place):
+                return
+
+    async def _wait(self, seconds: float) -> None:
+        with anyio.move_on_after(seconds):
+            await self._news.wait()
+
+    async def _answer_for_the_dead(self, place: Place) -> bool:
+        """Store the end of a stream whose replica is dead; False if it is not known what was asked.
+
+        Whoever is faster, here or on another replica: there is one end.
+        """
+        request = await self._log.request(self.session, place.stream)
+        if request is None:
+            return False
+        error = ErrorData(code=INTERNAL_ERROR, message=STOPPED)
+        answer = JSONRPCError(jsonrpc="2.0", id=request.id, error=error)
+        await self._log.end_stream(self._event(place.stream, "last", answer))
+        return True
+
+    async def _add(
+        self, stream: str, kind: EventKind, message: JSONRPCMessage, *, awaited: bool
+    ) -> str:
+        event = self._event(stream, kind, message)
+        if not self._has_ended:
+            await self._log.add(event, awaited=awaited)
+        self.stir()
+        return _event_id(event)
+
+    def _event(self, stream: str, kind: EventKind, message: JSONRPCMessage) -> Event:
+        self._number += 1
+        return Event(self.session, stream, self._peers.owner, self._number, kind, message)
+
+
+def _event_id(event: Event) -> str:
+    return Place(event.replica, event.number, event.stream).event_id

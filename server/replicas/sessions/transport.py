@@ -1,0 +1,411 @@
+"""A session's transport on one replica; other replicas may have one for the same session.
+
+What the server asks the client carries the replica in its id, so that the answer finds its way from
+whichever replica receives it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Final, Protocol, cast
+
+import anyio
+from mcp.server.streamable_http import (
+    GET_STREAM_KEY,
+    LAST_EVENT_ID_HEADER,
+    EventCallback,
+    EventStore,
+    StreamableHTTPServerTransport,
+    check_accept_headers,
+)
+from mcp.server.transport_security import TransportSecuritySettings
+from mcp.shared._context_streams import ContextSendStream
+from mcp.shared._stream_protocols import ReadStream, WriteStream
+from mcp.shared.message import ServerMessageMetadata, SessionMessage
+from mcp.types import (
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+)
+from starlette.requests import Request
+from starlette.types import Send
+
+from ....harness.messages.message import new_id
+from .store import StoredSession
+from .streams import Place, SessionStreams
+
+__all__ = ["NOTICES", "Office", "SessionRefused", "SharedTransport"]
+
+LIST_NOTICES: Final = (
+    "notifications/tools/list_changed",
+    "notifications/prompts/list_changed",
+    "notifications/resources/list_changed",
+)
+UPDATED: Final = "notifications/resources/updated"
+NOTICES: Final = frozenset({*LIST_NOTICES, UPDATED})
+"""Notices of changes. Every replica hears of every change, so one of them tells a session."""
+
+RESTORE_SECONDS: Final = 30.0
+
+logger = logging.getLogger(__name__)
+
+
+class SessionRefused(Exception):
+    """A replica does not serve a session; the text says why."""
+
+
+class Office(Protocol):
+    """What a transport hands to the other replicas."""
+
+    async def began(self, transport: SharedTransport, hello: JSONRPCRequest) -> None:
+        """Make a new session known to all."""
+        ...
+
+    async def watches(self, transport: SharedTransport, uri: str, *, watched: bool) -> None:
+        """Make known that a session watches a resource, or does not any more."""
+        ...
+
+    async def takes_standing_stream(self, transport: SharedTransport) -> bool:
+        """Have the standing stream here; return whether notices may have been missed before."""
+        ...
+
+    async def forward(self, transport: SharedTransport, message: JSONRPCMessage, to: str) -> None:
+        """Bring a client's message to another replica; to all others if `to` is empty."""
+        ...
+
+
+class SharedTransport(StreamableHTTPServerTransport, EventStore):
+    """A session's transport on this replica, which also stores what it sends.
+
+    Args:
+        session_id: The session's id, as its client has it.
+        streams: Its streams.
+        office: Reaches the other replicas.
+        name: This replica's id.
+        owner: A digest of the credential that began it.
+        checks: Hosts and origins that are served.
+        retry_interval: Milliseconds after which clients shall connect again.
+        idle_timeout: Seconds without a request after which it ends here.
+
+    Attributes:
+        is_open: Whether the handshake has succeeded.
+        standing: The replica that has the standing stream; empty if none ever had it.
+        watched: The resources that the client wants to be told of.
+        origin: A request of the client, for what is done on its behalf without one.
+        was_used: Whether a request came since this was last set to False.
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        streams: SessionStreams,
+        office: Office,
+        name: str,
+        owner: str,
+        *,
+        checks: TransportSecuritySettings | None,
+        retry_interval: int | None,
+        idle_timeout: float | None,
+    ) -> None:
+        super().__init__(
+            session_id,
+            event_store=self,
+            security_settings=checks,
+            retry_interval=retry_interval,
+            idle_timeout=idle_timeout,
+        )
+        self.session_id = session_id
+        self.streams = streams
+        self.owner = owner
+        self.is_open = False
+        self.standing = ""
+        self.watched: set[str] = set()
+        self.origin: Request | None = None
+        self.was_used = True
+        self._office = office
+        self._name = name
+        self._hello: JSONRPCRequest | None = None
+        self._open_requests: set[str] = set()
+        self._changes: dict[str, tuple[str, bool]] = {}
+        self._own: dict[str, anyio.Event] = {}
+        self._refusal: str | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request of the client is being served, or a stream of it is open."""
+        return self._requests_in_flight > 0
+
+    # --- a session that began elsewhere -------------------------------------------------------
+
+    async def restore(self, stored: StoredSession, request: Request) -> None:
+        """Go through the handshake that the client had with another replica.
+
+        Raises:
+            SessionRefused: The server does not accept it here.
+        """
+        self.origin = _without_body(request)
+        self.standing = stored.replica
+        hello = stored.hello
+        await self._ask_itself(hello.method, hello.params or {})
+        if self._refusal is not None:
+            raise SessionRefused(self._refusal)
+        self.is_open = True
+        done = JSONRPCNotification(jsonrpc="2.0", method="notifications/initialized")
+        await self._receive(done)
+        await self.follow_watched(stored.watched)
+
+    async def follow_watched(self, watched: frozenset[str]) -> None:
+        """Watch what the client watches, as another replica was told."""
+        for uri in sorted(watched - self.watched):
+            await self._ask_itself("resources/subscribe", {"uri": uri})
+        for uri in sorted(self.watched - watched):
+            await self._ask_itself("resources/unsubscribe", {"uri": uri})
+        self.watched = set(watched)
+
+    async def deliver(self, message: JSONRPCMessage) -> None:
+        """Take a client's message that another replica has received."""
+        mine = self._mine(message)
+        if mine is not None:
+            await self._receive(mine)
+
+    async def _ask_itself(self, method: str, params: dict[str, Any]) -> None:
+        """Serve a request as if the client had sent it, and keep the answer here."""
+        own = new_id("own")
+        answered = self._own[own] = anyio.Event()
+        request = JSONRPCRequest(jsonrpc="2.0", id=own, method=method, params=params)
+        try:
+            with anyio.fail_after(RESTORE_SECONDS):
+                await self._receive(request)
+                await answered.wait()
+        except TimeoutError as error:
+            raise SessionRefused(f"{method} was not answered in time") from error
+        finally:
+            self._own.pop(own, None)
+
+    async def _receive(self, message: JSONRPCMessage) -> None:
+        assert self._read_stream_writer is not None and self.origin is not None
+        tapped = self._read_stream_writer
+        metadata = self._message_metadata(self.origin)
+        assert isinstance(tapped, _TappedStream)
+        await tapped.send_past(SessionMessage(message, metadata=metadata))
+
+    # --- messages of the client ---------------------------------------------------------------
+
+    async def arrives(self, item: SessionMessage | Exception) -> SessionMessage | Exception | None:
+        """Look at what a client sends; None if it is for another replica."""
+        if isinstance(item, Exception):
+            return item
+        message = item.message
+        if isinstance(message, JSONRPCRequest):
+            self._note_origin(item)
+            await self._note_request(message)
+            return item
+        mine = self._mine(message)
+        if mine is not None:
+            return replace(item, message=mine)
+        asker = ""
+        if isinstance(message, JSONRPCResponse | JSONRPCError):
+            asker = str(message.id).rpartition(":")[0]
+        await self._office.forward(self, message, asker)
+        return None
+
+    def _note_origin(self, item: SessionMessage) -> None:
+        if self.origin is None and isinstance(item.metadata, ServerMessageMetadata):
+            self.origin = _without_body(cast("Request", item.metadata.request_context))
+
+    async def _note_request(self, request: JSONRPCRequest) -> None:
+        stream = str(request.id)
+        self._open_requests.add(stream)
+        uri = (request.params or {}).get("uri")
+        if request.method == "initialize":
+            self._hello = request
+            return
+        if request.method in ("resources/subscribe", "resources/unsubscribe"):
+            self._changes[stream] = (str(uri), request.method == "resources/subscribe")
+        await self.streams.note_request(request)
+
+    def _mine(self, message: JSONRPCMessage) -> JSONRPCMessage | None:
+        """Return an answer or notification as this replica knows it; None if it is another's."""
+        if isinstance(message, JSONRPCResponse | JSONRPCError):
+            asker, _, number = str(message.id).rpartition(":")
+            if not asker:
+                return message  # nobody has asked; the SDK drops it
+            return message.model_copy(update={"id": number}) if asker == self._name else None
+        if isinstance(message, JSONRPCNotification) and message.method == _CANCELLED:
+            cancelled = str((message.params or {}).get("requestId"))
+            return message if cancelled in self._open_requests else None
+        return message
+
+    # --- messages to the client ---------------------------------------------------------------
+
+    def names(self, item: SessionMessage) -> SessionMessage:
+        """Return a message with this replica in the id of what is asked."""
+        message = item.message
+        if isinstance(message, JSONRPCRequest):
+            named = message.model_copy(update={"id": f"{self._name}:{message.id}"})
+            return replace(item, message=named)
+        if isinstance(message, JSONRPCNotification) and message.method == _CANCELLED:
+            params = message.params or {}
+            asked = {**params, "requestId": f"{self._name}:{params.get('requestId')}"}
+            return replace(item, message=message.model_copy(update={"params": asked}))
+        return item
+
+    async def store_event(self, stream_id: str, message: JSONRPCMessage | None) -> str:
+        """Store a message before it reaches the client; see `EventStore`."""
+        if message is None:
+            return await self.streams.store(stream_id, None, awaited=False)
+        if isinstance(message, JSONRPCResponse | JSONRPCError):
+            if stream_id in self._own:
+                self._keep(stream_id, message)
+                return ""
+            await self._answers(stream_id, is_result=isinstance(message, JSONRPCResponse))
+        if stream_id == GET_STREAM_KEY:
+            if self.standing != self._name and _is_notice(message):
+                return ""  # the replica that has the stream hears of it and tells the client
+            return await self.streams.store(stream_id, message, awaited=self.standing != self._name)
+        is_attached = stream_id in self._request_streams
+        return await self.streams.store(stream_id, message, awaited=not is_attached)
+
+    def _keep(self, stream_id: str, message: JSONRPCMessage) -> None:
+        if isinstance(message, JSONRPCError):
+            self._refusal = message.error.message
+        self._own[stream_id].set()
+
+    async def _answers(self, stream_id: str, *, is_result: bool) -> None:
+        """Make known what a request has changed, before its client can go to another replica."""
+        self._open_requests.discard(stream_id)
+        change = self._changes.pop(stream_id, None)
+        if not is_result:
+            return
+        if self._hello is not None and stream_id == str(self._hello.id):
+            hello, self._hello, self.is_open = self._hello, None, True
+            await self._office.began(self, hello)
+        elif change is not None:
+            uri, watched = change
+            (self.watched.add if watched else self.watched.discard)(uri)
+            await self._office.watches(self, uri, watched=watched)
+
+    # --- streams ------------------------------------------------------------------------------
+
+    async def replay_events_after(
+        self, last_event_id: str, send_callback: EventCallback
+    ) -> str | None:
+        """Send what came on a stream after an event, and what comes; see `EventStore`.
+
+        Returns:
+            None: nothing is left for the SDK to send.
+        """
+        place = Place.of(last_event_id)
+        if place is None or (place.is_standing and self.standing != self._name):
+            return None  # the client has connected to another replica meanwhile
+        position = await self.streams.position(place)
+        if position is not None:
+            await self.streams.follow(place, position, send_callback)
+        return None
+
+    async def _tell_that_all_may_have_changed(self) -> None:
+        for method in LIST_NOTICES:
+            await self._notify(method, {})
+        for uri in sorted(self.watched):
+            await self._notify(UPDATED, {"uri": uri})
+
+    async def _notify(self, method: str, params: dict[str, Any]) -> None:
+        notice = JSONRPCNotification(jsonrpc="2.0", method=method, params=params or None)
+        await self.streams.store(GET_STREAM_KEY, notice, awaited=False)
+
+    async def _handle_get_request(self, request: Request, send: Send) -> None:
+        """Serve the standing stream like one that is resumed: any replica may write it.
+
+        Raises:
+            HarnessError: The database cannot be used; nothing was sent.
+        """
+        event_id = request.headers.get(LAST_EVENT_ID_HEADER)
+        place = Place.of(event_id) if event_id else await self.streams.now()
+        is_standing = place is not None and place.is_standing
+        # Before the client hears that it is connected: from then on it misses nothing.
+        if (
+            is_standing
+            and check_accept_headers(request)[1]
+            and await self._office.takes_standing_stream(self)
+        ):
+            await self._tell_that_all_may_have_changed()
+        if place is not None and not event_id:
+            named = (LAST_EVENT_ID_HEADER.encode(), place.event_id.encode())
+            scope = {**request.scope, "headers": [*request.scope["headers"], named]}
+            request = Request(scope, request.receive)
+        await super()._handle_get_request(request, send)
+
+    @asynccontextmanager
+    async def connect(
+        self,
+    ) -> AsyncGenerator[tuple[ReadStream[SessionMessage | Exception], WriteStream[SessionMessage]]]:
+        """Yield the streams of a connection, and look at what passes."""
+        async with super().connect() as (read, write):
+            assert self._read_stream_writer is not None
+            self._read_stream_writer = _TappedStream(self._read_stream_writer, self)
+            yield read, _NamingStream(write, self)
+
+
+_CANCELLED: Final = "notifications/cancelled"
+
+
+def _is_notice(message: JSONRPCMessage) -> bool:
+    return isinstance(message, JSONRPCNotification) and message.method in NOTICES
+
+
+def _without_body(request: Request) -> Request:
+    return Request({key: value for key, value in request.scope.items() if key != "state"})
+
+
+class _TappedStream(ContextSendStream[SessionMessage | Exception]):
+    """Lets a transport look at what its client sends."""
+
+    __slots__ = ("_transport",)
+
+    def __init__(
+        self, stream: ContextSendStream[SessionMessage | Exception], transport: SharedTransport
+    ) -> None:
+        super().__init__(stream._inner)  # pyright: ignore[reportPrivateUsage]
+        self._transport = transport
+
+    async def send(self, item: SessionMessage | Exception) -> None:
+        """Pass a message on, unless it is for another replica."""
+        mine = await self._transport.arrives(item)
+        if mine is not None:
+            await super().send(mine)
+
+    async def send_past(self, item: SessionMessage) -> None:
+        """Pass a message on that nobody has to look at."""
+        await super().send(item)
+
+
+class _NamingStream:
+    """Has a transport name itself in what the server asks the client."""
+
+    def __init__(self, stream: WriteStream[SessionMessage], transport: SharedTransport) -> None:
+        self._stream = stream
+        self._transport = transport
+
+    async def send(self, item: SessionMessage, /) -> None:
+        await self._stream.send(self._transport.names(item))
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def __aenter__(self) -> _NamingStream:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> bool | None:
+        return await self._stream.__aexit__(exc_type, exc_val, exc_tb)

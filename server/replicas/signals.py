@@ -1,0 +1,221 @@
+"""Signals between replicas: what has happened to which run or thread, without what it was.
+
+A signal is a word and an id. It says "look again": whoever hears it asks the journal. So a signal
+that is lost costs a few seconds, until whoever waits looks again by itself.
+
+They are sent after the commit that they are about, several in one statement. A commit that sends
+one itself would hold a lock which all such commits of the database wait for, until it is on disk.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Literal, Protocol, TypeAlias
+
+import anyio
+
+from ...harness.checkpoint.base import Batch, Run
+from ...harness.checkpoint.postgres.survey import RunMark
+from ...harness.databases.postgres import PostgresDatabase
+from ...harness.errors import HarnessError
+
+__all__ = ["LEFT", "Kind", "Signals", "channel_of"]
+
+Kind: TypeAlias = Literal["run", "events", "cancel", "thread", "menus"]
+"""`run`: its record changed. `events`: it has more. `cancel`: it shall end. `thread`: it has other
+content. `menus`: skills or subagents have."""
+
+More: TypeAlias = str | Callable[[], str]
+
+LEFT = "left"
+"""What is said of a run that was handed over to whoever takes it."""
+
+LOOK_SECONDS = 5.0
+"""How often those who wait look again, without a signal."""
+
+_URGENT = frozenset({"run", "cancel", "menus"})
+
+_COLLECT_SECONDS = 0.1
+"""How long signals are collected that nobody waits for."""
+
+_MOST_BYTES = 7_000
+"""Postgres takes 8,000 bytes a signal."""
+
+_MOST = 200
+"""Signals of one statement."""
+
+logger = logging.getLogger(__name__)
+
+
+def channel_of(schema: str) -> str:
+    """Return the channel of the replicas of a journal's schema."""
+    return f"deep_agent_{blake2b(schema.encode(), digest_size=12).hexdigest()}"
+
+
+class Marks(Protocol):
+    """Where runs stand; see `JournalSurvey`."""
+
+    async def marks(self, run_ids: Sequence[str]) -> Mapping[str, RunMark]:
+        """Return where runs stand, by id."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class _Watch:
+    """Somebody who waits for news of a run that another replica works on."""
+
+    run_id: str
+    news: anyio.Event = field(default_factory=anyio.Event)
+    seen: tuple[str, int] | None = None
+    newest: int | None = None
+
+    async def next(self, run: Run) -> None:
+        """Wait until there may be news after what the caller has seen of the run."""
+        self.seen = (run.status, run.attempt)
+        try:
+            await self.news.wait()
+        finally:
+            self.seen = None
+            self.news = anyio.Event()
+
+    def compare(self, mark: RunMark | None) -> None:
+        """Wake who waits, if there is news."""
+        if self.seen is None:
+            return
+        now = None if mark is None else (mark.status, mark.attempt)
+        newest = None if mark is None else mark.newest
+        if now != self.seen or (self.newest is not None and newest != self.newest):
+            self.news.set()
+        self.newest = newest
+
+
+class Signals:
+    """Sends signals to the other replicas, and passes on what they send.
+
+    Args:
+        database: Whose connections are used to send.
+        channel: Where they are sent.
+        owner: Our id, so that we do not hear ourselves.
+        marks: Says where runs stand, for those who wait for them.
+    """
+
+    def __init__(self, database: PostgresDatabase, channel: str, owner: str, marks: Marks) -> None:
+        self._database = database
+        self._channel = channel
+        self._owner = owner
+        self._marks = marks
+        self._handlers: defaultdict[str, list[Callable[[str, str], None]]] = defaultdict(list)
+        self._watches: defaultdict[str, set[_Watch]] = defaultdict(set)
+        self._urgent: dict[tuple[str, str], More] = {}
+        self._others: dict[tuple[str, str], More] = {}
+        self._wake = anyio.Event()
+        self._has_urgent = anyio.Event()
+        self.on("run", self._wake_watchers)
+        self.on("events", self._wake_watchers)
+
+    def on(self, kind: Kind, handler: Callable[[str, str], None]) -> None:
+        """Have a function called with the id and the rest of each signal of a kind."""
+        self._handlers[kind].append(handler)
+
+    def tell(self, kind: Kind, id_: str, more: More = "", *, soon: bool = False) -> None:
+        """Send a signal; a second one about the same replaces it until then.
+
+        Args:
+            kind: What happened.
+            id_: To what.
+            more: Words that the handlers are given, or what returns them when they are sent; left
+                out where they are too long.
+            soon: Whether it may wait a little for others, although somebody may wait for it.
+        """
+        if kind in _URGENT and not soon:
+            self._urgent[kind, id_] = more
+            self._has_urgent.set()
+        else:
+            self._others[kind, id_] = more
+        self._wake.set()
+
+    def told_of(self, batch: Batch) -> None:
+        """Tell of what a batch has stored."""
+        for run in batch.runs:
+            is_left = run.status == "running" and run.owner is None
+            self.tell("run", run.id, LEFT if is_left else "", soon=run.kind == "drive")
+            self._wake_watchers(run.id, "")
+        for event in batch.events:
+            self.tell("events", event.run_id)
+
+    def hear(self, signals: Iterable[str]) -> None:
+        """Pass on what was sent on the channel."""
+        for signal in signals:
+            sender, kind, id_, more = [*signal.split(" ", 3), "", "", ""][:4]
+            if sender != self._owner:
+                for handler in self._handlers.get(kind, ()):
+                    handler(id_, more)
+
+    @contextmanager
+    def watching(self, run_id: str) -> Generator[_Watch]:
+        """Note what happens to a run from now on; see `RunNews`."""
+        watch = _Watch(run_id)
+        self._watches[run_id].add(watch)
+        try:
+            yield watch
+        finally:
+            self._watches[run_id].discard(watch)
+            if not self._watches[run_id]:
+                del self._watches[run_id]
+
+    def _wake_watchers(self, run_id: str, _: str) -> None:
+        for watch in self._watches.get(run_id, ()):
+            watch.news.set()
+
+    # --- work ---------------------------------------------------------------------------------
+
+    async def work(self) -> None:
+        """Send signals, and look again at what is waited for; returns never."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._look_again)
+            while True:
+                await self._wake.wait()
+                with anyio.move_on_after(_COLLECT_SECONDS):
+                    await self._has_urgent.wait()
+                self._wake, self._has_urgent = anyio.Event(), anyio.Event()
+                due = {**self._urgent, **self._others}
+                self._urgent, self._others = {}, {}
+                texts = [self._text(*key, more) for key, more in due.items()]
+                for start in range(0, len(texts), _MOST):
+                    await self._send(texts[start : start + _MOST])
+
+    def _text(self, kind: str, id_: str, more: More) -> str:
+        more = more if isinstance(more, str) else more()
+        text = f"{self._owner} {kind} {id_} {more}".rstrip()
+        return text if len(text.encode()) <= _MOST_BYTES else f"{self._owner} {kind} {id_}"
+
+    async def _send(self, texts: Sequence[str]) -> None:
+        try:
+            await self._database.read(
+                lambda conn: conn.execute(
+                    "SELECT pg_notify(%s, one) FROM unnest(%s::text[]) AS one",
+                    (self._channel, list(texts)),
+                )
+            )
+        except HarnessError as error:  # the others look again by themselves
+            logger.debug("signals were not sent: %s", error)
+
+    async def _look_again(self) -> None:
+        while True:
+            await anyio.sleep(LOOK_SECONDS)
+            waiting = [key for key, ones in self._watches.items() if any(one.seen for one in ones)]
+            if not waiting:
+                continue
+            try:
+                marks = await self._marks.marks(waiting)
+            except HarnessError as error:
+                logger.debug("runs that are waited for cannot be read: %s", error)
+                continue
+            for run_id in waiting:
+                for watch in self._watches.get(run_id, ()):
+                    watch.compare(marks.get(run_id))

@@ -1,0 +1,123 @@
+"""Combinations: which settings go together, and which do not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from pydantic import SecretStr
+
+from .setting_types import is_template
+
+__all__ = ["require_complete_auth", "require_fitting_roots", "require_shareable"]
+
+
+class _Chosen(Protocol):
+    """The settings that are looked at."""
+
+    @property
+    def root(self) -> Path | None: ...
+    @property
+    def skills(self) -> Sequence[Path]: ...
+    @property
+    def memory(self) -> Sequence[Path]: ...
+    @property
+    def agents(self) -> Path | None: ...
+    @property
+    def execute(self) -> str: ...
+    @property
+    def background_subagents(self) -> bool: ...
+    @property
+    def journal(self) -> SecretStr | None: ...
+    @property
+    def store(self) -> SecretStr | None: ...
+    @property
+    def replicas(self) -> bool: ...
+    @property
+    def shared_root(self) -> bool: ...
+    @property
+    def auth(self) -> Sequence[str]: ...
+    @property
+    def oauth_issuer(self) -> str | None: ...
+    @property
+    def public_url(self) -> str | None: ...
+    @property
+    def tls_cert(self) -> Path | None: ...
+    @property
+    def tls_key(self) -> Path | None: ...
+
+
+def require_complete_auth(chosen: _Chosen) -> None:
+    """Refuse authentication that lacks something.
+
+    Raises:
+        ValueError: It does.
+    """
+    if "none" in chosen.auth and len(chosen.auth) > 1:
+        raise ValueError("auth 'none' goes with nothing else.")
+    if "oauth" in chosen.auth and not (chosen.oauth_issuer and chosen.public_url):
+        raise ValueError(
+            "auth 'oauth' needs oauth_issuer, whose tokens are accepted, and public_url, for "
+            "which they must be issued."
+        )
+    if (chosen.tls_cert is None) != (chosen.tls_key is None):
+        raise ValueError("tls_cert and tls_key go together.")
+
+
+def require_fitting_roots(chosen: _Chosen) -> None:
+    """Refuse roots of principals with what would mix them up.
+
+    Raises:
+        ValueError: They do not go together.
+    """
+    own = [*chosen.skills, *chosen.memory, *([chosen.agents] if chosen.agents else [])]
+    if chosen.root is None or not is_template(chosen.root):
+        if any(map(is_template, own)):
+            raise ValueError("{principal} stands in a path only if it stands in root, too.")
+        return
+    if chosen.execute == "host":
+        raise ValueError(
+            "execute 'host' gives commands of one user the directories of all, so it does not "
+            "go with {principal} in root. Take 'bubblewrap' or 'docker'."
+        )
+    if chosen.background_subagents:
+        raise ValueError("background_subagents does not go with {principal} in root.")
+
+
+def require_shareable(chosen: _Chosen) -> None:
+    """Refuse replicas with what only one machine has.
+
+    Raises:
+        ValueError: They do not go together.
+    """
+    if not chosen.replicas:
+        if chosen.shared_root:
+            raise ValueError("shared_root says something about replicas: set replicas, too.")
+        return
+    if _scheme(chosen.journal) not in ("postgresql", "postgres"):
+        raise ValueError(
+            "replicas share their threads in Postgres: name the database with --journal "
+            "postgresql://user@host/database or DEEP_AGENT_JOURNAL."
+        )
+    if chosen.store is not None and _scheme(chosen.store) not in ("postgresql", "postgres"):
+        raise ValueError(
+            "replicas share the agents' long-term memory, too: set store to a postgresql: URL, or "
+            "leave it out."
+        )
+    if chosen.background_subagents:
+        raise ValueError(
+            "background_subagents does not go with replicas: tasks in the background wait in line "
+            "in the memory of one server."
+        )
+    for name, is_chosen in (("root", chosen.root), ("execute", chosen.execute != "off")):
+        if is_chosen and not chosen.shared_root:
+            raise ValueError(
+                f"setting '{name}' is about files of one machine, and replicas may be on several. "
+                "If each of them sees the same directory at the same path, say so with "
+                "--shared-root; otherwise leave it out."
+            )
+
+
+def _scheme(url: SecretStr | None) -> str:
+    return "" if url is None else url.get_secret_value().partition(":")[0].lower()
