@@ -19,24 +19,34 @@ __all__ = ["dealt"]
 ROOT = Path(__file__).parent
 
 SECONDS = {
-    "e2e": 90,
-    "server": 75,
-    "checkpoint": 75,
-    "viewer": 75,
-    "backends": 45,
-    "middleware": 45,
-    "shell": 45,
-    "store": 30,
-    "loop": 25,
-    "subagents": 20,
-    "mcp_servers": 20,
-    "policy": 18,
-    "telemetry": 18,
-    "redaction": 15,
-    "models": 12,
-    ".": 50,
+    "e2e": 75,
+    "server": 65,
+    "checkpoint": 45,
+    "viewer": 40,
+    "backends": 20,
+    "middleware": 25,
+    "shell": 15,
+    "store": 20,
+    "loop": 15,
+    "models": 22,
+    "subagents": 10,
+    "mcp_servers": 10,
+    "policy": 12,
+    "telemetry": 8,
+    "skills": 6,
+    "redaction": 4,
+    "definitions": 4,
+    ".": 20,
+    "e2e/test_hostile_calls.py": 20,
+    "e2e/test_hostile_input.py": 20,
+    "backends/test_confinement.py": 22,
+    "shell/test_escapes.py": 12,
+    "test_crash.py": 8,
 }
-"""Roughly what the tests of a directory take of a slow core; of the others, next to nothing."""
+"""Roughly what the tests of a directory take of a slow core, and of some files in it beside that.
+
+Of others it is next to nothing.
+"""
 
 WHOLE = {"viewer", "mcp_servers", "store"}
 """Directories whose tests share what is dear to start, such as a browser, in one process."""
@@ -82,7 +92,8 @@ def _parts(items: Sequence[pytest.Item]) -> Iterator[tuple[float, Sequence[pytes
     ):
         found = [*tests]
         name = _directory(found[0])
-        yield SECONDS.get(name, 0.0) * len(found) / counts[name], found
+        own = SECONDS.get(found[0].path.relative_to(ROOT).as_posix())
+        yield own or SECONDS.get(name, 0.0) * len(found) / counts[name], found
 
 
 def _directory(item: pytest.Item) -> str:

@@ -15,11 +15,10 @@ from typing import Any, Final
 
 import anyio
 
-from ...harness.checkpoint.keyring import Keyring
 from ...harness.databases.postgres import AsyncConnection, PostgresDatabase
 from ...harness.errors import HarnessError
 from ..replicas.database import open_database
-from ..replicas.sealed_values import SealError, ValueSealer
+from ..replicas.sealed_values import SealError, ValueSealer, sealer_of
 from ..settings.settings import Settings
 from .caller import Caller, UnknownPrincipal, owner_of
 from .tokens import TokenError, TokenRecord, no_token, record_from_json, record_to_json
@@ -36,21 +35,27 @@ _MOST_KNOWN: Final = 10_000
 
 @asynccontextmanager
 async def open_shared_tables(
-    settings: Settings,
+    settings: Settings, database: PostgresDatabase | None = None
 ) -> AsyncGenerator[tuple[PostgresDatabase, ValueSealer]]:
     """Open the tables beside the settings' journal; they are made at the first use.
+
+    Args:
+        settings: What the operator chose.
+        database: The tables, if they are open already; they are left open.
 
     Raises:
         CheckpointError: The package for encryption is missing.
     """
-    assert settings.journal is not None  # Settings has made sure of it
-    keys = settings.journal_key
-    sealer = ValueSealer(None if keys is None else Keyring.parse(keys.get_secret_value()))
-    database = open_database(settings.journal.get_secret_value(), connections=_CONNECTIONS)
-    try:
+    sealer = sealer_of(settings)
+    if database is not None:
         yield database, sealer
+        return
+    assert settings.journal is not None  # Settings has made sure of it
+    opened = open_database(settings.journal.get_secret_value(), connections=_CONNECTIONS)
+    try:
+        yield opened, sealer
     finally:
-        await database.close()
+        await opened.close()
 
 
 async def shared_key(database: PostgresDatabase, sealer: ValueSealer, name: str) -> bytes:

@@ -135,5 +135,6 @@ async def _main(
                     health=app.health(),
                     scopes_of=app.face.scopes_of,
                     tokens=app.shared.tokens,
+                    sessions_of=app.sessions_of,
                     drain=app.drain,
                 )

@@ -173,7 +173,12 @@ class _Serving:
         try:
             async with raising_one(), create_app(self._settings, source=self._source) as app:
                 web = http_app(
-                    app.server, self._settings, app.health(), app.face.scopes_of, app.shared.tokens
+                    app.server,
+                    self._settings,
+                    app.health(),
+                    app.face.scopes_of,
+                    app.shared.tokens,
+                    app.sessions_of,
                 )
                 async with web.router.lifespan_context(web):
                     self._app = web

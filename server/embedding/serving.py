@@ -80,5 +80,6 @@ async def _served(source: AgentSource, settings: Settings) -> None:
                 health=app.health(),
                 scopes_of=app.face.scopes_of,
                 tokens=app.shared.tokens,
+                sessions_of=app.sessions_of,
                 drain=app.drain,
             )

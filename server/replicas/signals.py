@@ -26,9 +26,11 @@ from ...harness.errors import HarnessError
 
 __all__ = ["LEFT", "Kind", "Signals", "channel_of"]
 
-Kind: TypeAlias = Literal["run", "events", "cancel", "thread", "menus"]
+Kind: TypeAlias = Literal[
+    "run", "events", "cancel", "thread", "menus", "session", "stream", "message"
+]
 """`run`: its record changed. `events`: it has more. `cancel`: it shall end. `thread`: it has other
-content. `menus`: skills or subagents have."""
+content. `menus`: skills or subagents have. `session`, `stream`, `message`: see `SessionSignal`."""
 
 More: TypeAlias = str | Callable[[], str]
 
@@ -38,7 +40,7 @@ LEFT = "left"
 LOOK_SECONDS = 5.0
 """How often those who wait look again, without a signal."""
 
-_URGENT = frozenset({"run", "cancel", "menus"})
+_URGENT = frozenset({"run", "cancel", "menus", "session", "stream", "message"})
 
 _COLLECT_SECONDS = 0.1
 """How long signals are collected that nobody waits for."""

@@ -22,8 +22,9 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from redis.asyncio import Redis
 
 from deep_agent_mcp.harness.checkpoint.base import Batch, FileChange, StoredWrite, step_id
-from deep_agent_mcp.harness.checkpoint.redis import RedisCheckpointer, connections
+from deep_agent_mcp.harness.checkpoint.redis import RedisCheckpointer
 from deep_agent_mcp.harness.checkpoint.redis.tasks import thread_key
+from deep_agent_mcp.harness.databases import redis as connections
 from deep_agent_mcp.harness.errors import CheckpointError, HarnessError, StaleThread
 from tests import pipe_client as piped
 from tests.checkpoint.records import THREAD, grow, loaded, loads, run, step_batch, values

@@ -311,7 +311,14 @@ async def main(place: str, journal: str | None = None) -> None:
         stop_on_signals() as stop,
     ):
         async with create_app(settings) as app:
-            await serve_http(app.server, settings, stop, listener=listener, health=app.health())
+            await serve_http(
+                app.server,
+                settings,
+                stop,
+                listener=listener,
+                health=app.health(),
+                sessions_of=app.sessions_of,
+            )
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,10 @@ from tests.e2e.task_client import ANYTHING
 pytestmark = pytest.mark.anyio
 
 EVERYTHING: tuple[Scope, ...] = ("drive", "delegate", "approve")
+
+
+def bare_client() -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(timeout=60, verify=False)  # reading CAs takes long
 
 
 class House:
@@ -65,7 +69,12 @@ class House:
                 yield client
 
     async def request(
-        self, name: str, method: str, params: dict[str, Any], scopes: tuple[Scope, ...] = ()
+        self,
+        name: str,
+        method: str,
+        params: dict[str, Any],
+        scopes: tuple[Scope, ...] = (),
+        http: httpx2.AsyncClient | None = None,
     ) -> dict[str, Any]:
         """Send one bare request of 2026-07-28 and return the answer's JSON."""
         meta = {
@@ -84,7 +93,8 @@ class House:
             "Mcp-Method": method,
             **({"Mcp-Name": str(named)} if named is not None else {}),
         }
-        async with httpx2.AsyncClient(timeout=60, verify=False) as http:  # reading CAs takes long
+        async with AsyncExitStack() as stack:
+            http = http or await stack.enter_async_context(bare_client())
             response = await http.post(self.server.listening["url"], json=body, headers=headers)
         text = response.text
         if response.headers["content-type"].startswith("text/event-stream"):
@@ -296,14 +306,14 @@ async def test_no_position_takes_an_id_of_somebody_else(house: House) -> None:
 
         async def attempt(method: str, params: dict[str, Any]) -> None:
             async with limit:
-                answer = json.dumps(await house.request("mallory", method, params))
+                answer = json.dumps(await house.request("mallory", method, params, http=http))
             assert "too_many_requests" not in answer  # it would be no attempt
             for id_ in ids:  # what was asked for may be named back
                 answer = answer.replace(json.dumps(id_)[1:-1], "")
             assert not any(secret in answer for secret in secrets), (method, params, answer)
             assert first["thread_id"][-16:] not in answer, (method, params, answer)
 
-        async with anyio.create_task_group() as group:
+        async with bare_client() as http, anyio.create_task_group() as group:
             for method, params in attempts:
                 group.start_soon(attempt, method, params)
         after = await house.request("victim", "tools/call", {"name": "threads", "arguments": {}})

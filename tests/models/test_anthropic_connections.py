@@ -9,7 +9,9 @@ import anyio
 import anyio.abc
 import h11
 import pytest
+from anthropic import AsyncAnthropic
 
+from deep_agent_mcp.harness.tools.marks import repeating
 from tests.fake_anthropic import Answer
 from tests.models.calls import ask, claude
 
@@ -83,3 +85,25 @@ async def test_an_answer_does_not_wait_for_a_stream_that_never_ends() -> None:
     async with keep_alive(ends=False) as server, claude(server.url) as model:
         with anyio.fail_after(20):
             assert (await ask(model, "go")).text == "hi"
+
+
+async def test_calls_that_are_repeated_elsewhere_share_a_client_that_repeats_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[object] = []
+    copy = AsyncAnthropic.copy
+
+    def counted(sdk: AsyncAnthropic, **changes: object) -> AsyncAnthropic:
+        made.append(changes)
+        return copy(sdk, **changes)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(AsyncAnthropic, "with_options", counted)
+    async with keep_alive() as server, claude(server.url, max_retries=2) as model:
+        with repeating():
+            for _ in range(3):
+                assert (await ask(model, "go")).text == "hi"
+            assert made == [{"max_retries": 0}]
+            assert server.connections == 1
+            await model.aclose()
+            assert (await ask(model, "go")).text == "hi"
+        assert made == [{"max_retries": 0}] * 2

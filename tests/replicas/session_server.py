@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import anyio
 import psycopg
@@ -110,6 +111,21 @@ class Replica:
                     await self._asking.execute("SELECT pg_notify(%s, %s)", (CHANNEL, text))
 
 
+class Repeats:
+    """Calls that say so may be repeated; they get a key by which they are known again."""
+
+    def prepared(self, request: types.JSONRPCRequest) -> types.JSONRPCRequest:
+        params = request.params or {}
+        given = params.get("arguments") or {}
+        if given.get("text") != "again":
+            return request
+        keyed = {**params, "arguments": {**given, "key": uuid4().hex}}
+        return request.model_copy(update={"params": keyed})
+
+    def can_repeat(self, request: types.JSONRPCRequest) -> bool:
+        return "key" in ((request.params or {}).get("arguments") or {})
+
+
 class Tools:
     """The server's handlers."""
 
@@ -159,7 +175,7 @@ class Tools:
                 answer = await ctx.session.elicit_form("Which colour?", FORM, ctx.request_id)
                 said = json.dumps({"action": answer.action, "content": answer.content})
             case "work":
-                said = await self._work(ctx, Path(given["path"]))
+                said = await self._work(ctx, Path(given["path"]), given.get("key", ""))
             case "change":
                 self._registry.resource_updated(given["text"])
                 self._replica.tell("resource", given["text"])
@@ -169,9 +185,9 @@ class Tools:
         text = f"{self._replica.owner}: {said}"
         return types.CallToolResult(content=[types.TextContent(type="text", text=text)])
 
-    async def _work(self, ctx: Any, path: Path) -> str:
+    async def _work(self, ctx: Any, path: Path, key: str) -> str:
         """Say that it has begun, and wait for a file."""
-        await ctx.session.report_progress(1, None, "begun")
+        await ctx.session.report_progress(1, None, f"begun {key}")
         try:
             while not path.exists():  # noqa: ASYNC110  no event tells
                 await anyio.sleep(0.02)
@@ -198,7 +214,7 @@ async def main(url: str, owner: str, flags: dict[str, Any]) -> None:
                 stop,
                 listener=listener,
                 sessions_of=lambda server, checks: SharedSessions(
-                    server, checks, database, KEY, replica, replica
+                    server, checks, database, KEY, replica, replica, Repeats()
                 ),
             )
             tasks.cancel_scope.cancel()

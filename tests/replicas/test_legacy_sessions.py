@@ -47,14 +47,14 @@ def victim(database: Database, tmp_path: Path) -> Iterator[Replica]:
 
 
 @asynccontextmanager
-async def work(client: Raw, path: Path, request_id: int = 7) -> AsyncIterator[Stream]:
+async def work(client: Raw, path: Path, **more: str) -> AsyncIterator[Stream]:
     """Begin a call that lasts until a file is there, and read up to its first progress."""
     params = {
         "name": "work",
-        "arguments": {"path": str(path)},
+        "arguments": {"path": str(path), **more},
         "_meta": {"progressToken": "p"},
     }
-    async with client.post("tools/call", params, request_id) as stream:
+    async with client.post("tools/call", params, 7) as stream:
         await stream.read(2)  # the place to resume from, and the first progress
         yield stream
 
@@ -178,6 +178,54 @@ async def test_what_a_dead_replica_was_asked_is_answered_by_another(
     assert rest.messages[0] == cut.messages[0]
     assert rest.messages[-1]["id"] == 7
     assert "stopped before it answered" in rest.messages[-1]["error"]["message"]
+
+
+async def test_a_call_that_can_be_repeated_is_served_to_its_end_by_another_replica(
+    a: Replica, b: Replica, victim: Replica, tmp_path: Path
+) -> None:
+    done = tmp_path / "done"
+    async with (
+        raw(victim.url) as client,
+        work(client, done, text="again") as cut,
+        client.at(a.url).resume(cut.ids[0]) as rest,
+    ):
+        await rest.read(1)
+        victim.kill()
+        async with client.at(b.url).resume(cut.ids[-1]) as other:
+            await rest.read(2)
+            await other.read(1)  # the same beginning: one of both serves it
+            done.write_text("well done")
+            assert await rest.read() and await other.read()
+    assert rest.messages[1] == cut.messages[0]  # with the key of the first time
+    assert rest.messages[1:] == other.messages
+    assert rest.text in (f"{a.name}: well done", f"{b.name}: well done")
+    assert rest.messages[-1]["id"] == 7
+
+
+@pytest.mark.parametrize("is_early", [True, False])
+async def test_an_answer_to_a_dead_replica_is_one_to_the_replica_that_goes_on(
+    a: Replica, b: Replica, victim: Replica, is_early: bool
+) -> None:
+    params = {"name": "ask", "arguments": {"text": "again"}}
+    async with (
+        raw(victim.url, **FORMS) as client,
+        client.post("tools/call", params, 3) as first,
+        client.at(a.url).resume((await first.read(2), first.ids[0])[1]) as rest,
+    ):
+        await rest.read(1)
+        question = rest.messages[0]
+        assert question == first.messages[-1]
+        there, result = client.at(b.url), {"action": "accept", "content": {"colour": "grey"}}
+        await there.call("where", 4)  # so that it has a part of the session
+        if is_early:
+            victim.kill()
+        else:
+            victim.kill()
+            await rest.read(2)  # the same question again
+            assert rest.messages[-1]["params"] == question["params"]
+        assert await there.tell(id=question["id"], result=result) == 202
+        assert await rest.read()
+    assert rest.text.startswith(a.name) and '"grey"' in rest.text
 
 
 def updated(uri: str) -> dict[str, Any]:

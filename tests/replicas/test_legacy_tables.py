@@ -178,11 +178,19 @@ async def test_a_place_is_found_as_long_as_something_of_its_stream_is_kept(
     assert await log.cursor(SESSION, STREAM, "b", 1) == 0
 
 
-async def test_a_stream_ends_once(server: Database, store: SessionStore, log: Log) -> None:
+async def test_what_a_dead_replica_was_asked_has_one_successor(
+    store: SessionStore, log: Log
+) -> None:
     await store.begin(SESSION, "ann", HELLO)
-    for number in (1, 2):
-        answer = JSONRPCResponse(jsonrpc="2.0", id=1, result={"number": number})
-        await log.end_stream(Event(SESSION, STREAM, "b", number, "last", answer))
-    (event,) = await log.page(SESSION, STREAM, 0)
-    assert event.message == JSONRPCResponse(jsonrpc="2.0", id=1, result={"number": 1})
-    assert await log.cursor(SESSION, STREAM, "b", 1) == "ended"
+    request = JSONRPCRequest(jsonrpc="2.0", id=1, method="ping")
+    await log.add(Event(SESSION, STREAM, "a", 1, "request", request), awaited=False)
+    asked = await log.request(SESSION, STREAM)
+    assert asked is not None and asked.replica == "a"
+    answer = JSONRPCResponse(jsonrpc="2.0", id=1, result={})
+    assert await log.succeed(Event(SESSION, STREAM, "b", 1, "request", request), asked)
+    assert not await log.succeed(Event(SESSION, STREAM, "c", 1, "request", request), asked)
+    assert not await log.succeed(Event(SESSION, STREAM, "c", 2, "last", answer), asked)
+    again = await log.request(SESSION, STREAM)
+    assert again is not None and (again.replica, again.message) == ("b", request)
+    assert await log.succeed(Event(SESSION, STREAM, "c", 3, "last", answer), again)
+    assert await log.cursor(SESSION, STREAM, "c", 3) == "ended"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import anyio
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
@@ -210,3 +210,58 @@ def test_while_the_database_is_away_clients_are_asked_to_come_again(tmp_path: Pa
         # What is no token of ours is refused without asking.
         wrong = client.get("/mcp", headers={"Authorization": "Bearer nonsense"})
         assert wrong.status_code == 401
+
+
+async def test_a_stream_outlives_a_database_that_is_away_but_no_revoked_token(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(http, "RECHECK_SECONDS", 0.01)
+    monkeypatch.setattr(shared_database, "_LOOK_SECONDS", 0.0)
+    reached, ended = anyio.Event(), anyio.Event()
+
+    async def parts() -> AsyncGenerator[bytes]:
+        try:
+            yield b"first"
+            reached.set()
+            await anyio.sleep_forever()
+        finally:
+            ended.set()
+
+    async def stream(_: Request) -> Response:
+        return StreamingResponse(parts())
+
+    async def until(holds: Callable[[], bool]) -> None:
+        while not holds():  # noqa: ASYNC110  no event tells
+            await anyio.sleep(0.01)
+
+    def failed_checks() -> int:
+        return caplog.text.count("tokens cannot be checked")
+
+    record, token = new_token("ann", ("drive",))
+    settings = Settings(transport="http", auth=("token",), state_dir=replicas.place)
+    async with replicas.shared("a") as shared:
+        assert isinstance(shared.tokens, DatabaseTokens)
+        tokens = shared.tokens
+        await tokens.add(record)
+        middleware = http.auth_middleware(settings, lambda _tool: (), tokens)
+        app = Starlette(routes=[Route("/mcp", stream)], middleware=middleware)
+        asked = {"type": "http", "method": "GET", "path": "/mcp", "query_string": b""}
+        asked["headers"] = [(b"authorization", f"Bearer {token}".encode())]
+
+        async def receive() -> Any:
+            return await anyio.sleep_forever()
+
+        async def send(_: Any) -> None:
+            await anyio.lowlevel.checkpoint()
+
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as group:
+                group.start_soon(app, asked, receive, send)
+                await reached.wait()
+                away = open_database("postgresql://postgres@127.0.0.1:1/none", timeout=2)
+                database, tokens._database = tokens._database, away
+                await until(lambda: failed_checks() >= 3)
+                assert not ended.is_set()
+                tokens._database = database
+                await tokens.revoke(record.id)
+                await ended.wait()

@@ -313,20 +313,22 @@ async def test_commands_have_launch_files_to_read_only(root: Path) -> None:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text("mine")
         (root / name).chmod(0o600)
-    script = "echo theirs > new\n" + "\n".join(
-        f"({line.format(name)}) 2>/dev/null; cat {name} >/dev/null || echo lost {name}"
-        for name in names
-        for line in COMMANDS
-    )
     folders = ("mv .vscode elsewhere", "rm -rf .git/hooks", "touch .vscode/new", "mv sub other")
-    script += "\n" + "\n".join(f"{one} 2>/dev/null && echo did {one}" for one in folders)
-    (root / "try.sh").write_text(script)
+    # A job has the same mounts as a command: fewer files show that, and hold on a busy machine.
+    for script, tried in (("all.sh", names), ("few.sh", names[::8])):
+        lines = [
+            f"({line.format(name)}) 2>/dev/null; cat {name} >/dev/null || echo lost {name}"
+            for name in tried
+            for line in COMMANDS
+        ]
+        lines += [f"{one} 2>/dev/null && echo did {one}" for one in folders]
+        (root / script).write_text("\n".join(["echo theirs > new", *lines]))
     flags: dict[str, Any] = {"root": str(root), "execute": "bubblewrap"}
     async with served(root.parent, **flags) as app, Client(app.server) as client:
-        ran = await call(client, "execute", command="sh try.sh; echo ended")
+        ran = await call(client, "execute", command="sh all.sh; echo ended")
         assert ran["output"] == "ended\n"
-        begun = await call(client, "execute", command="sh try.sh; echo ended", background=True)
-        its = {"thread_id": begun["thread_id"], "job_id": begun["job_id"]}
+        begun = await call(client, "execute", command="sh few.sh; echo ended", background=True)
+        its = {"thread_id": begun["thread_id"], "job_id": begun["job_id"], "seconds": 50}
         ended = await call(client, "job", action="wait", **its)
         assert ended["output"] == "ended\n"
         asked = await call(client, "write_file", path="/workspace/.mcp.json", content="x")

@@ -31,7 +31,7 @@ AUDIENCE = "https://agent.example.com/mcp"
 class Issuer:
     """An authorization server that publishes metadata and keys over real HTTP."""
 
-    def __init__(self) -> None:
+    def __init__(self, key: rsa.RSAPrivateKey | None = None) -> None:
         self.keys: dict[str, Any] = {}
         self.fetched = 0
         self.broken = False
@@ -47,7 +47,7 @@ class Issuer:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self.add("rsa", rsa.generate_private_key(public_exponent=65537, key_size=2048))
+        self.add("rsa", key or rsa.generate_private_key(public_exponent=65537, key_size=2048))
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def add(self, key_id: str, key: Any) -> None:
@@ -91,9 +91,15 @@ class Issuer:
         self._server.server_close()
 
 
+@pytest.fixture(scope="module")
+def rsa_key() -> rsa.RSAPrivateKey:
+    """Return the key of the trusted issuer: to make one takes long."""
+    return rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+
 @pytest.fixture
-def issuer() -> Iterator[Issuer]:
-    made = Issuer()
+def issuer(rsa_key: rsa.RSAPrivateKey) -> Iterator[Issuer]:
+    made = Issuer(rsa_key)
     yield made
     made.close()
 

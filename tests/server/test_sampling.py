@@ -70,10 +70,11 @@ async def running(
 async def test_a_run_nobody_lends_a_model_to_is_paused_and_goes_on_with_who_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sampling_queue, "UNATTENDED_SECONDS", 0.05)
     async with running(tmp_path) as app:
-        run_id = await app.runs.start("hello", offer="tools")
-        parked = await app.runs.wait(run_id, 10)
+        with monkeypatch.context() as hurried:
+            hurried.setattr(sampling_queue, "UNATTENDED_SECONDS", 0.05)
+            run_id = await app.runs.start("hello", offer="tools")
+            parked = await app.runs.wait(run_id, 10)
         assert (parked.run.status, parked.run.reason) == ("paused", PARKED)
         async with Client(app.server) as client:
             seen = await call(client, "wait", run_id=run_id)

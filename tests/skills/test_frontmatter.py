@@ -1,6 +1,7 @@
 """Frontmatter: what is accepted, and that every refusal says where and what is expected."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -22,6 +23,14 @@ def test_fields_become_json_and_the_rest_is_the_body():
     )
     assert parsed.fields == {"name": "x", "metadata": {"a": [1, 2.5, True, None]}}
     assert parsed.body == "# Title\n\n---\nend"
+
+
+def test_who_changes_fields_changes_them_for_nobody_else():
+    """What was parsed once is not parsed again, but each has fields of its own."""
+    text = "---\nname: x\nmetadata: {a: [1]}\n---\n"
+    metadata: Any = parse(text).fields["metadata"]
+    metadata["a"].append(2)
+    assert parse(text).fields["metadata"] == {"a": [1]}
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,9 @@ MOST_WAITING: Final = 10_000
 
 RETRY_SECONDS: Final = 1.0
 _PAGE: Final = 8
+_LATELY: Final = 500
+"""Among how many events of a session a question is looked for."""
+
 _ROW_BYTES: Final = 200
 
 EventKind: TypeAlias = Literal["request", "message", "last", "standing"]
@@ -117,6 +120,7 @@ class EventLog:
         self._collected: list[tuple[Event, bytes]] = []
         self._awaited: set[str] = set()
         self._grown: Counter[str] = Counter()
+        self._fails = False
         self._turn = anyio.Lock()
         self._wake = anyio.Event()
 
@@ -158,12 +162,15 @@ class EventLog:
                 return True
             with anyio.CancelScope(shield=True):  # they are not only of whoever waits here
                 try:
-                    await self._database.transact(lambda conn: self._store(conn, batch))
+                    await self._database.transact(lambda conn: self._write(conn, batch))
                 except HarnessError as error:
                     self._collected = (batch + self._collected)[-MOST_WAITING:]
                     self._awaited |= awaited
-                    logger.error("events of streams are not kept yet: %s", error)
+                    if not self._fails:
+                        logger.error("events of streams are not kept yet: %s", error)
+                    self._fails = True
                     return False
+                self._fails = False
                 await self._trim(batch)
         if awaited:
             self._written(awaited)
@@ -218,8 +225,8 @@ class EventLog:
         )
         return [self._opened(session, stream, row) for row in rows]
 
-    async def request(self, session: str, stream: str) -> JSONRPCRequest | None:
-        """Return the request that a stream answers; None if it is not kept.
+    async def request(self, session: str, stream: str) -> Event | None:
+        """Return the newest request that a stream answers; None if it is not kept.
 
         Raises:
             HarnessError: The database cannot be used.
@@ -229,33 +236,58 @@ class EventLog:
             "AND stream = %s AND kind = 'request' ORDER BY id DESC LIMIT 1",
             *(session, stream),
         )
-        message = self._opened(session, stream, rows[0]).message if rows else None
-        return message if isinstance(message, JSONRPCRequest) else None
+        return self._opened(session, stream, rows[0]) if rows else None
 
-    async def end_stream(self, event: Event) -> None:
-        """Store the last event of a stream, unless it has one.
+    async def question(self, session: str, replica: str, question: str) -> JSONRPCRequest | None:
+        """Return what a replica has asked the client lately; None if it is not kept.
+
+        Raises:
+            HarnessError: The database cannot be used.
+        """
+        rows = await self._select(
+            "SELECT id, replica, number, kind, body, stream FROM {stream_events} "
+            "WHERE session = %s AND replica = %s AND kind IN ('message', 'standing') "
+            f"ORDER BY id DESC LIMIT {_LATELY}",
+            *(session, replica),
+        )
+        for *row, stream in rows:
+            message = self._opened(session, stream, tuple(row)).message
+            if isinstance(message, JSONRPCRequest) and str(message.id) == question:
+                return message
+        return None
+
+    async def succeed(self, event: Event, asked: Event) -> bool:
+        """Store an event in a stream that a dead replica has left, unless another was faster.
+
+        Args:
+            event: The request again, by whoever goes on with it, or the last event.
+            asked: The newest request as the dead replica has stored it.
+
+        Returns:
+            False: Somebody else goes on with it, or it has ended. Nothing was stored.
 
         Raises:
             HarnessError: The database cannot be used.
         """
         sealed = self._seal.close(message_text(event.message), event.place)
-        values = (event.session, event.stream)
         statement = self._database.tables.statement
 
-        async def work(conn: AsyncConnection) -> None:
+        async def work(conn: AsyncConnection) -> bool:
             lock = "SELECT 1 FROM {sessions} WHERE id = %s FOR UPDATE"
             await conn.execute(statement(lock), (event.session,))
-            found = await conn.execute(
+            later = await conn.execute(
                 statement(
-                    "SELECT 1 FROM {stream_events} "
-                    "WHERE session = %s AND stream = %s AND kind = 'last'"
+                    "SELECT 1 FROM {stream_events} WHERE session = %s AND stream = %s "
+                    "AND id > %s AND kind IN ('request', 'last')"
                 ),
-                values,
+                (event.session, event.stream, asked.position),
             )
-            if await found.fetchone() is None:
-                await self._store(conn, [(event, sealed)])
+            if await later.fetchone() is not None:
+                return False
+            await self._store(conn, [(event, sealed)])
+            return True
 
-        await self._database.transact(work)
+        return await self._database.transact(work)
 
     async def recent(self, sessions: Collection[str], seconds: float) -> set[str]:
         """Return which of these sessions have had events in the last seconds.
@@ -277,6 +309,11 @@ class EventLog:
             HarnessError: The database cannot be used.
         """
         await self._change(_FORGET_OLD, KEEP_SECONDS)
+
+    async def _write(self, conn: AsyncConnection, batch: Sequence[tuple[Event, bytes]]) -> None:
+        # A crash of the database may take the last moment along, like one of this server.
+        await conn.execute("SELECT set_config('synchronous_commit', 'off', true)")
+        await self._store(conn, batch)
 
     async def _store(self, conn: AsyncConnection, batch: Sequence[tuple[Event, bytes]]) -> None:
         statement = self._database.tables.statement

@@ -31,6 +31,7 @@ from ....harness.databases.postgres import PostgresDatabase
 from ....harness.errors import HarnessError
 from .event_log import EventLog
 from .office import SessionOffice
+from .repeats import NoCalls, Repeats
 from .seals import Seal, name_of
 from .signals import Peers, SessionSignals
 from .store import SessionStore
@@ -61,6 +62,7 @@ class SharedSessions(StreamableHTTPSessionManager):
         key: What all replicas seal with.
         signals: Wakes the others.
         peers: The replicas.
+        repeats: Knows which requests may be served again; by default no calls of tools.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class SharedSessions(StreamableHTTPSessionManager):
         key: bytes,
         signals: SessionSignals,
         peers: Peers,
+        repeats: Repeats | None = None,
     ) -> None:
         super().__init__(
             server,
@@ -83,7 +86,9 @@ class SharedSessions(StreamableHTTPSessionManager):
         self._signals = signals
         self._store = SessionStore(database, seal)
         self._log = EventLog(database, seal, lambda sessions: self._office.wrote(sessions))
-        self._office = SessionOffice(self._store, self._log, signals, peers, self._end_here)
+        self._office = SessionOffice(
+            self._store, self._log, signals, peers, self._end_here, repeats or NoCalls()
+        )
         self._coming: dict[str, anyio.Event] = {}
 
     @asynccontextmanager

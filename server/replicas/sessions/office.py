@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import anyio
 from anyio.abc import TaskGroup
-from mcp.types import JSONRPCMessage, JSONRPCRequest
+from mcp.types import (
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    jsonrpc_message_adapter,
+)
 
 from ....harness.errors import HarnessError
 from .event_log import EventLog
+from .questions import Answer, asker_of
+from .repeats import Repeats
 from .signals import Peers, SessionSignals
-from .store import SessionStore
+from .store import SessionStore, message_text
 from .transport import SessionRefused, SharedTransport
 
 __all__ = ["SessionOffice"]
@@ -30,6 +40,9 @@ OWED_SECONDS: Final = 120.0
 
 RETRY_SECONDS: Final = 1.0
 
+ANSWERED: Final = "answered"
+"""A message between replicas: the client has answered what a dead one had asked."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -42,6 +55,7 @@ class SessionOffice:
         signals: Wakes the others.
         peers: The replicas.
         discard: Ends a session's transport here.
+        repeats: Knows which requests may be served again.
 
     Attributes:
         here: The transports of this replica, by the names of their sessions in the tables.
@@ -54,6 +68,7 @@ class SessionOffice:
         signals: SessionSignals,
         peers: Peers,
         discard: Callable[[SharedTransport], Awaitable[None]],
+        repeats: Repeats,
     ) -> None:
         self.here: dict[str, SharedTransport] = {}
         self._store = store
@@ -61,6 +76,7 @@ class SessionOffice:
         self._signals = signals
         self._peers = peers
         self._discard = discard
+        self._repeats = repeats
         self._changed: set[str] = set()
         self._has_mail = False
         self._wake = anyio.Event()
@@ -111,14 +127,55 @@ class SessionOffice:
             self._signals.tell("session", session)
         return may_have_missed
 
-    async def forward(self, transport: SharedTransport, message: JSONRPCMessage, to: str) -> None:
-        """Bring a client's message to another replica; see `Office`."""
-        replicas = [to] if to else self._peers.others()
+    def prepared(self, request: JSONRPCRequest) -> JSONRPCRequest:
+        """Return a request as it is served; see `Office`."""
+        return self._repeats.prepared(request)
+
+    def can_repeat(self, request: JSONRPCRequest) -> bool:
+        """Whether a request may be served again; see `Office`."""
+        return self._repeats.can_repeat(request)
+
+    async def forward(self, transport: SharedTransport, message: JSONRPCMessage) -> None:
+        """Bring a client's message to the replica that it concerns; see `Office`."""
+        if not isinstance(message, JSONRPCResponse | JSONRPCError):
+            await self._send(transport, message, self._peers.others())
+            return
+        asker = asker_of(message)
+        if await self._peers.is_alive(asker):
+            await self._send(transport, message, [asker])
+        else:
+            await self._answer_for_the_dead(transport.streams.session, message, asker)
+
+    async def _send(
+        self, transport: SharedTransport, message: JSONRPCMessage, replicas: Sequence[str]
+    ) -> None:
         if replicas:
             session = transport.streams.session
             await self._do(partial(self._store.send, session, replicas, message), transport)
-            for replica in replicas:
-                self._signals.tell("message", replica)
+            self._tell_of_messages(replicas)
+
+    def _tell_of_messages(self, replicas: Sequence[str]) -> None:
+        for replica in replicas:
+            self._signals.tell("message", replica)
+
+    async def _answer_for_the_dead(self, session: str, answer: Answer, asker: str) -> None:
+        """Give an answer to whichever replica goes on with the work of the one that asked."""
+        try:
+            question = await self._log.question(session, asker, str(answer.id))
+            if question is None:
+                logger.info("a client has answered what no replica has asked")
+                return
+            params = {"question": _plain(question), "answer": _plain(answer)}
+            note = JSONRPCNotification(jsonrpc="2.0", method=ANSWERED, params=params)
+            others = self._peers.others()
+            await self._store.send(session, others, note)
+        except HarnessError as error:
+            logger.warning("an answer of a client was lost: %s", error)
+            return
+        self._tell_of_messages(others)
+        transport = self.here.get(session)
+        if transport is not None and transport.is_open:
+            await transport.answered_for_the_dead(question, answer)
 
     async def _do(self, store: Callable[[], Awaitable[object]], transport: SharedTransport) -> None:
         """Store something; if the database is away, try again beside the session's work."""
@@ -180,7 +237,17 @@ class SessionOffice:
         for letter in await self._store.fetch(self._peers.owner):
             transport = self.here.get(letter.session)
             if transport is not None and transport.is_open:
-                await transport.deliver(letter.message)
+                await self._deliver(transport, letter.message)
+
+    async def _deliver(self, transport: SharedTransport, message: JSONRPCMessage) -> None:
+        if not isinstance(message, JSONRPCNotification) or message.method != ANSWERED:
+            await transport.deliver(message)
+            return
+        params = message.params or {}
+        question = JSONRPCRequest.model_validate(params["question"], by_name=False)
+        answer = jsonrpc_message_adapter.validate_python(params["answer"], by_name=False)
+        if isinstance(answer, JSONRPCResponse | JSONRPCError):
+            await transport.answered_for_the_dead(question, answer)
 
     async def _follow(self, transport: SharedTransport) -> None:
         """Take over what others have stored of a session."""
@@ -203,9 +270,10 @@ class SessionOffice:
             self._has_mail = True
             self._wake.set()
             waiting = {name: one for name, one in self.here.items() if one.streams.has_readers}
-            if not waiting:
-                continue
             try:
+                await self._take_mail_of_the_dead()
+                if not waiting:
+                    continue
                 standing = await self._store.standing_streams(waiting)
                 recent = await self._log.recent(waiting, 3 * LOOK_SECONDS)
             except HarnessError as error:
@@ -216,6 +284,15 @@ class SessionOffice:
                     self._hear_session(name, "")
                 if name in recent:
                     one.streams.stir()
+
+    async def _take_mail_of_the_dead(self) -> None:
+        """Deal with answers for a replica of whose death nobody knew when they came."""
+        for replica in await self._store.awaited_replicas():
+            if await self._peers.is_alive(replica):
+                continue
+            for letter in await self._store.fetch(replica):
+                if isinstance(letter.message, JSONRPCResponse | JSONRPCError):
+                    await self._answer_for_the_dead(letter.session, letter.message, replica)
 
     async def _tidy(self) -> None:
         while True:
@@ -236,3 +313,7 @@ class SessionOffice:
             for name, one in open_here.items():
                 if name not in exist and not one.is_terminated:
                     await self._discard(one)
+
+
+def _plain(message: JSONRPCMessage) -> Any:
+    return json.loads(message_text(message))

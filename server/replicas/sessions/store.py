@@ -250,6 +250,18 @@ class SessionStore:
             letters.append(Letter(session, message))
         return letters
 
+    async def awaited_replicas(self) -> list[str]:
+        """Return the replicas that have not fetched messages for some seconds.
+
+        Raises:
+            HarnessError: The database cannot be used.
+        """
+        rows = await self._execute(
+            "SELECT DISTINCT replica FROM {session_messages} "
+            "WHERE stored_at < now() - interval '2 seconds'"
+        )
+        return [str(row[0]) for row in rows]
+
     async def _execute(self, text: str, *values: Any) -> list[tuple[Any, ...]]:
         statement = self._database.tables.statement(text)
 

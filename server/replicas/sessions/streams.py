@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 import re
 import time
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeAlias
 
 import anyio
 from mcp.server.streamable_http import GET_STREAM_KEY, EventCallback, EventMessage
@@ -29,7 +30,7 @@ from .event_log import KEEP_SECONDS, Event, EventKind, EventLog
 from .seals import name_of
 from .signals import Peers
 
-__all__ = ["Place", "SessionStreams"]
+__all__ = ["Place", "SessionStreams", "TakeOver"]
 
 STANDING_STREAM: Final = name_of(GET_STREAM_KEY)
 
@@ -41,6 +42,9 @@ STOPPED: Final = (
     "known. Runs that it began go on: `threads` shows them, and `wait` with the id of one returns "
     "its result."
 )
+
+TakeOver: TypeAlias = Callable[[JSONRPCRequest], Callable[[], Awaitable[None]] | None]
+"""Returns what goes on with a request of a dead replica; None if nobody may."""
 
 _STANDING_ID = re.compile(r"standing_([0-9]{1,18})")
 _EVENT_ID = re.compile(r"evt_(.+)_([0-9]{1,18})_([0-9a-f]{32})", re.DOTALL)
@@ -164,10 +168,18 @@ class SessionStreams:
             logger.error("a stream cannot be resumed now: %s", error)
             return None
 
-    async def follow(self, place: Place, position: int, send: EventCallback) -> None:
+    async def follow(
+        self, place: Place, position: int, send: EventCallback, take_over: TakeOver
+    ) -> None:
         """Send what comes on a stream after a position, up to the stream's end.
 
         Of several readers of one stream the last one stays.
+
+        Args:
+            place: Where the client has stopped.
+            position: Where that is.
+            send: Sends an event.
+            take_over: Decides who goes on with a request whose replica is dead.
         """
         if self._has_ended:
             return
@@ -175,7 +187,7 @@ class SessionStreams:
         self.stir()
         try:
             with anyio.move_on_after(KEEP_SECONDS):
-                await self._send(place, position, reader, send)
+                await self._send(place, position, reader, send, take_over)
         except HarnessError as error:
             logger.error("a stream ended before its time: %s", error)
         finally:
@@ -197,7 +209,15 @@ class SessionStreams:
                 return 0 if position is None and place.is_standing else position
             await self._wait(PEER_SECONDS)
 
-    async def _send(self, place: Place, position: int, reader: object, send: EventCallback) -> None:
+    async def _send(
+        self,
+        place: Place,
+        position: int,
+        reader: object,
+        send: EventCallback,
+        take_over: TakeOver,
+    ) -> None:
+        writer = place.replica
         while self._readers.get(place.stream) is reader:
             news = self._news
             page = await self._log.page(self.session, place.stream, position)
@@ -207,31 +227,46 @@ class SessionStreams:
                     await send(EventMessage(event.message, _event_id(event)))
                 if event.kind == "last":
                     return
+                writer = event.replica
             if page:
                 continue
-            if place.is_standing or place.replica == self._peers.owner:
+            if place.is_standing or writer == self._peers.owner:
                 await news.wait()
-            elif await self._peers.is_alive(place.replica):
+            elif await self._peers.is_alive(writer):
                 await self._wait(PEER_SECONDS)
-            elif not await self._answer_for_the_dead(place):
-                return
+            else:
+                successor = await self._settle(place.stream, take_over)
+                if successor is None:
+                    return
+                writer = successor
 
     async def _wait(self, seconds: float) -> None:
         with anyio.move_on_after(seconds):
             await self._news.wait()
 
-    async def _answer_for_the_dead(self, place: Place) -> bool:
-        """Store the end of a stream whose replica is dead; False if it is not known what was asked.
+    async def _settle(self, stream: str, take_over: TakeOver) -> str | None:
+        """Go on with a request whose replica is dead, or end its stream.
 
-        Whoever is faster, here or on another replica: there is one end.
+        Whoever is faster, here or on another replica, does it.
+
+        Returns:
+            Who writes the stream now; None if it is not known what was asked.
         """
-        request = await self._log.request(self.session, place.stream)
-        if request is None:
-            return False
-        error = ErrorData(code=INTERNAL_ERROR, message=STOPPED)
-        answer = JSONRPCError(jsonrpc="2.0", id=request.id, error=error)
-        await self._log.end_stream(self._event(place.stream, "last", answer))
-        return True
+        asked = await self._log.request(self.session, stream)
+        if asked is None or not isinstance(asked.message, JSONRPCRequest):
+            return None
+        if await self._peers.is_alive(asked.replica):
+            return asked.replica  # it has taken the request over
+        go_on = take_over(asked.message)
+        if go_on is not None:
+            event = self._event(stream, "request", asked.message)
+        else:
+            error = ErrorData(code=INTERNAL_ERROR, message=STOPPED)
+            answer = JSONRPCError(jsonrpc="2.0", id=asked.message.id, error=error)
+            event = self._event(stream, "last", answer)
+        if await self._log.succeed(event, asked) and go_on is not None:
+            await go_on()
+        return self._peers.owner
 
     async def _add(
         self, stream: str, kind: EventKind, message: JSONRPCMessage, *, awaited: bool

@@ -1,16 +1,12 @@
-"""A session's transport on one replica; other replicas may have one for the same session.
-
-What the server asks the client carries the replica in its id, so that the answer finds its way from
-whichever replica receives it.
-"""
+"""A session's transport on one replica; other replicas may have one for the same session."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from types import TracebackType
+from functools import partial
 from typing import Any, Final, Protocol, cast
 
 import anyio
@@ -23,7 +19,6 @@ from mcp.server.streamable_http import (
     check_accept_headers,
 )
 from mcp.server.transport_security import TransportSecuritySettings
-from mcp.shared._context_streams import ContextSendStream
 from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from mcp.types import (
@@ -37,8 +32,10 @@ from starlette.requests import Request
 from starlette.types import Send
 
 from ....harness.messages.message import new_id
+from .questions import Answer, Questions, asker_of, cancelled_request
 from .store import StoredSession
 from .streams import Place, SessionStreams
+from .tapped_streams import InboundStream, Item, OutboundStream
 
 __all__ = ["NOTICES", "Office", "SessionRefused", "SharedTransport"]
 
@@ -75,8 +72,16 @@ class Office(Protocol):
         """Have the standing stream here; return whether notices may have been missed before."""
         ...
 
-    async def forward(self, transport: SharedTransport, message: JSONRPCMessage, to: str) -> None:
-        """Bring a client's message to another replica; to all others if `to` is empty."""
+    async def forward(self, transport: SharedTransport, message: JSONRPCMessage) -> None:
+        """Bring a client's answer or notification to the replica that it concerns."""
+        ...
+
+    def prepared(self, request: JSONRPCRequest) -> JSONRPCRequest:
+        """Return a client's request as it is served, so that it can be repeated if need be."""
+        ...
+
+    def can_repeat(self, request: JSONRPCRequest) -> bool:
+        """Whether serving a request a second time does nothing more than the first."""
         ...
 
 
@@ -135,6 +140,7 @@ class SharedTransport(StreamableHTTPServerTransport, EventStore):
         self._changes: dict[str, tuple[str, bool]] = {}
         self._own: dict[str, anyio.Event] = {}
         self._refusal: str | None = None
+        self._questions = Questions(name)
 
     @property
     def is_busy(self) -> bool:
@@ -188,31 +194,28 @@ class SharedTransport(StreamableHTTPServerTransport, EventStore):
         finally:
             self._own.pop(own, None)
 
-    async def _receive(self, message: JSONRPCMessage) -> None:
-        assert self._read_stream_writer is not None and self.origin is not None
-        tapped = self._read_stream_writer
-        metadata = self._message_metadata(self.origin)
-        assert isinstance(tapped, _TappedStream)
-        await tapped.send_past(SessionMessage(message, metadata=metadata))
+    async def _receive(self, message: JSONRPCMessage, **metadata: Any) -> None:
+        """Have the SDK receive a message as if the client had sent it here."""
+        assert self.origin is not None and isinstance(self._read_stream_writer, InboundStream)
+        about = self._message_metadata(self.origin, **metadata)
+        await self._read_stream_writer.send_past(SessionMessage(message, metadata=about))
 
     # --- messages of the client ---------------------------------------------------------------
 
-    async def arrives(self, item: SessionMessage | Exception) -> SessionMessage | Exception | None:
+    async def _arriving(self, item: Item) -> Item | None:
         """Look at what a client sends; None if it is for another replica."""
         if isinstance(item, Exception):
             return item
         message = item.message
         if isinstance(message, JSONRPCRequest):
             self._note_origin(item)
-            await self._note_request(message)
-            return item
+            request = self._office.prepared(message)
+            await self._note_request(request)
+            return replace(item, message=request)
         mine = self._mine(message)
         if mine is not None:
             return replace(item, message=mine)
-        asker = ""
-        if isinstance(message, JSONRPCResponse | JSONRPCError):
-            asker = str(message.id).rpartition(":")[0]
-        await self._office.forward(self, message, asker)
+        await self._office.forward(self, message)
         return None
 
     def _note_origin(self, item: SessionMessage) -> None:
@@ -220,40 +223,57 @@ class SharedTransport(StreamableHTTPServerTransport, EventStore):
             self.origin = _without_body(cast("Request", item.metadata.request_context))
 
     async def _note_request(self, request: JSONRPCRequest) -> None:
-        stream = str(request.id)
-        self._open_requests.add(stream)
-        uri = (request.params or {}).get("uri")
         if request.method == "initialize":
             self._hello = request
+            self._open_requests.add(str(request.id))
             return
-        if request.method in ("resources/subscribe", "resources/unsubscribe"):
-            self._changes[stream] = (str(uri), request.method == "resources/subscribe")
+        self._begin(request)
+        if not self._office.can_repeat(request):  # what it is answers for it, and takes no room
+            request = JSONRPCRequest(jsonrpc="2.0", id=request.id, method=request.method)
         await self.streams.note_request(request)
+
+    def _begin(self, request: JSONRPCRequest) -> None:
+        stream = str(request.id)
+        self._open_requests.add(stream)
+        if request.method in ("resources/subscribe", "resources/unsubscribe"):
+            uri = str((request.params or {}).get("uri"))
+            self._changes[stream] = (uri, request.method == "resources/subscribe")
 
     def _mine(self, message: JSONRPCMessage) -> JSONRPCMessage | None:
         """Return an answer or notification as this replica knows it; None if it is another's."""
         if isinstance(message, JSONRPCResponse | JSONRPCError):
-            asker, _, number = str(message.id).rpartition(":")
+            asker = asker_of(message)
             if not asker:
                 return message  # nobody has asked; the SDK drops it
-            return message.model_copy(update={"id": number}) if asker == self._name else None
-        if isinstance(message, JSONRPCNotification) and message.method == _CANCELLED:
-            cancelled = str((message.params or {}).get("requestId"))
-            return message if cancelled in self._open_requests else None
-        return message
+            return self._questions.answered(message) if asker == self._name else None
+        cancelled = cancelled_request(message)
+        return message if cancelled is None or cancelled in self._open_requests else None
+
+    async def _go_on_with(self, request: JSONRPCRequest) -> None:
+        """Serve a request that a dead replica was serving, on the same stream."""
+        self._begin(request)
+        ended = partial(self._terminate_unanswered_request, request.id)
+        await self._receive(request, on_request_unanswered=ended)
+
+    async def answered_for_the_dead(self, question: JSONRPCRequest, answer: Answer) -> None:
+        """Take the answer to what a dead replica had asked for the same question asked here."""
+        ours = self._questions.answer_for(question, answer)
+        if ours is not None:
+            await self._receive(ours)
 
     # --- messages to the client ---------------------------------------------------------------
 
-    def names(self, item: SessionMessage) -> SessionMessage:
-        """Return a message with this replica in the id of what is asked."""
+    async def _leaving(self, item: SessionMessage) -> SessionMessage | None:
+        """Return a message with this replica in the id of what is asked; None if it is answered."""
         message = item.message
         if isinstance(message, JSONRPCRequest):
-            named = message.model_copy(update={"id": f"{self._name}:{message.id}"})
-            return replace(item, message=named)
-        if isinstance(message, JSONRPCNotification) and message.method == _CANCELLED:
-            params = message.params or {}
-            asked = {**params, "requestId": f"{self._name}:{params.get('requestId')}"}
-            return replace(item, message=message.model_copy(update={"params": asked}))
+            asked = self._questions.ask(message)
+            if isinstance(asked, JSONRPCRequest):
+                return replace(item, message=asked)
+            await self._receive(asked)
+            return None
+        if isinstance(message, JSONRPCNotification) and cancelled_request(message) is not None:
+            return replace(item, message=self._questions.take_back(message))
         return item
 
     async def store_event(self, stream_id: str, message: JSONRPCMessage | None) -> str:
@@ -306,8 +326,12 @@ class SharedTransport(StreamableHTTPServerTransport, EventStore):
             return None  # the client has connected to another replica meanwhile
         position = await self.streams.position(place)
         if position is not None:
-            await self.streams.follow(place, position, send_callback)
+            await self.streams.follow(place, position, send_callback, self._take_over)
         return None
+
+    def _take_over(self, request: JSONRPCRequest) -> Callable[[], Awaitable[None]] | None:
+        """Return what goes on with a dead replica's request; None if nobody may."""
+        return partial(self._go_on_with, request) if self._office.can_repeat(request) else None
 
     async def _tell_that_all_may_have_changed(self) -> None:
         for method in LIST_NOTICES:
@@ -344,15 +368,12 @@ class SharedTransport(StreamableHTTPServerTransport, EventStore):
     @asynccontextmanager
     async def connect(
         self,
-    ) -> AsyncGenerator[tuple[ReadStream[SessionMessage | Exception], WriteStream[SessionMessage]]]:
+    ) -> AsyncGenerator[tuple[ReadStream[Item], WriteStream[SessionMessage]]]:
         """Yield the streams of a connection, and look at what passes."""
         async with super().connect() as (read, write):
             assert self._read_stream_writer is not None
-            self._read_stream_writer = _TappedStream(self._read_stream_writer, self)
-            yield read, _NamingStream(write, self)
-
-
-_CANCELLED: Final = "notifications/cancelled"
+            self._read_stream_writer = InboundStream(self._read_stream_writer, self._arriving)
+            yield read, OutboundStream(write, self._leaving)
 
 
 def _is_notice(message: JSONRPCMessage) -> bool:
@@ -361,51 +382,3 @@ def _is_notice(message: JSONRPCMessage) -> bool:
 
 def _without_body(request: Request) -> Request:
     return Request({key: value for key, value in request.scope.items() if key != "state"})
-
-
-class _TappedStream(ContextSendStream[SessionMessage | Exception]):
-    """Lets a transport look at what its client sends."""
-
-    __slots__ = ("_transport",)
-
-    def __init__(
-        self, stream: ContextSendStream[SessionMessage | Exception], transport: SharedTransport
-    ) -> None:
-        super().__init__(stream._inner)  # pyright: ignore[reportPrivateUsage]
-        self._transport = transport
-
-    async def send(self, item: SessionMessage | Exception) -> None:
-        """Pass a message on, unless it is for another replica."""
-        mine = await self._transport.arrives(item)
-        if mine is not None:
-            await super().send(mine)
-
-    async def send_past(self, item: SessionMessage) -> None:
-        """Pass a message on that nobody has to look at."""
-        await super().send(item)
-
-
-class _NamingStream:
-    """Has a transport name itself in what the server asks the client."""
-
-    def __init__(self, stream: WriteStream[SessionMessage], transport: SharedTransport) -> None:
-        self._stream = stream
-        self._transport = transport
-
-    async def send(self, item: SessionMessage, /) -> None:
-        await self._stream.send(self._transport.names(item))
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-    async def __aenter__(self) -> _NamingStream:
-        await self._stream.__aenter__()
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> bool | None:
-        return await self._stream.__aexit__(exc_type, exc_val, exc_tb)
