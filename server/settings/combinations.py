@@ -13,6 +13,9 @@ from .setting_types import is_template
 __all__ = ["require_complete_auth", "require_fitting_roots", "require_shareable"]
 
 
+_SHARED_STORES = ("postgresql", "postgres", "redis", "rediss")
+
+
 class _Chosen(Protocol):
     """The settings that are looked at."""
 
@@ -100,10 +103,10 @@ def require_shareable(chosen: _Chosen) -> None:
             "replicas share their threads in Postgres: name the database with --journal "
             "postgresql://user@host/database or DEEP_AGENT_JOURNAL."
         )
-    if chosen.store is not None and _scheme(chosen.store) not in ("postgresql", "postgres"):
+    if chosen.store is not None and _scheme(chosen.store) not in _SHARED_STORES:
         raise ValueError(
-            "replicas share the agents' long-term memory, too: set store to a postgresql: URL, or "
-            "leave it out."
+            "replicas share the agents' long-term memory, too: set store to a postgresql: or "
+            "redis: URL, or leave it out."
         )
     if chosen.background_subagents:
         raise ValueError(

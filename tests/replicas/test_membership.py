@@ -88,7 +88,7 @@ def refusal(raised: pytest.ExceptionInfo[Any]) -> str:
         ({"journal": "redis://localhost"}, "name the database with --journal"),
         ({"root": "."}, "setting 'root'"),
         ({"execute": "host"}, "setting 'execute'"),
-        ({"store": "memory:"}, "set store to a postgresql: URL"),
+        ({"store": "memory:"}, "set store to a postgresql: or redis: URL"),
         ({"background_subagents": True}, "background_subagents does not go with replicas"),
     ],
 )
