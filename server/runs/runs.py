@@ -127,8 +127,12 @@ class RunManager(RunStarter):
                     await live.listen(emit)
                 elif stopping.has_begun:
                     break
-                elif run.status == "needs_approval":
+                elif run.status == "needs_approval" and self._carrier.goes_on(run_id):
                     await self._carrier.decided(run_id)
+                elif run.status == "needs_approval":  # whoever has it goes on at once, or is dead
+                    with anyio.move_on_after(2 * POLL_SECONDS):
+                        await watch.next(run)
+                    await self._carrier.adopt(run)
                 elif not await self._carrier.is_left(run) or not await self._carrier.adopt(run):
                     await far.pass_on()
                     await watch.next(run)
@@ -144,8 +148,8 @@ class RunManager(RunStarter):
 
     async def _goes_on(self, run: Run) -> bool:
         """Whether a run was answered in the moment in which it went to wait for it."""
-        here = run.status == "needs_approval" and self._carrier.goes_on(run.id)
-        return here and not await self.questions(run.id)
+        asked = await self.asked(run.id) if run.status == "needs_approval" else ()
+        return bool(asked) and all(one.answered for one in asked)
 
     async def snapshot(self, run_id: str) -> Snapshot:
         """Return where a run stands now.
