@@ -163,7 +163,7 @@ class RunManager(RunStarter):
             if questions:
                 return Snapshot(run, questions, calls=self.sampling.calls(run.thread_id))
             run = await self._find(run_id)
-            if await self._goes_on(run):
+            if self._carrier.goes_on(run_id) and await self._goes_on(run):
                 run = replace(run, status="running")
         if run.status == "running":
             calls = self.sampling.calls(run.thread_id)
