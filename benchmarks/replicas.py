@@ -137,7 +137,7 @@ async def _stand_still(_: Fleet, victim: Replica, chance: random.Random, __: str
 
 async def _drop(_: Fleet, __: Replica, ___: random.Random, conninfo: str) -> None:
     with psycopg.connect(conninfo, autocommit=True) as conn:
-        for _ in range(3):
+        for _time in range(3):
             conn.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                 " WHERE pid <> pg_backend_pid() AND datname = current_database()"
@@ -188,12 +188,13 @@ async def disturbed(
         victim = fleet.all[chance.choice(NAMES)]
         await anyio.sleep(chance.uniform(0.0, 0.5))
         at = time.monotonic()
+        ended: list[dict[str, Any]] = []
         async with anyio.create_task_group() as group:
             group.start_soon(disturb, fleet, victim, chance, conninfo)
             if disturb is not _roll:
-                ended = await _ends(fleet, begun, victim)
+                ended += await _ends(fleet, begun, victim)
         if disturb is _roll:
-            ended = await _ends(fleet, begun, None)
+            ended += await _ends(fleet, begun, None)
         outcome.runs += len(begun)
         outcome.done += sum(one["status"] == "done" for one in ended)
         outcome.failed += sum(one["status"] == "failed" for one in ended)

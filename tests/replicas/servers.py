@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -42,13 +42,13 @@ def serving(
     names: Sequence[str] = NAMES,
     flags: Sequence[str] = ("--drain-seconds", "0"),
     **env: str,
-) -> Iterator[Fleet]:
+) -> Generator[Fleet]:
     with replicas(place, url, names, start=start, flags=flags, env=env) as fleet:
         yield fleet
 
 
 @asynccontextmanager
-async def clients(*those: Replica) -> AsyncIterator[list[Client]]:
+async def clients(*those: Replica) -> AsyncGenerator[list[Client]]:
     """Connect a client of 2026-07-28 to each of some replicas."""
     async with AsyncExitStack() as stack:
         yield [await stack.enter_async_context(connected(one.url, "auto")) for one in those]
