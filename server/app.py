@@ -16,7 +16,6 @@ from contextlib import (
     asynccontextmanager,
     nullcontext,
 )
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -39,16 +38,14 @@ from .mcp.offered_agents import mounted_servers
 from .mcp.requests import Services
 from .mcp.sessions import Announcements, SessionRegistry
 from .operations.joining import fleet_of
-from .reload.profile_files import FileReports, RulesOfAll
+from .operations.served_files import WATCH_AFTER_SECONDS, ServedFiles
 from .runs.cancellation import ServerProcesses
 from .runs.mounted_servers import MountedServers
 from .runs.reloadable_agent import ReloadableModels
 from .runs.runs import RunManager
 from .runs.workplaces import Common, Parts, Workplaces
 from .settings.definition import definition_of
-from .settings.protected_paths import GuardedRules
 from .settings.reloadable_settings import ReloadableSettings
-from .settings.setting_types import parent_of_all
 from .settings.settings import Settings, SettingsError
 from .settings.state_dir import StateDir
 from .threads.journals import open_journal
@@ -58,16 +55,15 @@ if TYPE_CHECKING:
     from ..harness.telemetry import TelemetryMiddleware
     from .operations.fleet import Fleet
     from .python_agents.source import AgentSource
+    from .reload.profile_files import RulesOfAll
     from .runs.background import ServedTasks
+    from .settings.protected_paths import GuardedRules
     from .transports.health import Health
     from .transports.http_sessions import SessionsOf
 
 __all__ = ["App", "built_agent", "create_app"]
 
 logger = logging.getLogger(__name__)
-
-WATCH_AFTER_SECONDS = 0.3
-"""Watching files begins this long after the start; changes before that are noticed then."""
 
 CLOSE_SECONDS = 0.2
 """Hosts kill a server soon after they asked it to end."""
@@ -130,36 +126,21 @@ class App:
             await self.announcements.menus_changed(tools=True)
 
     @property
+    def files(self) -> ServedFiles:
+        """The files that decide what agents do."""
+        return ServedFiles(self.agent, self.common, self.settings, self.source)
+
+    @property
     def policy(self) -> GuardedRules | RulesOfAll:
         """The rules in front of every tool call."""
-        if not self.settings.current.per_principal:
-            return self.agent.of().parts.rules
-        return RulesOfAll(
-            self.common.policy, lambda: [one.parts.rules for one in self.agent.all.values()]
-        )
+        return self.files.policy
 
     def status(self) -> Mapping[str, JsonValue]:
         """Return what `/healthz` adds."""
-        broken = {
-            "broken_code": dict[str, str]() if self.source is None else self.source.errors,
-            "broken_agents": self.agent.files(lambda parts: parts.subagents).errors,
-            "broken_memory": self.agent.files(lambda parts: parts.memory).errors,
-            "broken_policy": self.policy.snapshot.errors,
-            "broken_profiles": self.common.profiles.errors,
-            "broken_settings": self.settings.errors,
-            "broken_skills": self.agent.files(lambda parts: parts.skills).errors,
-        }
-        current = self.settings.current
-        private = parent_of_all(current.root) if current.root and current.per_principal else None
-        names: dict[str, list[JsonValue]] = {
-            kind: [_shown_name(Path(path), private) for path in errors]
-            for kind, errors in broken.items()
-            if errors
-        }
         waiting = self.settings.waiting
         return {
             "active_runs": self.runs.active,
-            **names,
+            **self.files.broken(),
             **({"waiting_for_restart": [*waiting]} if waiting else {}),
             **mounted_servers(self.agent.all.values()),
         }
@@ -187,11 +168,6 @@ class App:
 
         seconds = self.settings.current.drain_seconds
         await shut_down(self.services, self.face.close_streams, seconds, at_once)
-
-
-def _shown_name(path: Path, private: Path | None) -> str:
-    """Return the name of a file, but not of one that is a user's own: anybody sees it."""
-    return "a user's file" if private is not None and path.is_relative_to(private) else path.name
 
 
 @asynccontextmanager
@@ -271,7 +247,7 @@ async def create_app(
                     group.start_soon(_recover, app.runs)
                 else:
                     group.start_soon(fleet.work, app.runs, app.announcements)
-                group.start_soon(_watch, app)
+                group.start_soon(app.files.watch, app.announcements, app.reload_code)
                 group.start_soon(_take_retries, app, state, owner)
                 yield app
             finally:
@@ -454,51 +430,3 @@ async def _take_retries(app: App, state: StateDir, owner: str) -> None:
     from .operations.retries import take_retries
 
     await take_retries(app.runs, app.journal, state, owner)
-
-
-async def _watch(app: App) -> None:
-    reports = FileReports()
-    skills = app.agent.files(lambda parts: parts.skills)
-    agents = app.agent.files(lambda parts: parts.subagents)
-    policy, profiles = app.common.policy, app.common.profiles
-    broken = {
-        "skills": skills,
-        "agents": agents,
-        "policy": policy,
-        "profiles": profiles,
-        "settings": app.settings,
-    }
-    for kind, one in broken.items():
-        reports.report(kind, one.errors)
-    await anyio.sleep(WATCH_AFTER_SECONDS)
-    from .reload.hot_reload import Kind, Reloadable, watch
-
-    async def on_change(kind: Kind, names: frozenset[str]) -> None:
-        if kind == "code" and code is not None:
-            await app.reload_code(names)
-            reports.report(kind, code.errors)
-        if kind in broken:  # memory files say it themselves
-            reports.report(kind, broken[kind].errors)
-        if kind in ("skills", "agents"):
-            await app.announcements.menus_changed(tools=kind == "agents")
-        elif kind == "policy" and not policy.errors:
-            # It guards everything, so not in silence.
-            logger.warning("the policy has changed; it holds from the next call on")
-        elif kind == "profiles" and not profiles.errors:
-            if app.settings.current.background_subagents:
-                logger.warning("profiles have changed; takes effect when the server starts again")
-            else:
-                app.agent.outdate()
-
-    code = app.source and app.source.files
-    registries: dict[Kind, Reloadable] = {
-        "settings": app.settings,
-        "skills": skills,
-        "agents": agents,
-        "memory": app.agent.files(lambda parts: parts.memory),
-        "policy": app.policy,
-        "profiles": profiles,
-    }
-    if code is not None:
-        registries["code"] = code
-    await watch(registries, on_change, untrusted=app.settings.current.untrusted)
