@@ -12,7 +12,6 @@ import inspect
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from importlib.abc import MetaPathFinder
 from importlib.machinery import (
     EXTENSION_SUFFIXES,
     SOURCE_SUFFIXES,
@@ -67,8 +66,10 @@ class _Source(SourceFileLoader):
         return self.source_to_code(self.get_data(path), path)
 
 
-class _FolderFinder(MetaPathFinder):
+class _FolderFinder:
     """Finds modules of one folder.
+
+    It is no `MetaPathFinder` by name, because that class takes long to import.
 
     Attributes:
         folder: The folder.
