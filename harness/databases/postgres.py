@@ -52,6 +52,10 @@ __all__ = [
 
 T = TypeVar("T")
 
+_IDLE_MILLISECONDS = 10_000
+"""How long a transaction may wait for us. Whoever stands still in one keeps the locks of its
+threads from those who take its runs over."""
+
 _LATER = 5.0
 """Seconds by which the server gives up later than we do, so that our own error is the one told."""
 
@@ -325,8 +329,11 @@ class PostgresDatabase:
 
     async def _configure(self, conn: AsyncConnection) -> None:
         await _see_what_others_stored(conn)
-        limit = str(round((self._timeout + _LATER) * 1000))
-        limits = {"statement_timeout": limit, "idle_in_transaction_session_timeout": limit}
+        limit = round((self._timeout + _LATER) * 1000)
+        limits = {
+            "statement_timeout": str(limit),
+            "idle_in_transaction_session_timeout": str(min(limit, _IDLE_MILLISECONDS)),
+        }
         for name, value in {**limits, **self._kind.settings}.items():
             await conn.execute("SELECT set_config(%s, %s, false)", (name, value))
 

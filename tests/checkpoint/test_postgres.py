@@ -258,17 +258,19 @@ async def test_a_thread_that_is_not_let_go_is_given_up_in_time(
         await journal.commit(step_batch(first, "b"))
 
 
+@pytest.mark.parametrize(("timeout", "statement", "idle"), [(2, "7s", "7s"), (30, "35s", "10s")])
 async def test_the_server_lets_go_of_what_belongs_to_a_machine_that_vanished(
-    database: Database, schema: str
+    database: Database, schema: str, timeout: float, statement: str, idle: str
 ) -> None:
-    async with opened(database, schema, connections=1, timeout=2.0) as journal:
+    async with opened(database, schema, connections=1, timeout=timeout) as journal:
         await journal.threads()
         kept = journal._database._pool
         assert kept is not None
+        settings = {"statement_timeout": statement, "idle_in_transaction_session_timeout": idle}
         async with kept.connection() as conn:
-            for setting in ("statement_timeout", "idle_in_transaction_session_timeout"):
+            for setting, value in settings.items():
                 found = await (await conn.execute(f"SHOW {setting}")).fetchone()
-                assert found == ("7s",)
+                assert found == (value,)
 
 
 async def test_callers_that_find_no_free_connection_are_told(

@@ -256,9 +256,12 @@ class Session:
         return [await one.fetchall() if one.description else [] for one in cursors]
 
     async def allow_seconds(self, seconds: float) -> None:
-        """Let statements of this transaction take longer than those of others."""
-        milliseconds = str(round(seconds * 1000))
-        await self.ask("SELECT set_config('statement_timeout', %(ms)s, true)", ms=milliseconds)
+        """Let this transaction take longer than others, also between its statements."""
+        await self.ask(
+            "SELECT set_config(name, %(ms)s, true) FROM unnest(%(names)s::text[]) AS name",
+            ms=str(round(seconds * 1000)),
+            names=["statement_timeout", "idle_in_transaction_session_timeout"],
+        )
 
     async def lock_threads(self, *thread_ids: str) -> None:
         """Wait until nobody else changes these threads, and keep others from it."""
