@@ -9,21 +9,18 @@ and files are watched once the first client has been served.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
     asynccontextmanager,
     nullcontext,
 )
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import TaskGroup
-from mcp.server.lowlevel import Server
-from pydantic import JsonValue
 
-from ..harness._internal.records import record
 from ..harness.agent import Agent
 from ..harness.checkpoint.base import Checkpointer
 from ..harness.checkpoint.memory import MemoryCheckpointer
@@ -34,11 +31,11 @@ from ..harness.subagents.registry import SubAgentRegistry
 from .auth.caller import OwnedJournal
 from .auth.shared_state import SharedState, open_shared_state
 from .face import Face
-from .mcp.offered_agents import mounted_servers
 from .mcp.requests import Services
 from .mcp.sessions import Announcements, SessionRegistry
 from .operations.joining import fleet_of
-from .operations.served_files import WATCH_AFTER_SECONDS, ServedFiles
+from .operations.running import App
+from .operations.served_files import WATCH_AFTER_SECONDS
 from .runs.cancellation import ServerProcesses
 from .runs.mounted_servers import MountedServers
 from .runs.reloadable_agent import ReloadableModels
@@ -55,11 +52,7 @@ if TYPE_CHECKING:
     from ..harness.telemetry import TelemetryMiddleware
     from .operations.fleet import Fleet
     from .python_agents.source import AgentSource
-    from .reload.profile_files import RulesOfAll
     from .runs.background import ServedTasks
-    from .settings.protected_paths import GuardedRules
-    from .transports.health import Health
-    from .transports.http_sessions import SessionsOf
 
 __all__ = ["App", "built_agent", "create_app"]
 
@@ -67,107 +60,6 @@ logger = logging.getLogger(__name__)
 
 CLOSE_SECONDS = 0.2
 """Hosts kill a server soon after they asked it to end."""
-
-
-@record
-class App:
-    """A server that is ready to serve.
-
-    Attributes:
-        face: What clients reach.
-        runs: Work in progress.
-        agent: Returns the agent of a thread, a run or the caller.
-        announcements: Tells clients of changes.
-        common: What is the same for all agents.
-        settings: What the operator chose, and has changed since.
-        services: What handlers of requests share.
-        journal: Where threads are stored.
-        shared: What the servers of the journal share beside it.
-        group: Where what outlives requests is done.
-        source: Where that comes from; None for the built-in one.
-        fleet: The servers that share the journal; None if it is for one.
-    """
-
-    face: Face
-    runs: RunManager
-    agent: Workplaces
-    announcements: Announcements
-    common: Common
-    settings: ReloadableSettings
-    services: Services
-    journal: Checkpointer
-    shared: SharedState
-    group: TaskGroup
-    source: AgentSource | None = None
-    fleet: Fleet | None = None
-
-    @property
-    def server(self) -> Server[Any]:
-        """For any transport."""
-        return self.face.server
-
-    async def refit(self) -> None:
-        """Build the agent that was made in Python, and offer the tools it has.
-
-        Raises:
-            HarnessError: It cannot be made; clients are offered what they were.
-        """
-        await self.agent.prepare()
-        self.face.fit(self.agent())
-
-    async def reload_code(self, files: frozenset[str]) -> None:
-        """Make the agent of new runs anew, because its code was saved."""
-        assert self.source is not None
-        places = self.agent.all.values()
-        if await self.source.reload(files, [one.parts for one in places]):
-            self.agent.outdate()
-            if not self.settings.current.per_principal:
-                await self.refit()
-            await self.announcements.menus_changed(tools=True)
-
-    @property
-    def files(self) -> ServedFiles:
-        """The files that decide what agents do."""
-        return ServedFiles(self.agent, self.common, self.settings, self.source)
-
-    @property
-    def policy(self) -> GuardedRules | RulesOfAll:
-        """The rules in front of every tool call."""
-        return self.files.policy
-
-    def status(self) -> Mapping[str, JsonValue]:
-        """Return what `/healthz` adds."""
-        waiting = self.settings.waiting
-        return {
-            "active_runs": self.runs.active,
-            **self.files.broken(),
-            **({"waiting_for_restart": [*waiting]} if waiting else {}),
-            **mounted_servers(self.agent.all.values()),
-        }
-
-    def health(self) -> Health:
-        """Return what is seen of it over HTTP."""
-        from .operations.health import ServerHealth  # not needed on stdio
-        from .transports.health import Health
-
-        checks = ServerHealth(self.services, self.journal, self.group, self.fleet)
-        return Health(self.status, checks.not_ready, checks.metrics)
-
-    @property
-    def sessions_of(self) -> SessionsOf | None:
-        """What makes the sessions of older clients over HTTP; None for those of a single server."""
-        if self.fleet is None:
-            return None
-        from .operations.shared_sessions import shared_sessions
-
-        return shared_sessions(self.fleet, self.shared.key, lambda: self.face.tools)
-
-    async def drain(self, at_once: anyio.Event) -> None:
-        """Let runs finish their step, and answer every request; cut short when `at_once` is set."""
-        from .operations.shutdown import shut_down
-
-        seconds = self.settings.current.drain_seconds
-        await shut_down(self.services, self.face.close_streams, seconds, at_once)
 
 
 @asynccontextmanager
