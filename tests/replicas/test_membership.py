@@ -145,6 +145,9 @@ async def test_the_command_shows_who_is_there_and_what_each_works_on(
         assert found["replicas"][0]["id"] == a.runs.carrier.owner
         text = (await command(*args)).stdout
         assert run_id in text and b.runs.carrier.owner in text
+        assert a.fleet is not None
+        while a.fleet.living < 2:  # noqa: ASYNC110  it looks twice a second
+            await anyio.sleep(0.05)
         metrics = {one.name: one.values for one in await a.health().metrics()}
         assert metrics["deep_agent_replicas"] == {(): 2.0}
         assert metrics["deep_agent_commits_superseded_total"] == {(): 0.0}
