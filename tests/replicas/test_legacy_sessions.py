@@ -12,9 +12,13 @@ import pytest
 from mcp import Client, types
 
 from deep_agent_mcp.server.auth.tokens import TokenFile
+from deep_agent_mcp.server.replicas.database import open_database
+from deep_agent_mcp.server.replicas.sessions.seals import Seal, name_of
+from deep_agent_mcp.server.replicas.sessions.store import SessionStore
 from tests.databases import Database, made_database
 from tests.e2e.raw_sessions import Raw, Stream, raw
 from tests.replicas.session_replicas import Replica, Switch, replica
+from tests.replicas.session_server import KEY
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(90)]
 
@@ -226,6 +230,43 @@ async def test_an_answer_to_a_dead_replica_is_one_to_the_replica_that_goes_on(
         assert await there.tell(id=question["id"], result=result) == 202
         assert await rest.read()
     assert rest.text.startswith(a.name) and '"grey"' in rest.text
+
+
+async def test_an_answer_that_waits_for_a_dead_replica_is_found(
+    database: Database, a: Replica, victim: Replica
+) -> None:
+    params = {"name": "ask", "arguments": {"text": "again"}}
+    async with raw(victim.url, **FORMS) as client:
+        async with client.post("tools/call", params, 3) as first:
+            await first.read(2)
+        async with client.at(a.url).resume(first.ids[0]) as rest:
+            await rest.read(1)
+            victim.kill()
+            await rest.read(2)  # the same question again
+            result = {"action": "accept", "content": {"colour": "pink"}}
+            answer = types.JSONRPCResponse(jsonrpc="2.0", id=rest.messages[0]["id"], result=result)
+            tables = open_database(database.conninfo)
+            # As whoever receives it leaves it, before anybody knows of the death.
+            session = name_of(client.headers["Mcp-Session-Id"])
+            await SessionStore(tables, Seal(KEY)).send(session, [victim.name], answer)
+            await tables.close()
+            assert await rest.read()
+    assert rest.text.startswith(a.name) and '"pink"' in rest.text
+
+
+async def test_while_the_database_is_away_a_session_goes_on_where_it_is(
+    database: Database, a: Replica, b: Replica
+) -> None:
+    async with raw(a.url) as client:
+        database.execute("ALTER TABLE deep_agent_replicas.sessions RENAME TO away")
+        try:
+            assert (await client.call("where", 2)).startswith(a.name)
+            body = {"jsonrpc": "2.0", "id": 3, "method": "ping"}
+            refused = await client.http.post(b.url, json=body, headers=client.headers)
+        finally:
+            database.execute("ALTER TABLE deep_agent_replicas.away RENAME TO sessions")
+        assert refused.status_code == 503 and refused.headers["Retry-After"] == "1"
+        assert (await client.at(b.url).call("where", 4)).startswith(b.name)
 
 
 def updated(uri: str) -> dict[str, Any]:
