@@ -280,7 +280,10 @@ async def test_a_server_stops_when_another_took_its_journal_over(tmp_path, in_re
 
 async def test_a_lost_connection_is_made_again(tmp_path, database, postgres, monkeypatch):
     monkeypatch.setattr("deep_agent_mcp.server.threads.journal_places.RENEW_SECONDS", 0.05)
-    held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted"
+    held = (
+        "SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = database"
+        " WHERE locktype = 'advisory' AND granted AND datname = current_database()"
+    )
     async with serving(tmp_path, journal=postgres) as client:
         database.terminate("application_name LIKE 'deep-agent-mcp %'")
         while database.execute(held) != [(1,)]:  # noqa: ASYNC110  no event tells
