@@ -105,7 +105,10 @@ async def test_the_doctor_sees_the_replicas_and_becomes_none(shell: Shell, tmp_p
         done = await invoked("doctor", "--client", "cursor", "--json", "--", *flags)
         seen = json.loads(done.stdout)
         assert [one["status"] for one in seen["findings"] if one["about"] == "replicas"] == ["ok"]
-        assert [one["problems"] for one in seen["clients"]] == [[]]
+        (cursor,) = seen["clients"]
+        assert cursor["tools"] > 10
+        # How long the machine took says nothing about replicas.
+        assert all("its first answer took" in one["text"] for one in cursor["problems"])
         listed = await invoked("replicas", *shell.files, "--json")
         assert len(json.loads(listed.stdout)["replicas"]) == 2
 
