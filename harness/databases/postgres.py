@@ -9,6 +9,7 @@ Needs the extra `postgres` (psycopg and psycopg_pool), and an asyncio event loop
 from __future__ import annotations
 
 import asyncio
+import selectors
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -316,7 +317,7 @@ class PostgresDatabase:
                 min_size=1,
                 max_size=self._most,
                 timeout=self._timeout,
-                check=AsyncConnectionPool.check_connection,
+                check=_require_life,
                 open=False,
             )
             await pool.open()
@@ -343,6 +344,21 @@ class PostgresDatabase:
         away = silent or isinstance(error, OperationalError | InterfaceError)
         made = self._kind.away if away and self._kind.away is not None else self._kind.error
         return made(f"the database of the {self._kind.name} failed: {what}. {outcome}.")
+
+
+async def _require_life(conn: AsyncConnection) -> None:
+    """Ask an idle connection whether it lives, if something has arrived on it.
+
+    Its end, or that of the server, arrives by itself, so what is silent needs no round trip.
+
+    Raises:
+        Error: It is dead.
+    """
+    with selectors.DefaultSelector() as selector:
+        selector.register(conn.fileno(), selectors.EVENT_READ)
+        has_arrived = bool(selector.select(0))
+    if has_arrived:
+        await AsyncConnectionPool.check_connection(conn)
 
 
 async def _see_what_others_stored(conn: AsyncConnection) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import anyio
+import anyio.lowlevel
 import pytest
+from psycopg import AsyncConnection
 from psycopg.conninfo import make_conninfo
+from psycopg_pool import AsyncConnectionPool
 
 from deep_agent_mcp.harness.checkpoint.base import (
     Batch,
@@ -22,6 +25,9 @@ from tests.checkpoint.records import THREAD, grow, loaded, run, step_batch, valu
 from tests.databases import Database, blocked
 
 pytestmark = pytest.mark.anyio
+
+
+OTHERS = "pid <> pg_backend_pid() AND datname = current_database()"
 
 
 @pytest.fixture
@@ -244,6 +250,30 @@ async def test_only_a_lost_end_of_a_commit_leaves_its_outcome_unknown(
         rows(database, schema, "DROP TRIGGER cut ON {checkpoints}")
         assert values((await loaded(journal)).writes) == ["a"]
         await journal.commit(step_batch(step_id(None), "b"))
+
+
+async def test_only_a_connection_that_something_arrived_on_is_asked_whether_it_lives(
+    database: Database, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check, asked = AsyncConnectionPool.check_connection, list[object]()
+
+    async def noted(conn: AsyncConnection) -> None:
+        asked.append(conn)
+        await check(conn)
+
+    monkeypatch.setattr(AsyncConnectionPool, "check_connection", staticmethod(noted))
+    async with opened(database, schema) as journal:
+        (first,) = await grow(journal, "a")
+        assert not asked
+        database.terminate()
+        with anyio.fail_after(30):
+            while database.execute("SELECT count(*) FROM pg_stat_activity WHERE " + OTHERS) != [
+                (0,)
+            ]:
+                await anyio.lowlevel.checkpoint()
+        await journal.commit(step_batch(first, "b"))
+        assert asked
+        assert values((await loaded(journal)).writes) == ["a", "b"]
 
 
 async def test_a_thread_that_is_not_let_go_is_given_up_in_time(
