@@ -115,9 +115,10 @@ class SessionOffice:
     async def takes_standing_stream(self, transport: SharedTransport) -> bool:
         """Have the standing stream here; see `Office`."""
         session = transport.streams.session
-        transport.standing = self._peers.owner
         try:
-            before = await self._store.take_standing_stream(session, self._peers.owner)
+            async with transport.standing_lock:
+                transport.standing = self._peers.owner
+                before = await self._store.take_standing_stream(session, self._peers.owner)
             has_moved = before not in ("", self._peers.owner)
             may_have_missed = has_moved and not await self._peers.is_alive(before)
         except HarnessError as error:
@@ -251,12 +252,14 @@ class SessionOffice:
 
     async def _follow(self, transport: SharedTransport) -> None:
         """Take over what others have stored of a session."""
-        stored = await self._store.find(transport.streams.session)
+        async with transport.standing_lock:
+            stored = await self._store.find(transport.streams.session)
+            if stored is not None:
+                transport.standing = stored.replica
         if stored is None:
             await self._discard(transport)
             return
-        transport.standing = stored.replica
-        if stored.replica != self._peers.owner:
+        if transport.standing != self._peers.owner:
             transport.streams.leave_standing_stream()
         if transport.is_open:
             try:

@@ -101,6 +101,8 @@ class SharedTransport(StreamableHTTPServerTransport, EventStore):
     Attributes:
         is_open: Whether the handshake has succeeded.
         standing: The replica that has the standing stream; empty if none ever had it.
+        standing_lock: Held while `standing` is read from the database or stored there, so that what
+            was read before does not undo what was stored.
         watched: The resources that the client wants to be told of.
         origin: A request of the client, for what is done on its behalf without one.
         was_used: Whether a request came since this was last set to False.
@@ -130,6 +132,7 @@ class SharedTransport(StreamableHTTPServerTransport, EventStore):
         self.owner = owner
         self.is_open = False
         self.standing = ""
+        self.standing_lock = anyio.Lock()
         self.watched: set[str] = set()
         self.origin: Request | None = None
         self.was_used = True
