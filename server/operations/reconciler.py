@@ -101,6 +101,8 @@ class Reconciler:
         carrier = self._runs.carrier
         for owner in await self._survey.owners():
             if owner in (None, carrier.owner) or not await carrier.servers.is_alive(owner):
+                if owner not in (None, carrier.owner):
+                    await self._survey.cut_off(owner)
                 async for run_id in _paged(partial(self._survey.running, owner)):
                     yield run_id, True
         async for run_id in _paged(self._survey.answered):

@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import anyio
 
@@ -42,14 +43,23 @@ PATIENCE_SECONDS = 2.0
 _PAUSE = 0.1
 
 
-def journal_at(settings: Settings) -> Checkpointer:
+def journal_at(settings: Settings, owner: str | None = None) -> Checkpointer:
     """Return the journal that the setting `journal` names; it is not open yet.
+
+    Args:
+        settings: What the operator chose.
+        owner: Our id. Replicas call their connections by it, so that others can end them.
 
     Raises:
         AgentBuildError: An extra is missing.
     """
     assert settings.journal is not None
-    return open_checkpointer(settings.journal.get_secret_value())
+    url = settings.journal.get_secret_value()
+    if settings.replicas and owner is not None:
+        from ...harness.checkpoint.postgres.survey import connection_name
+
+        url += f"{'&' if '?' in url else '?'}application_name={quote(connection_name(owner))}"
+    return open_checkpointer(url)
 
 
 def journal_file(settings: Settings) -> Path | None:

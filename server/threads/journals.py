@@ -57,7 +57,7 @@ async def open_journal(
         if own is not None:
             yield await stack.enter_async_context(_own(own, state, owner))
             return
-        plain, name = _plain(settings, state)
+        plain, name = _plain(settings, state, owner)
         if settings.journal is not None and owner is not None:
             # Most journals are files of the state directory.
             from .journal_places import leased, shared
@@ -93,13 +93,15 @@ async def _own(own: OwnJournal, state: StateDir, owner: str | None) -> AsyncGene
         yield own.journal
 
 
-def _plain(settings: Settings, state: StateDir) -> tuple[Checkpointer, str]:
+def _plain(
+    settings: Settings, state: StateDir, owner: str | None = None
+) -> tuple[Checkpointer, str]:
     """Return the journal without encryption, to be opened, and where it is."""
     if settings.journal is None:
         return SqliteCheckpointer(state.journal), str(state.journal)
     from .journal_places import journal_at, journal_name
 
-    return journal_at(settings), journal_name(settings)
+    return journal_at(settings, owner), journal_name(settings)
 
 
 @asynccontextmanager

@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
+import psycopg
 import pytest
 import yaml
 from click.testing import CliRunner, Result
@@ -19,7 +20,11 @@ from click.testing import CliRunner, Result
 from deep_agent_mcp.harness.agent_file.places import split_schema
 from deep_agent_mcp.harness.checkpoint.base import Batch, Interrupt, Run, RunEvent
 from deep_agent_mcp.harness.checkpoint.postgres import PostgresCheckpointer
-from deep_agent_mcp.harness.checkpoint.postgres.survey import JournalSurvey, RunMark
+from deep_agent_mcp.harness.checkpoint.postgres.survey import (
+    JournalSurvey,
+    RunMark,
+    connection_name,
+)
 from deep_agent_mcp.harness.errors import HarnessError
 from deep_agent_mcp.server.app import App, create_app
 from deep_agent_mcp.server.cli.main import cli
@@ -239,6 +244,28 @@ def test_a_replica_is_dead_when_it_is_silent_or_its_lock_stays_free() -> None:
     assert not free.is_dead("a")
     assert free.after(free).is_dead("a")
     assert not look().after(free).is_dead("a")
+
+
+async def test_connections_of_a_dead_replica_are_ended(
+    database: Database, tmp_path: Path, url: str
+) -> None:
+    def connected(owner: str) -> Any:
+        name = connection_name(owner)
+        return psycopg.connect(database.conninfo, autocommit=True, application_name=name)
+
+    tables = open_database(url)
+    try:
+        with connected("dead") as dead, connected("other") as other:
+            await JournalSurvey(tables, journal_schema(url)).cut_off("dead")
+            with pytest.raises(psycopg.OperationalError):
+                dead.execute("SELECT 1")
+            other.execute("SELECT 1")
+    finally:
+        await tables.close()
+    async with serving(tmp_path, url, "a", replicas=True) as a:
+        named = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s"
+        ((count,),) = database.execute(named, (connection_name(a.runs.carrier.owner),))
+        assert count >= 1
 
 
 async def test_a_survey_finds_all_runs_in_pages(database: Database, url: str) -> None:

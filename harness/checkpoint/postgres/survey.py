@@ -15,7 +15,7 @@ from ...databases.postgres import AsyncConnection, PostgresDatabase, Tables
 from .database import JOURNAL
 from .records import as_bytes, as_text
 
-__all__ = ["JournalSurvey", "RunMark"]
+__all__ = ["JournalSurvey", "RunMark", "connection_name"]
 
 _OWNERS = """
 SELECT owner, count(*) FROM {runs} WHERE status = 'running' GROUP BY owner
@@ -37,6 +37,15 @@ SELECT r.id, r.status, r.attempt, coalesce(l.newest, 0)
 FROM {runs} AS r LEFT JOIN {logs} AS l ON l.run_id = r.id
 WHERE r.id = ANY(%(ids)s)
 """
+_CUT_OFF = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE application_name = %(name)s AND datname = current_database() AND usename = current_user
+"""
+
+
+def connection_name(owner: str) -> str:
+    """Return the `application_name` of a server's connections to its journal."""
+    return f"deep-agent-mcp journal of {owner}"[:63]
 
 
 @record
@@ -86,6 +95,17 @@ class JournalSurvey:
         """
         given = None if owner is None else as_bytes(owner)
         return await self._ids(_RUNNING, owner=given, after=as_bytes(after), limit=limit)
+
+    async def cut_off(self, owner: str) -> None:
+        """End the connections of a server that is taken for dead.
+
+        One that stands still between two statements of a pipeline keeps the locks of its threads,
+        and no timeout of the database ends that.
+
+        Raises:
+            CheckpointError: The database cannot be read.
+        """
+        await self._ask(_CUT_OFF, name=connection_name(owner))
 
     async def answered(self, *, after: str = "", limit: int = 200) -> list[str]:
         """Return ids of runs that wait for answers and have them all, in order."""
