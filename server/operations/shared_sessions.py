@@ -8,6 +8,8 @@ from typing import Any
 from mcp.server.lowlevel import Server
 from mcp.server.transport_security import TransportSecuritySettings
 
+from ...harness.databases.postgres import PostgresDatabase
+from ..replicas.census import SILENT_SECONDS, census_of
 from ..replicas.presence import Presence
 from ..replicas.sessions.manager import SharedSessions
 from ..tools.base import FaceTool
@@ -21,17 +23,24 @@ __all__ = ["shared_sessions"]
 class _Peers:
     """The replicas, as sessions see them."""
 
-    def __init__(self, presence: Presence) -> None:
+    def __init__(self, presence: Presence, database: PostgresDatabase) -> None:
         self._presence = presence
+        self._database = database
 
     @property
     def owner(self) -> str:
         """Our own id."""
         return self._presence.owner
 
-    def others(self) -> Sequence[str]:
-        """Return the ids of the other replicas that live."""
-        return [one.id for one in self._presence.census.living if one.id != self.owner]
+    async def others(self) -> Sequence[str]:
+        """Return the ids of the other replicas that live, those that have just begun too.
+
+        Raises:
+            CheckpointError: The database cannot be read.
+        """
+        # Not only those that have their lock: whose connection broke is there again in a moment.
+        found = (await census_of(self._database)).replicas.values()
+        return [one.id for one in found if one.id != self.owner and one.silent <= SILENT_SECONDS]
 
     async def is_alive(self, owner: str) -> bool:
         """Whether a replica lives; yes as long as nobody can tell."""
@@ -56,7 +65,7 @@ def shared_sessions(
             fleet.database,
             key,
             fleet.signals,
-            _Peers(fleet.presence),
+            _Peers(fleet.presence, fleet.database),
             RepeatedCalls(tools),
         )
 

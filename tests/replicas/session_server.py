@@ -72,7 +72,8 @@ class Replica:
         self._told.append(f"{self.owner} {kind} {id_} {more}")
         self._wake.set()
 
-    def others(self) -> Sequence[str]:
+    async def others(self) -> Sequence[str]:
+        await self._count()
         return self._others
 
     async def is_alive(self, owner: str) -> bool:

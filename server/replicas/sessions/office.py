@@ -139,20 +139,22 @@ class SessionOffice:
     async def forward(self, transport: SharedTransport, message: JSONRPCMessage) -> None:
         """Bring a client's message to the replica that it concerns; see `Office`."""
         if not isinstance(message, JSONRPCResponse | JSONRPCError):
-            await self._send(transport, message, self._peers.others())
+            await self._do(partial(self._send_to_others, transport, message), transport)
             return
         asker = asker_of(message)
         if await self._peers.is_alive(asker):
-            await self._send(transport, message, [asker])
+            await self._do(partial(self._send, transport, message, [asker]), transport)
         else:
             await self._answer_for_the_dead(transport.streams.session, message, asker)
+
+    async def _send_to_others(self, transport: SharedTransport, message: JSONRPCMessage) -> None:
+        await self._send(transport, message, await self._peers.others())
 
     async def _send(
         self, transport: SharedTransport, message: JSONRPCMessage, replicas: Sequence[str]
     ) -> None:
         if replicas:
-            session = transport.streams.session
-            await self._do(partial(self._store.send, session, replicas, message), transport)
+            await self._store.send(transport.streams.session, replicas, message)
             self._tell_of_messages(replicas)
 
     def _tell_of_messages(self, replicas: Sequence[str]) -> None:
@@ -168,7 +170,7 @@ class SessionOffice:
                 return
             params = {"question": _plain(question), "answer": _plain(answer)}
             note = JSONRPCNotification(jsonrpc="2.0", method=ANSWERED, params=params)
-            others = self._peers.others()
+            others = await self._peers.others()
             await self._store.send(session, others, note)
         except HarnessError as error:
             logger.warning("an answer of a client was lost: %s", error)

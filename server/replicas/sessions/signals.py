@@ -32,8 +32,12 @@ class Peers(Protocol):
         """Our own id, which no other process ever has."""
         ...
 
-    def others(self) -> Sequence[str]:
-        """Return the ids of the other replicas that live."""
+    async def others(self) -> Sequence[str]:
+        """Return the ids of the other replicas that live, those that have just begun too.
+
+        Raises:
+            CheckpointError: The database cannot be read.
+        """
         ...
 
     async def is_alive(self, owner: str) -> bool:
