@@ -64,11 +64,12 @@ class Database:
         return "emptied"
 
     def terminate(self, which: str = "true") -> None:
-        """End the connections of others, as the server does when it is shut down."""
-        self.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        """End the connections of others, as the server does when it is shut down; they are gone."""
+        ended = self.execute(
+            "SELECT pid, pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
             f" WHERE pid <> pg_backend_pid() AND datname = current_database() AND {which}"
         )
+        assert all(gone for _, gone in ended), ended
 
 
 def made_database(*, extension: str | None = None) -> Iterator[Database]:

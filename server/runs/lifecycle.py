@@ -183,9 +183,10 @@ class FarEvents:
         self._newest: int | None = None
 
     async def pass_on(self) -> None:
-        """Pass on what is new; at first, the last of what there is.
+        """Pass on what was stored since the last call; the first one only sees what there is.
 
-        While the journal cannot be reached, nothing is.
+        Whoever waits anew has been told of that, and so is whoever waits for a run that is taken
+        over. While the journal cannot be reached, nothing is passed on.
         """
         if self._emit is not None:
             with suppress(JournalAway):
@@ -193,14 +194,14 @@ class FarEvents:
 
     async def _pass_on(self, emit: Emit) -> None:
         unheard: deque[RunEvent] = deque(maxlen=MAX_UNHEARD)
-        newest = self._newest or 0
+        is_first, newest = self._newest is None, self._newest or 0
         while page := await self._journal.events(self._run_id, after=newest, limit=_PAGE):
             newest = page[-1].seq
             unheard += page
             if len(page) < _PAGE:
                 break
         self._newest = newest
-        for one in unheard:
+        for one in () if is_first else unheard:
             mode = cast("StreamMode", one.mode)
             emit(Event(mode, one.data, "", one.run_id, one.seq, one.path))
 
