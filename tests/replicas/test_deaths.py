@@ -144,7 +144,8 @@ async def test_a_replica_that_is_cut_off_from_the_database_leaves_its_runs(
             await call(on_b, "cancel", run_id=runs[0]["run_id"])
             for one in runs:
                 assert await finished_calls_ran_once(on_b, one["run_id"])
-            assert begun_in(fleet, a) == before
+            # A call of an attempt that is about to end may get as far as its first await.
+            assert begun_in(fleet, a) - before <= len(runs)
             assert not fleet.effects.repeated("pay")
             await works_again(on_a)
 
