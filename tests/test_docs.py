@@ -23,12 +23,13 @@ from deep_agent_mcp.server.cli.main import cli
 from deep_agent_mcp.server.install.clients import CLIENTS
 from deep_agent_mcp.server.settings.sources import load_settings
 from deep_agent_mcp.server.settings.toolsets import TOOLSETS
+from release.site import GENERATED, pages_in
 from tests.test_doc_snippets import MOST_LINES
 
 pytestmark = pytest.mark.anyio
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TESTS = [*(ROOT / "tests").rglob("test_*docs.py")]
 
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -112,19 +113,13 @@ def test_links_lead_somewhere(page: Path) -> None:
             }
 
 
-def test_every_page_can_be_reached_from_the_readme() -> None:
-    found, ahead = set(), [ROOT / "README.md"]
-    while ahead:
-        page = ahead.pop().resolve()
-        if page in found or page.suffix != ".md":
-            continue
-        found.add(page)
-        linked = LINK.findall(page.read_text(encoding="utf-8"))
-        ahead += [page.parent / path for path, _ in linked if path]
-    assert {page.resolve() for page in PAGES} <= found
+def test_every_page_is_in_the_navigation_once() -> None:
+    nav = yaml.safe_load(text_of("mkdocs.yml"))["nav"]
+    pages = [one.relative_to(ROOT / "docs").as_posix() for one in PAGES[1:]]
+    assert sorted(pages_in(nav)) == sorted([*pages, *GENERATED]), "change `nav` in mkdocs.yml"
 
 
-@pytest.mark.parametrize("page", [one for one in PAGES if one.parent.name == "docs"], ids=name_of)
+@pytest.mark.parametrize("page", PAGES[1:], ids=name_of)
 def test_every_page_with_python_has_a_test_that_runs_it(page: Path) -> None:
     run = {
         name for one in TESTS for name in re.findall(r'DocPage\("(.*?)"\)', one.read_text("utf-8"))
