@@ -141,13 +141,15 @@ def refusing(work: Any) -> int:
     from ...harness.errors import HarnessError
     from ..settings.settings import SettingsError
     from ..settings.state_dir import StateDirError
-    from ..terminal.states import LinkError
+    from ..terminal.states import LinkError, NotStarted
 
     try:
         return work()
-    except (SettingsError, StateDirError) as error:
+    except (SettingsError, StateDirError, HarnessError) as error:
         raise Refused(f"{str(error).rstrip('.')}. Nothing was started.") from None
-    except (HarnessError, LinkError) as error:
+    except NotStarted as error:
+        raise Refused(str(error)) from None
+    except LinkError as error:
         raise Failed(str(error)) from None
 
 

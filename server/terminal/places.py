@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Protocol, cast
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import anyio
+import httpx2
 from mcp import Client
-from mcp.shared.exceptions import MCPError
 from mcp.types import Implementation
 
 from ...harness.errors import HarnessError
@@ -18,7 +18,7 @@ from ..app import App, create_app
 from ..settings.settings import Settings
 from ..version import NAME, version
 from .link import Link, OnLine
-from .states import LinkError
+from .states import NotStarted
 
 if TYPE_CHECKING:
     from mcp.client._transport import Transport
@@ -29,6 +29,9 @@ END_SECONDS = 2.0
 """How long a run that is stopped at once may take to be recorded."""
 
 CONNECT_SECONDS = 30.0
+
+PROTOCOL = "2026-07-28"
+_META = "io.modelcontextprotocol/"
 
 
 class Place(Protocol):
@@ -103,33 +106,51 @@ async def remote_place(
     """Connect to a server over Streamable HTTP.
 
     Raises:
-        LinkError: It cannot be reached, or lets nobody in with this token.
+        NotStarted: It cannot be reached, or lets nobody in with this token.
     """
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
         server = HttpServer(url=url, headers=headers)
     except HarnessError as error:
-        raise LinkError(f"--connect {url}: {error}") from None
-    async with AsyncExitStack() as stack:
-        streams = cast("Transport", transport("server", server, lambda: None))
-        opened = Client(streams, client_info=_info(), cache=None)
-        try:
-            with anyio.fail_after(CONNECT_SECONDS):
-                client = await stack.enter_async_context(opened)
-        except (MCPError, TimeoutError) as error:
-            why = error.error.message if isinstance(error, MCPError) else "no answer"
-            raise LinkError(_unreachable(server.place, why)) from None
+        raise NotStarted(f"--connect {url}: {error}") from None
+    await _require_server(server)
+    streams = cast("Transport", transport("server", server, lambda: None))
+    async with Client(streams, mode=PROTOCOL, client_info=_info(), cache=None) as client:
         yield _Elsewhere(Link(client, is_local=False, on_lost=on_lost))
 
 
-def _unreachable(place: str, why: str) -> str:
-    if "401" in why:
-        return (
-            f"{place} asks for a token, or does not accept this one. Nothing was started. Set "
-            "DEEP_AGENT_TOKEN, or pass --token; `deep-agent-mcp token create NAME` makes one on "
-            "the server."
+async def _require_server(server: HttpServer) -> None:
+    """Send a first request, as the SDK's client does not say why one is refused.
+
+    Raises:
+        NotStarted: There is no server, or it lets nobody in with this token.
+    """
+    headers = {
+        **(server.headers or {}),
+        "Accept": "application/json, text/event-stream",
+        "MCP-Protocol-Version": PROTOCOL,
+        "Mcp-Method": "server/discover",
+    }
+    meta: dict[str, Any] = {f"{_META}protocolVersion": PROTOCOL, f"{_META}clientCapabilities": {}}
+    asked = {"jsonrpc": "2.0", "id": 0, "method": "server/discover", "params": {"_meta": meta}}
+    try:
+        async with httpx2.AsyncClient(timeout=CONNECT_SECONDS) as http:
+            response = await http.post(server.url, json=asked, headers=headers)
+    except (httpx2.TransportError, httpx2.InvalidURL) as error:
+        why = str(error) or type(error).__name__
+        raise NotStarted(_unreachable(server.place, why)) from None
+    if response.status_code in (401, 403):
+        raise NotStarted(
+            f"{server.place} asks for a token, or does not accept this one. Nothing was started. "
+            "Set DEEP_AGENT_TOKEN, or pass --token; `deep-agent-mcp token create NAME`, run where "
+            "the server is, makes one."
         )
+    if response.status_code >= 400:
+        raise NotStarted(_unreachable(server.place, f"HTTP {response.status_code}"))
+
+
+def _unreachable(place: str, why: str) -> str:
     return (
-        f"{place} cannot be reached ({why}). Nothing was started. Check the URL, which usually "
-        "ends in /mcp, and that the server runs: `deep-agent-mcp serve --transport http`."
+        f"{place} cannot be reached ({why}). Nothing was started. Check that a server listens "
+        "there (`deep-agent-mcp serve --transport http`), and the URL, which usually ends in /mcp."
     )

@@ -19,7 +19,7 @@ from ...harness._internal.records import record
 from .link import Link
 from .places import Place
 from .questions import Asker, Interrupted
-from .states import LinkError, RunState, Task
+from .states import LinkError, NotStarted, RunState, Task
 from .steps import Steps
 from .views import View
 
@@ -111,9 +111,13 @@ class Session:
         """Give an agent a goal, and stay with it until it pauses or ends.
 
         Raises:
-            LinkError: Nothing was started, or the server was lost.
+            NotStarted: The server refuses it.
+            LinkError: The server was lost.
         """
-        state = await self._link.start(task)
+        try:
+            state = await self._link.start(task)
+        except LinkError as error:
+            raise NotStarted(str(error)) from None
         self._view.begun(state)
         return await self._carry(state, heard)
 
@@ -121,13 +125,17 @@ class Session:
         """Go on with a run that paused, failed, or asks something; stay with one that works.
 
         Raises:
-            LinkError: It cannot go on.
+            NotStarted: There is no such run, or it cannot go on.
+            LinkError: The server was lost.
         """
-        state = await self._link.look(run_id)
         after = 0
-        if state.status in ("paused", "failed"):
-            after = await self._newest_event(run_id)
-            state = await self._link.answer(run_id, {})
+        try:
+            state = await self._link.look(run_id)
+            if state.status in ("paused", "failed"):
+                after = await self._newest_event(run_id)
+                state = await self._link.answer(run_id, {})
+        except LinkError as error:
+            raise NotStarted(str(error)) from None
         self._view.begun(state)
         return await self._carry(state, heard, after)
 
@@ -153,6 +161,7 @@ class Session:
                 break
             if not answers:
                 break
+            self._view.doing("goes on", "")
             try:
                 state = await self._link.answer(state.run_id, answers)
             except LinkError as error:  # the question is open still

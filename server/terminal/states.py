@@ -10,13 +10,17 @@ from pydantic import JsonValue
 
 from ...harness._internal.records import record
 
-__all__ = ["LinkError", "Question", "RunState", "Task"]
+__all__ = ["LinkError", "NotStarted", "Question", "RunState", "Task"]
 
 _ARGS_SHOWN = 2_000
 
 
 class LinkError(Exception):
     """A call that the server refused, or that did not reach it."""
+
+
+class NotStarted(LinkError):
+    """The server cannot be reached, or refused the goal; nothing was started."""
 
 
 @record

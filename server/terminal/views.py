@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, TextIO
 
 from typing_extensions import override
@@ -238,9 +239,8 @@ def write_answer(out: TextIO, state: RunState) -> None:
 
 
 def streams() -> tuple[TextIO, TextIO]:
-    """Return standard output and error that can show every character."""
+    """Return standard output and error; a console of another encoding gets what it can show."""
     for one in (sys.stdout, sys.stderr):
-        reconfigure = getattr(one, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(errors="replace")
+        if isinstance(one, TextIOWrapper) and one.encoding.lower() != "utf-8":
+            one.reconfigure(errors="replace")
     return sys.stdout, sys.stderr

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from ...harness._internal.records import record
 from ..settings.settings import Settings, SettingsError
 from ..settings.sources import load_settings
-from .states import Task
+from .states import NotStarted, Task
 from .texts import one_line
 from .views import JsonView, LinesView, View, streams
 
@@ -147,11 +147,14 @@ def attached(files: Sequence[Path]) -> list[dict[str, str]]:
     """Return files as `task` takes them.
 
     Raises:
-        OSError: One cannot be read.
+        NotStarted: One cannot be read.
     """
     from base64 import b64encode
 
-    return [{"name": one.name, "data": b64encode(one.read_bytes()).decode()} for one in files]
+    try:
+        return [{"name": one.name, "data": b64encode(one.read_bytes()).decode()} for one in files]
+    except OSError as error:
+        raise NotStarted(f"--attach: {error}. Nothing was started.") from None
 
 
 def run_goal(
@@ -160,8 +163,8 @@ def run_goal(
     """Work on a goal, or go on with a run; return the exit code.
 
     Raises:
-        SettingsError, HarnessError, StateDirError, OSError: Nothing was started.
-        LinkError: Nothing was started, or the server was lost.
+        SettingsError, HarnessError, StateDirError, NotStarted: Nothing was started.
+        LinkError: The server was lost.
     """
     view, can_ask = view_for(choices)
     asker = asker_for(choices, view, can_ask=can_ask)
