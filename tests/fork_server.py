@@ -47,7 +47,6 @@ IMPORTED = (
     "encodings.utf_8_sig",
     "rich.console",
     "rich.logging",
-    "prompt_toolkit",
     "filelock",
     "jsonschema",
     "wcmatch.glob",
@@ -69,10 +68,6 @@ IMPORTED = (
     "deep_agent_mcp.server.cli.serving",
     "deep_agent_mcp.server.transports.http_sessions",
     "deep_agent_mcp.server.cli.threads",
-    "deep_agent_mcp.server.terminal.live",
-    "deep_agent_mcp.server.terminal.places",
-    "deep_agent_mcp.server.terminal.questions",
-    "deep_agent_mcp.server.terminal.session",
     "deep_agent_mcp.server.transports.stdio",
     "deep_agent_mcp.server.transports.transports",
 )

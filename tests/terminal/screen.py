@@ -11,7 +11,7 @@ import struct
 import sys
 import termios
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -90,7 +90,7 @@ class Screen:
 @contextmanager
 def at_terminal(
     home: Path, *args: str, stdout: int | None = None, command: Sequence[str] = CLI
-) -> Iterator[Screen]:
+) -> Generator[Screen]:
     """Start a command at a terminal; what it is not done with is killed."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 120, 0, 0))
