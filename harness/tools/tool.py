@@ -38,6 +38,7 @@ from .schemas import (
     model_problems,
     read_docstring,
     schema_problems,
+    signature,
 )
 from .signatures import (
     ALL_ARGUMENTS,
@@ -187,9 +188,9 @@ class Tool:
             raise self._refused(model_problems(error)) from error
 
     def _refused(self, problems: str) -> InvalidArguments:
-        expected = json.dumps(self.parameters.get("properties", {}), ensure_ascii=False)
+        expected = signature(self.parameters)
         return InvalidArguments(
-            f"{self.name} was not run: {problems}. Expected arguments: {expected}"
+            f"{self.name} was not run: {problems}. Expected arguments: {expected}."
         )
 
     @staticmethod

@@ -80,7 +80,7 @@ def test_wrong_arguments_name_the_problem_and_what_is_expected(args, problem):
         book.validate(args)
     assert "book was not run" in str(caught.value)
     assert problem in str(caught.value)
-    assert '"limit"' in str(caught.value)
+    assert "items: {title: string, kind?: a | b}[], limit?: integer" in str(caught.value)
 
 
 class Color(Enum):
