@@ -141,9 +141,7 @@ def render_todos(todos: Sequence[Todo]) -> str:
 async def _write_todos(
     todos: list[TodoItem],
     runtime: ToolRuntime,
-    merge: Annotated[
-        bool, Field(description="Keep the items that are not sent.")
-    ] = False,
+    merge: Annotated[bool, Field(description="Keep the items that are not sent.")] = False,
 ) -> ToolResult:
     known: Sequence[Todo] = runtime.state.get("todos") or ()
     _require_few(todos)

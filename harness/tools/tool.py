@@ -6,7 +6,6 @@ injects (`ToolRuntime`, `Injected`) is hidden. Arguments are validated before th
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property

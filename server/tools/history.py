@@ -44,21 +44,15 @@ class ThreadsArguments(Arguments):
 
     thread_id: str = Field(default="", description="Show this thread. Leave out to list threads.")
     limit: int = Field(default=20, ge=1, le=50, description="Most threads or checkpoints")
-    before: str = Field(
-        default="", description="next_before of the page before"
-    )
-    todos_after: int = Field(
-        default=0, ge=0, description="todos_next of the page before"
-    )
+    before: str = Field(default="", description="next_before of the page before")
+    todos_after: int = Field(default=0, ge=0, description="todos_next of the page before")
 
 
 class RewindArguments(Arguments):
     """Arguments of `rewind`."""
 
     thread_id: str = Field(min_length=1)
-    checkpoint_id: str = Field(
-        min_length=1, description="From threads"
-    )
+    checkpoint_id: str = Field(min_length=1, description="From threads")
     force: bool = Field(
         default=False,
         description="Also put back files that somebody else has changed since, losing their "

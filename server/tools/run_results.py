@@ -49,7 +49,7 @@ RUN_SCHEMA: dict[str, JsonValue] = {
     },
     "required": ["run_id", "thread_id", "status", "next"],
 }
-"""Of all four tools. Only `task` shows it: structured content needs none, and it costs each list."""
+"""Of all four tools. Only `task` shows it, because structured content needs none."""
 
 
 def run_result(
@@ -228,9 +228,7 @@ def _next(snapshot: Snapshot) -> str:
         case "paused":
             return f'it stopped where it can go on; call reply(run_id="{run.id}") for that.'
         case "done":
-            return (
-                f'to go on, call task or any other tool with thread_id="{run.thread_id}".'
-            )
+            return f'to go on, call task or any other tool with thread_id="{run.thread_id}".'
         case "failed" if snapshot.result is not None:
             return (
                 "what it did so far is kept. Once the cause is removed, make the call again with "
