@@ -64,8 +64,8 @@ with skill(name="…", file="…").
 _DESCRIPTION = """\
 Read a skill: tested instructions for one kind of work. Load it before work that fits its
 description, but not again while its text is in the conversation. No name: list all skills, and
-what is wrong with broken ones. With a name: its instructions, folder and files. With a file too:
-that file. Each page of a long text ends with the call for the next."""
+what is wrong with broken ones. With a file: a further file of the skill. Each page of a long text
+ends with the call for the next."""
 
 
 # Written out, because making a schema from a signature would cost each agent milliseconds.

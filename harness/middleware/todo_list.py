@@ -51,7 +51,7 @@ TOOL_DESCRIPTION = """\
 Write the thread's todo list. The list you send replaces the old one, so send every item. With \
 `merge`, send only what changes: items with an `id` are updated (fields left out stay as they \
 are), items without one are added. Status `removed` drops an item; an empty list without `merge` \
-drops all. Call it at most once per answer. Returns the list with ids and counts."""
+drops all. Call it at most once per answer."""
 
 _OF_PARENT = "todos_of_parent"
 

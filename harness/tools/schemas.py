@@ -24,10 +24,12 @@ __all__ = [
     "Docstring",
     "ToolSpec",
     "check_schema",
+    "expected",
     "flat_schema",
     "is_provider_tool",
     "model_problems",
     "read_docstring",
+    "refusal",
     "schema_problems",
     "signature",
 ]
@@ -156,6 +158,20 @@ def model_problems(error: ValidationError) -> str:
     return "; ".join([*told, *more])
 
 
+def refusal(error: ValidationError, schema: Mapping[str, Any]) -> str:
+    """Return what is wrong with arguments; if some are missing or unknown, also which there are."""
+    problems = model_problems(error)
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    if any(one["type"] in ("missing", "extra_forbidden") for one in found):
+        return f"{problems}. {expected(schema)}"
+    return f"{problems}."
+
+
+def expected(schema: Mapping[str, Any]) -> str:
+    """Return a sentence with the arguments a schema accepts."""
+    return f"Expected arguments: {signature(schema)}."
+
+
 def signature(schema: Mapping[str, Any]) -> str:
     """Return the arguments a schema accepts on one line, optional ones with a question mark.
 
@@ -182,7 +198,7 @@ def _kind(schema: Any, depth: int) -> str:
     schema = cast(Mapping[str, Any], schema)
     match schema:
         case {"enum": [*words]}:
-            return " | ".join(map(str, words))
+            return " | ".join(str(one) for one in words if one != "")
         case {"type": "array", "items": items} if depth:
             return f"{_kind(items, depth - 1)}[]"
         case {"type": "object", "properties": {}} if depth:

@@ -20,7 +20,7 @@ from mcp.types import (
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from ...harness._internal.records import record
-from ...harness.tools.schemas import model_problems, signature
+from ...harness.tools.schemas import refusal
 from ...harness.tools.tool import InvalidArguments, flat_schema
 from ..auth.caller import ALL_SCOPES, Scope
 from ..mcp.requests import Context
@@ -110,10 +110,8 @@ def parse(model: type[_A], name: str, args: Mapping[str, JsonValue]) -> _A:
     try:
         return model.model_validate(args)
     except ValidationError as error:
-        expected = signature(plain_schema(model))
-        raise InvalidArguments(
-            f"{name} did nothing: {model_problems(error)}. Expected arguments: {expected}."
-        ) from error
+        problems = refusal(error, plain_schema(model))
+        raise InvalidArguments(f"{name} did nothing: {problems}") from error
 
 
 def plain_schema(model: type[BaseModel]) -> dict[str, JsonValue]:

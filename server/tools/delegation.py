@@ -144,9 +144,8 @@ class ReplyArguments(Arguments):
     )
     answers: dict[str, Any] = Field(
         default_factory=dict,
-        description="Instead of decision, if more is pending or it was given before: an answer "
-        'per question id, such as {"int_1f": {"decision": "edit", "args": {"path": "/a.txt"}}, '
-        '"int_2b": "approve"}.',
+        description="Instead of decision, if more is pending: an answer per question id, such as "
+        '{"int_2b": "approve", "int_1f": {"decision": "edit", "args": {"path": "/a.txt"}}}',
     )
     wait_seconds: float | None = Field(default=None, ge=0, description="As in wait")
 

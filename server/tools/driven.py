@@ -48,7 +48,7 @@ ALWAYS_LOAD = frozenset({"write_todos", "skill"})
 MAX_MEDIA = 700_000
 """Most characters of an encoded image or recording in a result; some clients bear no megabyte."""
 
-THREAD_ID: dict[str, JsonValue] = {"type": "string", "description": "From an earlier result"}
+THREAD_ID: dict[str, JsonValue] = {"type": "string"}
 """Says no more: the server's instructions and `task` explain threads once for all tools."""
 
 

@@ -55,8 +55,8 @@ class RewindArguments(Arguments):
     checkpoint_id: str = Field(min_length=1, description="From threads")
     force: bool = Field(
         default=False,
-        description="Also put back files that somebody else has changed since, losing their "
-        "changes. Files that the policy guards stay as they are, and without a root all on disk.",
+        description="Also overwrite files that others have changed since, and leave those as they "
+        "are that may not be put back.",
     )
 
 
@@ -71,9 +71,9 @@ class History:
         threads = define(
             "threads",
             "Threads and history",
-            """Without thread_id: list the threads, last changed first, with their last run. With
-            thread_id: show its todos, last runs, open questions and checkpoints (its history,
-            newest first). Use it to find ids again, and to choose a checkpoint for rewind.""",
+            """List the threads, last changed first, with their last run. With thread_id: show its
+            todos, last runs, open questions and checkpoints, newest first. Use it to find ids
+            again, and to choose a checkpoint for rewind.""",
             plain_schema(ThreadsArguments),
             read_only=True,
             idempotent=True,
@@ -81,10 +81,10 @@ class History:
         rewind = define(
             "rewind",
             "Go back to a checkpoint",
-            """Take a thread back to the state after an earlier checkpoint: messages, todos, and
-            files, also on disk. Later steps stay in the history; rewinding to one of them undoes
-            the rewind. Refused while a run is active or waits on the thread, and when a file
-            cannot be put back (see force).""",
+            """Take a thread back to the state after a checkpoint: messages, todos, and files, also
+            on disk. Later steps stay in the history; rewinding to one of them undoes the rewind.
+            Refused while a run is active or waits on the thread, and when a file cannot be put
+            back (see force).""",
             plain_schema(RewindArguments),
             destructive=True,
         )

@@ -42,8 +42,6 @@ RUN_SCHEMA: dict[str, JsonValue] = {
         },
         "answer": _TEXT,
         "answer_data": _FACTS,
-        "task_id": _TEXT,
-        "reason": _TEXT,
         "pending": {"type": "array", "items": _FACTS},
         "next": _TEXT,
     },
@@ -216,9 +214,9 @@ def _next(snapshot: Snapshot) -> str:
             return _next_while_running(snapshot)
         case "needs_approval":
             return (
-                "put the pending questions to the user, then call "
-                f'reply(run_id="{run.id}", answers={example(snapshot.questions)}), with what '
-                "they decide. Do not decide for the user."
+                "ask the user, then pass their decision on with "
+                f'reply(run_id="{run.id}", answers={example(snapshot.questions)}). Never decide '
+                "for them."
             )
         case "paused" if is_parked(run):
             return (
