@@ -214,7 +214,8 @@ class RunManager(RunStarter):
 
     async def asked(self, run_id: str) -> Sequence[Interrupt]:
         """Return the questions of a run, answered or not, also while it works on other calls."""
-        return await self._journal.interrupts(run_id)
+        asked = await self._journal.interrupts(run_id)
+        return [one for one in asked if one.kind != "message"]
 
     async def questions(self, run_id: str) -> list[Interrupt]:
         """Return those of them that are open."""
