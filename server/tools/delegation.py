@@ -142,8 +142,8 @@ class ReplyArguments(Arguments):
     )
     message: str = Field(
         default="",
-        description="Goes with reject and respond; alone it answers a question in words, or goes "
-        "on with a run that has ended.",
+        description="Goes with reject and respond; alone it answers a question in words, reaches "
+        "a run at work, or goes on with one that has ended.",
     )
     answers: dict[str, Any] = Field(
         default_factory=dict,
@@ -213,8 +213,8 @@ class Delegation:
             """Answer what a run asks, then wait for it like wait. Pass on what the user decided;
             never approve on your own. For a run with status "needs_approval" give answers (by
             question id), or decision if it asks one thing only. For a failed or paused run call it
-            with run_id alone to go on where it stopped. With message alone on a run that has
-            ended, the agent goes on in the same thread with that message.""",
+            with run_id alone to go on where it stopped. With message alone on a run at work, its
+            agent reads it before its next step; on one that has ended, it goes on with it.""",
             plain_schema(ReplyArguments),
             destructive=True,
             open_world=True,
@@ -317,7 +317,8 @@ class Delegation:
                 if isinstance(outcome, CallToolResult):
                     return outcome
                 run_id = outcome
-            return await self._settled(ctx, params, run_id, given.wait_seconds, own=own)
+            told = given.message != ""
+            return await self._settled(ctx, params, run_id, given.wait_seconds, own=own, told=told)
 
     async def _go_on(self, ctx: Context, own: OwnRun, run: Run, message: str) -> str:
         """Go on with the thread of a run that has ended; what was chosen for it holds again.
@@ -355,6 +356,7 @@ class Delegation:
         asked: float | None,
         given: WaitArguments | None = None,
         own: OwnRun | None = None,
+        told: bool = False,
     ) -> ToolReply:
         if own is not None and resumes_own(params):
             own.began(run_id)
@@ -368,9 +370,17 @@ class Delegation:
         if isinstance(settled, InputRequiredResult):
             return settled
         doing = self._services.runs.doing(run_id)
+        sent = await self._services.runs.messages(settled.run)
+        messages = [one for one in sent if one.status != "taken" or (told and one is sent[-1])]
         if given is None:
-            return run_result(settled, doing=doing)
+            return run_result(settled, doing=doing, messages=messages)
         events = None
         if given.events_after is not None:
             events = await event_page(self._services.journal, run_id, given.events_after)
-        return run_result(settled, answer_offset=given.answer_offset, events=events, doing=doing)
+        return run_result(
+            settled,
+            answer_offset=given.answer_offset,
+            events=events,
+            doing=doing,
+            messages=messages,
+        )

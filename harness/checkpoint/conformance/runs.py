@@ -245,12 +245,12 @@ async def a_message_for_a_run_is_kept_until_it_is_taken(journal: Checkpointer) -
     message = replace(interrupt("msg_1", "", ns="caller"), kind="message", payload={})
     await journal.commit(Batch(THREAD, interrupts=[message]))
     await journal.prune(THREAD, keep_latest=1)
-    equal(list(await journal.interrupts("run_1")), [message], "the run's messages")
+    equal(list(await journal.interrupts("run_1")), [message])
     taken = replace(step_batch(steps[-1], "d"), answers={"msg_1": step_id(steps[-1])})
     await journal.commit(taken)
     (found,) = await journal.interrupts("run_1")
-    equal(found.answer, step_id(steps[-1]), "the step that took it")
-    equal(list((await loaded(journal)).interrupts), [], "the questions of the next step")
+    equal(found.answer, step_id(steps[-1]))
+    equal(list((await loaded(journal)).interrupts), [])
 
 
 EVENT_LAWS = Laws("events")
