@@ -104,7 +104,6 @@ def run_result(
         messages: Those its caller has sent to it that are worth telling about.
     """
     snapshot = _as_it_went(snapshot)
-    notes = (*snapshot.notes, *(_about_message(one, snapshot.run) for one in messages))
     run = snapshot.run
     data: dict[str, JsonValue] = {
         "run_id": run.id,
@@ -125,11 +124,9 @@ def run_result(
     if doing and run.status == "running":
         data["doing"] = doing
         lines.append(f"Right now: {doing}")
-    if messages:
-        data["messages"] = [_message(one) for one in messages]
-    if notes:
-        data["notes"] = [*notes]
-        lines += [f"Note: {one}" for one in notes]
+    facts, said = _noted(snapshot, messages)
+    data |= facts
+    lines += said
     if snapshot.questions:
         shown = [show(one) for one in snapshot.questions]
         data["pending"] = cast("JsonValue", shown)
@@ -148,6 +145,19 @@ def run_result(
     data["next"] = following
     lines.append(f"Next: {following}")
     return Answer("\n".join(lines), data, failed=run.status == "failed").result()
+
+
+def _noted(
+    snapshot: Snapshot, messages: Sequence[CallerMessage]
+) -> tuple[dict[str, JsonValue], list[str]]:
+    """Return notes, and what became of messages, as data and as lines of text."""
+    notes = [*snapshot.notes, *(_about_message(one, snapshot.run) for one in messages)]
+    facts: dict[str, JsonValue] = {}
+    if messages:
+        facts["messages"] = [_message(one) for one in messages]
+    if notes:
+        facts["notes"] = [*notes]
+    return facts, [f"Note: {one}" for one in notes]
 
 
 def _message(message: CallerMessage) -> dict[str, JsonValue]:
