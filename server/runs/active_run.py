@@ -268,6 +268,9 @@ def describe(event: Event) -> str | None:
             return f"{agents}: {data.get('name')} failed: {text[:100]}"
         case "tool_end" if data.get("status") == "waiting":
             return f"{agents}: {data.get('name')} waits for an answer"
+        case "message_taken":
+            text = " ".join(str(data.get("text") or "").split())
+            return f"{agents}: reads your message: {text[:100]}"
         case _:
             return _noted(agents, data.get("data")) if event.mode == "custom" else None
 
