@@ -24,12 +24,12 @@ __all__ = [
     "without",
 ]
 
-Toolset: TypeAlias = Literal["todos", "files", "skills", "commands", "delegation", "history"]
+Toolset: TypeAlias = Literal["todos", "files", "skills", "commands", "delegation", "history", "all"]
 
 ANSWERING = ("wait", "reply", "cancel")
 """What every tool needs whose calls may take long or ask."""
 
-TOOLSETS: Mapping[Toolset, tuple[str, ...]] = {
+_SETS: Mapping[Toolset, tuple[str, ...]] = {
     "todos": ("write_todos",),
     "files": ("ls", "read_file", "write_file", "edit_file", "glob", "grep"),
     "skills": ("skill",),
@@ -37,11 +37,13 @@ TOOLSETS: Mapping[Toolset, tuple[str, ...]] = {
     "delegation": ("task", *ANSWERING),
     "history": ("threads", "rewind"),
 }
+_TOOLS = frozenset(name for names in _SETS.values() for name in names)
+
+TOOLSETS: Mapping[Toolset, tuple[str, ...]] = {**_SETS, "all": tuple(sorted(_TOOLS))}
 
 READ_ONLY = frozenset({"ls", "read_file", "glob", "grep", "skill", "wait", "threads"})
 """Those whose hints say that they change nothing."""
 
-_TOOLS = frozenset(name for names in TOOLSETS.values() for name in names)
 _PLAIN_WORDS = frozenset({"task", "wait", "reply", "cancel", "threads", "skill", "job", "execute"})
 _PARTS = re.compile(r"(?<=[.;:]) +")
 
