@@ -1,4 +1,4 @@
-"""Which tools an entry offers its client: the operator's choice, an earlier one, or what suits it."""
+"""Tools that an entry offers its client, where the operator has not chosen them."""
 
 from __future__ import annotations
 
