@@ -113,7 +113,7 @@ def _request(
 ) -> Request:
     from ..install.clients import KEY_VARIABLE
     from ..install.installer import Request, command_words, find_entry
-    from ..install.tool_choice import ToolChoice
+    from .tool_choice import ToolChoice
 
     serve = ServeOptions.of(ctx, options)
     tools = ToolChoice()

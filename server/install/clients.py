@@ -13,7 +13,6 @@ from typing import Literal, TypeAlias
 from pydantic import JsonValue
 
 from ...harness._internal.records import record
-from ..settings.toolsets import Toolset
 from .machine import Machine
 
 __all__ = [
@@ -108,7 +107,7 @@ class Client:
     newer_group: tuple[str, ...] | None = None
     newer_entry: Callable[[Start], Entry] | None = None
     question: Input | None = None
-    toolsets: Sequence[Toolset] = ()
+    toolsets: Sequence[str] = ()
 
     def project_path(self, relative: str, scope: Scope) -> str | None:
         """Return how to write a path inside the project; None if it has to be absolute."""
@@ -147,7 +146,7 @@ def _opencode(start: Start) -> Entry:
     return {**_opencode_new(start), "enabled": True}
 
 
-CODING_TOOLS: Sequence[Toolset] = ("delegation", "history", "skills")
+CODING_TOOLS: Sequence[str] = ("delegation", "history", "skills")
 """What suits hosts with file tools, a todo list and a shell of their own: a second set of them
 confuses their models. Agents that `task` starts have all their tools."""
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
+from typing import cast
 
 from ...harness._internal.records import record
-from ..settings.toolsets import TOOLSETS
-from .clients import Client
+from ..install.clients import Client
+from ..settings.toolsets import TOOLSETS, Toolset
 
 __all__ = ["ToolChoice"]
 
@@ -42,7 +43,9 @@ class ToolChoice:
             )
         if not client.toolsets:
             return cls()
-        names = dict.fromkeys(name for one in client.toolsets for name in TOOLSETS[one])
+        names = dict.fromkeys(
+            name for one in client.toolsets for name in TOOLSETS[cast("Toolset", one)]
+        )
         return cls(
             (OPTION, ",".join(client.toolsets)),
             f"{client.title} has a todo list, file tools and a shell of its own, so it is offered "
