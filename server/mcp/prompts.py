@@ -131,6 +131,7 @@ class Prompts:
         missing = MCPError(
             INVALID_PARAMS, f"There is no thread {thread_id!r}. The tool threads lists them."
         )
+        thread_id = await self._services.thread(thread_id)
         if not current_caller.get().owns(thread_id):
             raise missing
         await self._services.places.prepare(thread_id)

@@ -267,6 +267,7 @@ class Resources:
         self, ctx: Context, uri: str, thread_id: str, part: str
     ) -> ReadResourceResult:
         unknown = _missing(ctx, uri, f"There is no thread {thread_id!r}; read {THREADS_URI}.")
+        thread_id = await self._services.thread(thread_id)
         if not current_caller.get().owns(thread_id):
             raise unknown
         await self._services.places.prepare(thread_id)
