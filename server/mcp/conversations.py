@@ -22,7 +22,8 @@ from ...harness._internal.records import record
 from ...harness.errors import ThreadBusy
 from ...harness.messages.message import new_id
 from ..auth.caller import JournalReader, current_caller
-from ..threads.names import NEW, id_of_thread
+from ..auth.thread_names import NEW
+from ..threads.names import id_of_thread
 
 __all__ = ["Conversations", "ThreadPlace"]
 

@@ -24,6 +24,7 @@ from ...harness.loop.run.choices import RunChoices
 from ...harness.messages.message import HumanMessage, ToolCall, ToolMessage
 from ...harness.subagents.background.engine import parent_thread
 from ..auth.caller import OwnedJournal, Principals, current_caller, owner_of
+from ..auth.thread_names import NAMES
 from ..results import unknown
 from ..sampling.queue import Offer, SampledCall
 from .active_run import ActiveRun, busy
@@ -413,7 +414,7 @@ class RunStarter:
 
     async def _unknown_thread(self, thread_id: str) -> UnknownThread:
         rows = await OwnedJournal(self._journal).threads(limit=200)
-        advice = "Call threads to list them, or leave thread_id out to begin a new one."
+        advice = f"Call threads to list them, or begin one with a name of {NAMES}."
         return UnknownThread(unknown("thread", thread_id, [row.thread_id for row in rows], advice))
 
     def _unrecorded(self, live: ActiveRun) -> Run:

@@ -25,6 +25,7 @@ from ..runs.reloadable_agent import LazyModel
 from ..settings.settings import Settings
 from .journals import Beside, journal_beside_servers
 from .listing import list_threads, show_thread, transcript
+from .names import id_among_all
 from .rewinding import Rewound, rewind
 
 __all__ = ["ThreadAdmin"]
@@ -93,6 +94,7 @@ class ThreadAdmin:
         Raises:
             UnknownThread: There is no such thread.
         """
+        thread_id = await self._id(thread_id)
         more = "More: --before {before}"
         shown = await show_thread(self._agent, self._journal, thread_id, limit, before, more=more)
         if shown is None:
@@ -122,6 +124,7 @@ class ThreadAdmin:
         Raises:
             UnknownThread: There is no such thread.
         """
+        thread_id = await self._id(thread_id)
         await self._require(thread_id)
         state = await self._agent().get_state(thread_id)
         return transcript(thread_id, state.values.get("messages", ()))
@@ -136,6 +139,7 @@ class ThreadAdmin:
             HarnessError: With a root for each user, it is not known whose the thread is.
             FileError: A file cannot be put back; see `server.threads.rewinding.rewind`.
         """
+        thread_id = await self._id(thread_id)
         async with self._processes.takeover():
             newest = await self._require(thread_id)
             if newest is not None and newest.status in _UNFINISHED:
@@ -169,6 +173,7 @@ class ThreadAdmin:
             UnknownCheckpoint: It has no such checkpoint.
             CheckpointError: The target exists.
         """
+        thread_id = await self._id(thread_id)
         await self._require(thread_id)
         if checkpoint_id is not None:
             await self._agent().get_state(thread_id, checkpoint_id)
@@ -187,6 +192,7 @@ class ThreadAdmin:
             UnknownThread: There is no such thread.
             ThreadBusy: A server works on one of them, or on a task of it.
         """
+        thread_ids = [await self._id(one) for one in thread_ids]
         async with self._processes.takeover():
             for thread_id in thread_ids:
                 await self._require_unowned(await self._require(thread_id))
@@ -202,6 +208,7 @@ class ThreadAdmin:
         Raises:
             UnknownThread: There is no such thread.
         """
+        thread_id = await self._id(thread_id)
         await self._require(thread_id)
         async for line in export_thread(self._journal, thread_id):
             file.write(line)
@@ -236,6 +243,7 @@ class ThreadAdmin:
         Raises:
             UnknownThread: There is no such thread.
         """
+        thread_id = None if thread_id is None else await self._id(thread_id)
         chosen: list[str | None] = [thread_id]
         if thread_id is not None:
             await self._require(thread_id)
@@ -262,6 +270,10 @@ class ThreadAdmin:
                 f"a server works on run {run.id} of {run.thread_id}; nothing was done. Wait for "
                 "its end or cancel it there, and try again."
             )
+
+    async def _id(self, said: str) -> str:
+        """Return the id of a thread that is said by its id or by its name."""
+        return await id_among_all(self._journal, said)
 
     async def _require(self, thread_id: str) -> Run | None:
         """Return the newest run of a thread, which may have none."""
