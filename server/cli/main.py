@@ -195,7 +195,7 @@ def cli(ctx: click.Context) -> None:
     "--toolsets",
     multiple=True,
     metavar="NAMES",
-    help="Offer clients only these: todos, files, skills, commands, delegation, history.  [all]",
+    help="Offer only these: todos, files, skills, commands, delegation, history, compact.  [all]",
 )
 @click.option("--exclude-tools", multiple=True, metavar="NAMES", help="Don't offer these tools.")
 @click.option(

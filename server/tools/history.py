@@ -42,27 +42,21 @@ PART_CHARS = 3_000
 class ThreadsArguments(Arguments):
     """Arguments of `threads`."""
 
-    thread_id: str = Field(default="", description="Show this thread; leave out to list threads.")
-    limit: int = Field(default=20, ge=1, le=50, description="Most threads or checkpoints to show.")
-    before: str = Field(
-        default="", description="For the next page: next_before of the page before it."
-    )
-    todos_after: int = Field(
-        default=0, ge=0, description="For the rest of many todos: todos_next of the page before it."
-    )
+    thread_id: str = Field(default="", description="Show this thread. Leave out to list threads.")
+    limit: int = Field(default=20, ge=1, le=50, description="Most threads or checkpoints")
+    before: str = Field(default="", description="next_before of the page before")
+    todos_after: int = Field(default=0, ge=0, description="todos_next of the page before")
 
 
 class RewindArguments(Arguments):
     """Arguments of `rewind`."""
 
-    thread_id: str = Field(min_length=1, description="The thread.")
-    checkpoint_id: str = Field(
-        min_length=1, description="Go back to the state after this step, as threads names it."
-    )
+    thread_id: str = Field(min_length=1)
+    checkpoint_id: str = Field(min_length=1, description="From threads")
     force: bool = Field(
         default=False,
-        description="Put files back although somebody else changed them since; their changes are "
-        "lost. Leave those as they are that the policy guards; without a root, all on disk.",
+        description="Also overwrite files that others have changed since, and leave those as they "
+        "are that may not be put back.",
     )
 
 
@@ -77,10 +71,9 @@ class History:
         threads = define(
             "threads",
             "Threads and history",
-            """Without thread_id: list the threads, last changed first, with their last run. With
-            thread_id: its todos, last runs, open questions and checkpoints (its history, newest
-            first). Use it to find the ids that the other tools take, to go on after a restart,
-            and to choose a checkpoint for rewind.""",
+            """List the threads, last changed first, with their last run. With thread_id: show its
+            todos, last runs, open questions and checkpoints, newest first. Use it to find ids
+            again, and to choose a checkpoint for rewind.""",
             plain_schema(ThreadsArguments),
             read_only=True,
             idempotent=True,
@@ -88,11 +81,10 @@ class History:
         rewind = define(
             "rewind",
             "Go back to a checkpoint",
-            """Make an earlier state of a thread its newest one: messages, todos, and files, which
-            are put back on disk too. Nothing is forgotten: the steps after it stay in the
-            history, and rewinding to one of them undoes the rewind. Refused while a run is active
-            or waits on the thread, and when a file cannot be put back (see force).
-            Returns which files were put back.""",
+            """Take a thread back to the state after a checkpoint: messages, todos, and files, also
+            on disk. Later steps stay in the history; rewinding to one of them undoes the rewind.
+            Refused while a run is active or waits on the thread, and when a file cannot be put
+            back (see force).""",
             plain_schema(RewindArguments),
             destructive=True,
         )
