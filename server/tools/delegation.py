@@ -140,7 +140,7 @@ class ReplyArguments(Arguments):
     message: str = Field(
         default="",
         description="For reject and respond. Alone: the answer to a question, or the next "
-        "instruction for a run that has ended.",
+        "instruction for a run, at work or ended.",
     )
     answers: dict[str, Any] = Field(
         default_factory=dict,
@@ -206,8 +206,8 @@ class Delegation:
             "Answer a run",
             """Answer what a run asks, then wait for it like wait. Pass on what the user decided;
             never approve on your own. With run_id alone, a failed or paused run goes on where it
-            stopped. With message alone, the agent of a run that has ended goes on in the same
-            thread.""",
+            stopped. With message alone, the agent reads it before its next step, or, if the run
+            has ended, goes on in the same thread.""",
             plain_schema(ReplyArguments),
             destructive=True,
             open_world=True,
@@ -322,7 +322,8 @@ class Delegation:
                 if isinstance(outcome, CallToolResult):
                     return outcome
                 run_id = outcome
-            return await self._settled(ctx, params, run_id, given.wait_seconds, own=own)
+            told = given.message != ""
+            return await self._settled(ctx, params, run_id, given.wait_seconds, own=own, told=told)
 
     async def _go_on(self, ctx: Context, own: OwnRun, run: Run, message: str) -> str:
         """Go on with the thread of a run that has ended; what was chosen for it holds again.
@@ -360,6 +361,7 @@ class Delegation:
         asked: float | None,
         given: WaitArguments | None = None,
         own: OwnRun | None = None,
+        told: bool = False,
     ) -> ToolReply:
         if own is not None and resumes_own(params):
             own.began(run_id)
@@ -373,9 +375,17 @@ class Delegation:
         if isinstance(settled, InputRequiredResult):
             return settled
         doing = self._services.runs.doing(run_id)
+        sent = await self._services.runs.messages(settled.run)
+        messages = [one for one in sent if one.status != "taken" or (told and one is sent[-1])]
         if given is None:
-            return run_result(settled, doing=doing)
+            return run_result(settled, doing=doing, messages=messages)
         events = None
         if given.events_after is not None:
             events = await event_page(self._services.journal, run_id, given.events_after)
-        return run_result(settled, answer_offset=given.answer_offset, events=events, doing=doing)
+        return run_result(
+            settled,
+            answer_offset=given.answer_offset,
+            events=events,
+            doing=doing,
+            messages=messages,
+        )
