@@ -147,6 +147,7 @@ class ThreadAdmin:
         Raises:
             UnknownThread: There is no such thread.
         """
+        thread_id = await self._id(thread_id)
         newest = await self._require(thread_id)
         at: dict[str, int] = {}
         if newest is not None and newest.status not in ("running", "queued"):
@@ -347,6 +348,7 @@ class ThreadAdmin:
         Raises:
             UnknownThread: There is no such thread.
         """
+        thread_id = None if thread_id is None else await self._id(thread_id)
         names = [thread_id]
         if thread_id is None:
             names = await all_threads(self._journal)
