@@ -73,9 +73,9 @@ class TaskArguments(Arguments):
     )
     thread_id: str = Field(
         default="",
-        description="The durable workspace to continue, such as thr_9f86d081884c7d65. Every result "
-        "names its own; all tools called with it see the same todos and files. Leave out to start "
-        "a new one.",
+        description="The durable workspace to continue: thr_9f86d081884c7d65 from a result, or a "
+        "name of your own, such as release-notes. All tools called with it see the same todos and "
+        'files. Leave out for the one of this conversation; "new" starts another.',
     )
     agent: str = Field(
         default="",
@@ -140,7 +140,7 @@ class ReplyArguments(Arguments):
     message: str = Field(
         default="",
         description="For reject and respond. Alone: the answer to a question, or the next "
-        "instruction for a run that has ended.",
+        "instruction for a run, at work or ended.",
     )
     answers: dict[str, Any] = Field(
         default_factory=dict,
@@ -206,8 +206,8 @@ class Delegation:
             "Answer a run",
             """Answer what a run asks, then wait for it like wait. Pass on what the user decided;
             never approve on your own. With run_id alone, a failed or paused run goes on where it
-            stopped. With message alone, the agent of a run that has ended goes on in the same
-            thread.""",
+            stopped. With message alone, the agent reads it before its next step, or, if the run
+            has ended, goes on in the same thread.""",
             plain_schema(ReplyArguments),
             destructive=True,
             open_world=True,
@@ -272,26 +272,40 @@ class Delegation:
             limits=given.limits,
         )
         inputs = await task_inputs(ctx, services, given.files, given.idempotency_key)
-        run_id = await services.runs.start(
-            given.goal,
-            thread_id=given.thread_id or None,
-            agent=agent or None,
-            task_id=given.task_id or None,
-            key=given.idempotency_key or None,
-            offer=offer_of(ctx),
-            began=own.began,
-            choices=choices,
-            inputs=inputs,
-        )
-        return run_id, [*notes, *(f"The agent has {one.line}." for one in inputs)]
+        place = await services.place(ctx, given.thread_id)
+
+        async def start(thread_id: str | None, begins: bool) -> str:
+            return await services.runs.start(
+                given.goal,
+                thread_id=thread_id,
+                begins=begins,
+                agent=agent or None,
+                task_id=given.task_id or None,
+                key=given.idempotency_key or None,
+                offer=offer_of(ctx),
+                began=own.began,
+                choices=choices,
+                inputs=inputs,
+            )
+
+        run_id, told = await place.use(start)
+        return run_id, [*notes, *told, *(f"The agent has {one.line}." for one in inputs)]
 
     async def wait(
         self, ctx: Context, params: CallToolRequestParams, args: dict[str, JsonValue]
     ) -> ToolReply:
         """Wait for a run."""
         given = parse(WaitArguments, "wait", args)
-        run_id = resumed_run(params) or given.run_id
+        run_id = resumed_run(params) or await self._run_of(given.run_id)
         return await self._settled(ctx, params, run_id, given.wait_seconds, given)
+
+    async def _run_of(self, said: str) -> str:
+        """Return the id of a run; of the newest one, if the caller says a thread."""
+        if said.startswith("run_"):
+            return said
+        thread_id = await self._services.thread(said)
+        newest = await self._services.journal.find_runs(thread_id=thread_id, limit=1)
+        return newest[0].id if newest else said
 
     async def reply(
         self, ctx: Context, params: CallToolRequestParams, args: dict[str, JsonValue]
@@ -308,7 +322,8 @@ class Delegation:
                 if isinstance(outcome, CallToolResult):
                     return outcome
                 run_id = outcome
-            return await self._settled(ctx, params, run_id, given.wait_seconds, own=own)
+            told = given.message != ""
+            return await self._settled(ctx, params, run_id, given.wait_seconds, own=own, told=told)
 
     async def _go_on(self, ctx: Context, own: OwnRun, run: Run, message: str) -> str:
         """Go on with the thread of a run that has ended; what was chosen for it holds again.
@@ -346,6 +361,7 @@ class Delegation:
         asked: float | None,
         given: WaitArguments | None = None,
         own: OwnRun | None = None,
+        told: bool = False,
     ) -> ToolReply:
         if own is not None and resumes_own(params):
             own.began(run_id)
@@ -359,9 +375,17 @@ class Delegation:
         if isinstance(settled, InputRequiredResult):
             return settled
         doing = self._services.runs.doing(run_id)
+        sent = await self._services.runs.messages(settled.run)
+        messages = [one for one in sent if one.status != "taken" or (told and one is sent[-1])]
         if given is None:
-            return run_result(settled, doing=doing)
+            return run_result(settled, doing=doing, messages=messages)
         events = None
         if given.events_after is not None:
             events = await event_page(self._services.journal, run_id, given.events_after)
-        return run_result(settled, answer_offset=given.answer_offset, events=events, doing=doing)
+        return run_result(
+            settled,
+            answer_offset=given.answer_offset,
+            events=events,
+            doing=doing,
+            messages=messages,
+        )

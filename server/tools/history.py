@@ -105,12 +105,13 @@ class History:
             except ValueError:
                 return error(f"before={given.before!r} is no next_before of an earlier answer.")
             return (await list_threads(journal, given.limit, before, room=LIST_CHARS)).result()
-        if current_caller.get().owns(given.thread_id):
-            await services.places.prepare(given.thread_id)
+        thread_id = await services.thread(given.thread_id)
+        if current_caller.get().owns(thread_id):
+            await services.places.prepare(thread_id)
         shown = await show_thread(
-            partial(services.places, given.thread_id),
+            partial(services.places, thread_id),
             journal,
-            given.thread_id,
+            thread_id,
             given.limit,
             given.before or None,
             todos_after=given.todos_after,
@@ -127,39 +128,40 @@ class History:
         """Fork the journal to a checkpoint and put files back."""
         given = parse(RewindArguments, "rewind", args)
         services = self._services
-        async with services.runs.exclusive(given.thread_id) as run_id:
+        thread_id = await services.thread(given.thread_id)
+        async with services.runs.exclusive(thread_id) as run_id:
             try:
-                await services.places.prepare(given.thread_id)
+                await services.places.prepare(thread_id)
                 done = await rewind(
-                    services.places(given.thread_id),
-                    services.places.of(given.thread_id).parts.backend,
-                    given.thread_id,
+                    services.places(thread_id),
+                    services.places.of(thread_id).parts.backend,
+                    thread_id,
                     given.checkpoint_id,
                     run_id=run_id,
                     force=given.force,
-                    advice=f'Call threads(thread_id="{given.thread_id}") to see them.',
+                    advice=f'Call threads(thread_id="{thread_id}") to see them.',
                 )
             except FileError as refused:
                 return error(f"Nothing was rewound: {refused}")
-        services.announcements.thread_changed(given.thread_id, parts=PARTS, files=done.files)
-        return _rewound(given, done)
+        services.announcements.thread_changed(thread_id, parts=PARTS, files=done.files)
+        return _rewound(thread_id, given.checkpoint_id, done)
 
 
-def _rewound(given: RewindArguments, done: Rewound) -> CallToolResult:
+def _rewound(thread_id: str, checkpoint_id: str, done: Rewound) -> CallToolResult:
     following = (
-        f"the thread is back at checkpoint {given.checkpoint_id}. Go on with any tool and "
-        f'thread_id="{given.thread_id}".'
+        f"the thread is back at checkpoint {checkpoint_id}. Go on with any tool and "
+        f'thread_id="{thread_id}".'
     )
     data: dict[str, JsonValue] = {
-        "thread_id": given.thread_id,
+        "thread_id": thread_id,
         "checkpoint_id": done.checkpoint.id,
-        "rewound_to": given.checkpoint_id,
+        "rewound_to": checkpoint_id,
         "files_put_back": list(done.files),
         "files_left": list(done.left),
         "next": following,
     }
     text = (
-        f"Thread {given.thread_id} was rewound to {given.checkpoint_id}; its newest checkpoint is "
+        f"Thread {thread_id} was rewound to {checkpoint_id}; its newest checkpoint is "
         f"{done.checkpoint.id}.\n{done.about_files()}\nNext: {following}"
     )
     return Answer(text, data).result()
@@ -183,8 +185,8 @@ class Reply:
 
     Attributes:
         decision: On the one approval that is open; empty for none.
-        message: What goes with it; alone, words for the one question that is open, or for a run
-            that has ended.
+        message: What goes with it; alone, words for the one question that is open, for the agent of
+            a run that is at work, or for a run that has ended.
         answers: Instead of these, by question, however many are open.
     """
 
@@ -217,6 +219,11 @@ class Reply:
             elif one.kind == "question" and self.message and not self.decision:
                 answers[one.id] = self.message
         return answers
+
+    def is_news_to(self, asked: Sequence[Interrupt]) -> bool:
+        """Whether it is a message for the agent, and no answer that comes once more."""
+        said = any(one.answered and one.answer == self.message for one in asked)
+        return bool(self.message) and not self.decides and not said
 
     def may_be_an_old_one(
         self, answers: Mapping[str, JsonValue], asked: Sequence[Interrupt]
@@ -259,6 +266,8 @@ async def hand_over(
     pending = [one for one in asked if waits and not one.answered]
     if pending and (run.status != "paused" or reply.decides):
         answers = reply.to(pending, asked)
+        if not answers and run.kind == "delegate" and reply.is_news_to(asked):
+            return await _tell(runs, run, reply, asked)
         if not answers:
             return run_result(snapshot)
         _require_approver(answers, asked)
@@ -275,7 +284,7 @@ async def hand_over(
                 "See where it stands with wait."
             )
     else:
-        return await _go_on(runs, snapshot, reply.message, asked, offer, go_on)
+        return await _go_on(runs, snapshot, reply, asked, offer, go_on)
     stored = await runs.reply(run.id, answers)
     if stored:
         return run_result(replace(await runs.snapshot(run.id), notes=too_late(stored)))
@@ -304,25 +313,20 @@ def _short(shown: dict[str, JsonValue]) -> dict[str, JsonValue]:
 async def _go_on(
     runs: RunManager,
     snapshot: Snapshot,
-    message: str,
+    reply: Reply,
     asked: Sequence[Interrupt],
     offer: Offer,
     go_on: GoOn | None,
 ) -> str:
     """Let a run go on, or its thread with a message; return the run to wait for."""
-    run = snapshot.run
+    run, message = snapshot.run, reply.message
     if snapshot.stuck:
         raise HarnessError(
             f"Run {run.id} cannot go on, so nothing was done. Once the cause is removed, wait for "
             f"it. The cause: {snapshot.stuck}"
         )
-    if run.status == "running":
-        if not any(one.answered and one.answer == message for one in asked):
-            raise HarnessError(
-                f"Run {run.id} is still working and asks nothing; the message was not delivered. "
-                "Wait for it, or cancel it and start a new task on its thread."
-            )
-        return run.id
+    if run.status in ("running", "queued"):
+        return await _tell(runs, run, reply, asked)
     goes_on = run.status in ("failed", "paused", "needs_approval")
     if message or goes_on:
         _require_delegate()
@@ -332,6 +336,23 @@ async def _go_on(
         return await runs.start(message, thread_id=run.thread_id, offer=offer)
     if goes_on:
         await runs.reply(run.id, {}, offer=offer)
+    return run.id
+
+
+async def _tell(runs: RunManager, run: Run, reply: Reply, asked: Sequence[Interrupt]) -> str:
+    """Send a message to a run that works or waits, unless it comes once more; return the run.
+
+    Raises:
+        HarnessError: It takes none, or the caller may send none; nothing was stored.
+    """
+    if reply.is_news_to(asked):
+        _require_delegate()
+        await runs.tell(run, reply.message)
+    elif not reply.message:
+        raise HarnessError(
+            f"Run {run.id} is {run.status} and asks nothing, and this reply has no message, so "
+            "nothing was done. Send one, or wait for the run."
+        )
     return run.id
 
 

@@ -10,10 +10,11 @@ from typing import TypeVar, cast
 from mcp.types import CallToolResult, TextContent
 from pydantic import JsonValue
 
-from ...harness.checkpoint.base import Interrupt
+from ...harness.checkpoint.base import Interrupt, Run
 from ...harness.errors import CheckpointError
 from ...harness.limits.carried_limits import used_by
 from ...harness.limits.limits import Used
+from ...harness.loop.run.caller_messages import CallerMessage
 from ..results import Answer
 from ..runs.approvals import EventPage, show
 from ..runs.runs import Snapshot
@@ -56,10 +57,16 @@ def run_result(
     answer_offset: int = 0,
     events: EventPage | None = None,
     doing: str | None = None,
+    messages: Sequence[CallerMessage] = (),
 ) -> CallToolResult:
     """Return a run's result; a failed run is flagged as an error for clients that look at that.
 
-    `doing` is a line about what it does right now, if it is running and that is known.
+    Args:
+        snapshot: Where it stands.
+        answer_offset: Where the answer goes on.
+        events: What it has done.
+        doing: A line about what it does right now, if it is running and that is known.
+        messages: Those its caller has sent to it that are worth telling about.
     """
     snapshot = _as_it_went(snapshot)
     run = snapshot.run
@@ -82,9 +89,9 @@ def run_result(
     if doing and run.status == "running":
         data["doing"] = doing
         lines.append(f"Right now: {doing}")
-    if snapshot.notes:
-        data["notes"] = [*snapshot.notes]
-        lines += [f"Note: {one}" for one in snapshot.notes]
+    facts, said = _noted(snapshot, messages)
+    data |= facts
+    lines += said
     if snapshot.questions:
         shown = [show(one) for one in snapshot.questions]
         data["pending"] = cast("JsonValue", shown)
@@ -103,6 +110,40 @@ def run_result(
     data["next"] = following
     lines.append(f"Next: {following}")
     return Answer("\n".join(lines), data, failed=run.status == "failed").result()
+
+
+def _noted(
+    snapshot: Snapshot, messages: Sequence[CallerMessage]
+) -> tuple[dict[str, JsonValue], list[str]]:
+    """Return notes, and what became of messages, as data and as lines of text."""
+    notes = [*snapshot.notes, *(_about_message(one, snapshot.run) for one in messages)]
+    facts: dict[str, JsonValue] = {}
+    if messages:
+        facts["messages"] = [_message(one) for one in messages]
+    if notes:
+        facts["notes"] = [*notes]
+    return facts, [f"Note: {one}" for one in notes]
+
+
+def _message(message: CallerMessage) -> dict[str, JsonValue]:
+    shown: dict[str, JsonValue] = {"id": message.id, "status": message.status}
+    if message.checkpoint_id is not None:
+        shown["checkpoint_id"] = message.checkpoint_id
+    return shown
+
+
+def _about_message(message: CallerMessage, run: Run) -> str:
+    """Return what became of a message that was sent to a run."""
+    match message.status:
+        case "queued":
+            return f"message {message.id} is queued: the run takes it before its next model call."
+        case "taken":
+            return f"message {message.id} was taken at checkpoint {message.checkpoint_id}."
+        case "missed":
+            return (
+                f"message {message.id} was not taken: the run ended first. To go on with it, call "
+                f'task with thread_id="{run.thread_id}". It said: {message.text[:200]}'
+            )
 
 
 def with_notes(reply: _Reply, notes: Sequence[str]) -> _Reply:
