@@ -25,7 +25,10 @@ RemoteStatus: TypeAlias = Literal[
     "running", "needs_approval", "paused", "done", "failed", "cancelled"
 ]
 
-_STATUSES = ("running", "needs_approval", "paused", "done", "failed", "cancelled")
+_RENAMED = {"queued": "running"}
+"""What another server tells apart and we need not: a run that waits in line there is at work."""
+
+_STATUSES = ("queued", "running", "needs_approval", "paused", "done", "failed", "cancelled")
 _GOALS = ("goal", "description", "task", "prompt", "instructions")
 _MAX_PAGES = 200
 _PAUSE = 1.0
@@ -207,7 +210,7 @@ def _standing(result: ToolResult, *, refusal: bool = False) -> Standing:
     data = result.artifact
     if _is_run(data):
         standing = Standing(
-            cast(RemoteStatus, data["status"]),
+            cast(RemoteStatus, _RENAMED.get(data["status"], data["status"])),
             str(data["run_id"]),
             str(data.get("thread_id") or ""),
             str(data.get("answer") or ""),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["runs"]
 
-_STATUSES = ("running", "needs_approval", "paused", "done", "failed", "cancelled")
+_STATUSES = ("queued", "running", "needs_approval", "paused", "done", "failed", "cancelled")
 
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 

@@ -15,10 +15,13 @@ from pydantic import Field, JsonValue
 
 from ...harness.checkpoint.base import Run
 from ...harness.errors import HarnessError
+from ..engine.base import USUAL_PRIORITY
 from ..mcp.offered_agents import drives, offered_agents
 from ..mcp.requests import Context, Services, takes_tasks, wait_seconds
 from ..mcp.uris import VIEWER_URI
 from ..runs.approvals import event_page
+from ..runs.goals import Goal
+from ..runs.starting import OnBusy
 from ..sampling.client_model import offer_of
 from .base import (
     Arguments,
@@ -105,6 +108,13 @@ class TaskArguments(Arguments):
         default=(),
         description="Files and images the agent finds below /inputs: each a name and one of text, "
         "data (base64), uri (thread:// or skill://).",
+    )
+    on_busy: OnBusy = Field(
+        default="refuse",
+        description="If a run is at work on the thread: wait in line behind it, or cancel it.",
+    )
+    priority: int = Field(
+        default=USUAL_PRIORITY, ge=1, le=9, description="Among your runs in line; 1 goes first."
     )
     wait_seconds: WaitSeconds = None
     idempotency_key: str = Field(
@@ -282,15 +292,12 @@ class Delegation:
         )
         inputs = await task_inputs(ctx, services, given.files, given.idempotency_key)
         run_id = await services.runs.start(
-            given.goal,
+            Goal(given.goal, agent or "", given.task_id, choices, inputs, given.priority),
             thread_id=given.thread_id or None,
-            agent=agent or None,
-            task_id=given.task_id or None,
             key=given.idempotency_key or None,
             offer=offer_of(ctx),
             began=own.began,
-            choices=choices,
-            inputs=inputs,
+            on_busy=given.on_busy,
         )
         return run_id, [*notes, *(f"The agent has {one.line}." for one in inputs)]
 
@@ -336,7 +343,7 @@ class Delegation:
             choices = require_allowed(choices, services.settings)
         offer, thread_id = offer_of(ctx), run.thread_id
         return await services.runs.start(
-            message, thread_id=thread_id, offer=offer, began=own.began, choices=choices
+            Goal(message, choices=choices), thread_id=thread_id, offer=offer, began=own.began
         )
 
     async def cancel(

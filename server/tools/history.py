@@ -22,7 +22,8 @@ from ..mcp.requests import Context, Services
 from ..results import Answer, error, unknown
 from ..runs.active_run import PARTS
 from ..runs.approvals import show, too_late
-from ..runs.runs import RunManager, Snapshot
+from ..runs.runs import RunManager
+from ..runs.snapshot import Snapshot
 from ..sampling.queue import Offer
 from ..threads.listing import list_threads, show_thread
 from ..threads.rewinding import Rewound, rewind
@@ -324,10 +325,10 @@ async def _go_on(
             f"Run {run.id} cannot go on, so nothing was done. Once the cause is removed, wait for "
             f"it. The cause: {snapshot.stuck}"
         )
-    if run.status == "running":
+    if run.status in ("queued", "running"):
         if not any(one.answered and one.answer == message for one in asked):
             raise HarnessError(
-                f"Run {run.id} is still working and asks nothing; the message was not delivered. "
+                f"Run {run.id} is {run.status} and asks nothing; the message was not delivered. "
                 "Wait for it, or cancel it and start a new task on its thread."
             )
         return run.id
