@@ -15,6 +15,7 @@ from typing import Protocol
 import anyio
 from anyio.abc import TaskGroup
 
+from ...harness._internal.concurrency import raising_one
 from ...harness.checkpoint.base import OPEN, Batch, Checkpointer, Fence, Run, taken_over
 from ...harness.errors import (
     HarnessError,
@@ -96,7 +97,7 @@ class RunQueue:
         self._carrier = carrier
         self._group = group
         self._losses = CarrierLosses(journal)
-        self._guarded: set[str] = set()
+        self._guarded: dict[str, anyio.Event] = {}
         self._offers: dict[str, Offer | None] = {}
         self._counts: dict[str, tuple[float, int]] = {}
         self._serves = False
@@ -211,9 +212,11 @@ class RunQueue:
 
     def guard(self, thread_id: str) -> None:
         """See to it that the queued runs of a thread begin, one after the other."""
-        if thread_id not in self._guarded:
-            self._guarded.add(thread_id)
-            self._group.start_soon(self._guard, thread_id, name=f"line of {thread_id}")
+        if thread_id in self._guarded:
+            self._guarded[thread_id].set()
+            return
+        self._guarded[thread_id] = anyio.Event()
+        self._group.start_soon(self._guard, thread_id, name=f"line of {thread_id}")
 
     async def _guard(self, thread_id: str) -> None:
         try:
@@ -225,10 +228,11 @@ class RunQueue:
                     logger.warning("runs in line on thread %s wait: %s", thread_id, error)
                     await anyio.sleep(_PAUSE)
         finally:
-            self._guarded.discard(thread_id)
+            del self._guarded[thread_id]
 
     async def _let_on(self, thread_id: str) -> bool:
         """Wait until something has moved on a thread; return whether anything is in line there."""
+        self._guarded[thread_id] = anyio.Event()
         line = await self.line(thread_id)
         if not line:
             return False
@@ -240,25 +244,31 @@ class RunQueue:
         goal = await kept_goal(self._journal, first.id)
         if goal is not None and goal.interrupts and holder.created_at <= first.created_at:
             await self._carrier.end(holder, f"interrupted by run {first.id}")
-        elif holder.status == "running" and await self._carrier.is_left(holder):
+            return True
+        if holder.status == "running" and await self._carrier.is_left(holder):
             await self._carrier.adopt(holder)
-            await self._moved(holder)
-        else:
-            await self._moved(holder)
+        await self._moved(holder)
         return True
 
     async def _moved(self, run: Run) -> None:
-        """Wait until a run has moved on, for a few seconds at most."""
-        live = self._carrier.live.get(run.id)
+        """Wait until a run, or the line on its thread, has moved on; a few seconds at most."""
         with anyio.move_on_after(LOOK_SECONDS):
-            if live is not None:
-                await live.finished.wait()
-                return
+            async with raising_one(), anyio.create_task_group() as group:
+                group.start_soon(self._run_moved, run, group.cancel_scope)
+                await self._guarded[run.thread_id].wait()
+                group.cancel_scope.cancel()
+
+    async def _run_moved(self, run: Run, scope: anyio.CancelScope) -> None:
+        live = self._carrier.live.get(run.id)
+        if live is not None:
+            await live.finished.wait()
+        else:
             with self._carrier.servers.news.watching(run.id) as watch:
                 now = await self._journal.run(run.id)
                 while now is not None and (now.status, now.attempt) == (run.status, run.attempt):
                     await watch.next(now)
                     now = await self._journal.run(run.id)
+        scope.cancel()
 
     async def line(self, thread_id: str) -> Sequence[Run]:
         """Return the queued runs of a thread, the next one first."""
@@ -328,11 +338,12 @@ class RunQueue:
             if goal is None:
                 raise HarnessError("its goal is no longer kept; it waited in line for too long")
             await self.begin(run, goal, self._offers.pop(run.id, None))
-        except (ThreadBusy, StaleThread):  # others were faster, or somebody ended it
-            self.guard(run.thread_id)
         except (JournalAway, ServerStopping):
             raise
         except HarnessError as error:
+            if isinstance(error, StaleThread) or getattr(error, "run_id", None) is not None:
+                self.guard(run.thread_id)  # others were faster, or somebody ended it
+                return
             logger.warning("run %s cannot begin: %s", run.id, error)
             await self._journal.commit(taken_over(run, status="failed", reason=str(error)))
             self._carrier.changed(run.thread_id)
@@ -351,7 +362,7 @@ class RunQueue:
             await self.take(run)
             return False
         delay = 0.0
-        if run.status == "running" and run.owner not in (None, self._carrier.owner):
+        if run.status == "running" and self._was_lost(run):
             losses = await self._losses.lost(run)
             if losses >= MOST_LOSSES:
                 await self._give_up(run)
@@ -364,6 +375,12 @@ class RunQueue:
             return True
         await self.offer(run, delay=delay)
         return False
+
+    def _was_lost(self, run: Run) -> bool:
+        """Whether the server that worked on a run was killed, perhaps by the run."""
+        if run.owner is None or run.owner == self._carrier.owner:
+            return False
+        return self._carrier.servers.was_killed(run.owner)
 
     async def _give_up(self, run: Run) -> None:
         logger.error("run %s is given up: %s", run.id, given_up())
