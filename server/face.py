@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from mcp.server.caching import CacheHint
 from mcp.server.context import CallNext, HandlerResult, ServerMiddleware
@@ -53,12 +53,15 @@ from .settings.toolsets import withheld_tools
 from .tasks import find_task
 from .tasks.listening import TaskListenHandler
 from .tasks.methods import CAPABILITY, HandshakeTasks, add_tasks, created
-from .tools.base import FaceTool, TaskStarted, ToolReply, without_advice
+from .tools.base import FaceTool, TaskStarted, ToolReply, compact, without_advice
 from .tools.delegation import Delegation, with_subagents
 from .tools.driven import DRIVEN, DRIVING, drivable, driven_tool
 from .tools.history import History
 from .tools.task_options import with_options
 from .version import NAME, version
+
+if TYPE_CHECKING:
+    from .studio import Studio
 
 __all__ = ["Face"]
 
@@ -83,6 +86,7 @@ class Face:
     def __init__(self, services: Services, state_key: bytes) -> None:
         self._services = services
         self._made: dict[str, FaceTool] = {}
+        self._data: Studio | None = None
         self._withheld = withheld_tools(services.settings)
         self._own = [*Delegation(services).tools(), *History(services).tools()]
         self._old_tasks = HandshakeTasks(services, self._reply)
@@ -102,7 +106,7 @@ class Face:
 
     def _build(self) -> Server[Any]:
         services = self._services
-        resources = Resources(services)
+        resources = Resources(services, self._studio)
         prompts = Prompts(services)
         skills = SkillMethods(services)
         server: Server[Any] = Server(
@@ -130,6 +134,14 @@ class Face:
         server.extensions |= EXTENSIONS
         add_tasks(server, services, self._old_tasks)
         return server
+
+    def _studio(self) -> Studio:
+        """Return the data of the studio, made when somebody first looks."""
+        if self._data is None:
+            from .studio import Studio
+
+            self._data = Studio(self._services)
+        return self._data
 
     # --- tools -----------------------------------------------------------------------------
 
@@ -186,8 +198,9 @@ class Face:
         subagents = listed(offered.subagents, errors, every=not offered.main)
         definitions = (one.definition for one in tools if self._is_offered(one))
         definitions = (with_options(one, settings) for one in definitions)
-        shown = [with_subagents(one, subagents, main=offered.main) for one in definitions]
-        return ListToolsResult(tools=shown)
+        shown = (with_subagents(one, subagents, main=offered.main) for one in definitions)
+        brief = "compact" in settings.toolsets
+        return ListToolsResult(tools=[compact(one) if brief else one for one in shown])
 
     def _is_offered(self, tool: FaceTool) -> bool:
         """Whether the caller's agents have a tool: what clients drive is the main agent's."""

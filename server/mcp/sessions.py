@@ -34,8 +34,8 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_REQUEST
 
 from ..auth.caller import Caller, current_caller, owner_of
-from ..runs.active_run import ThreadPart
-from .uris import THREADS_URI, moved_uri, thread_uri, threads_uri
+from ..runs.active_run import WRITING, ThreadPart
+from .uris import OWN_URIS, moved_uri, owned_uri, thread_uri
 
 __all__ = ["MAX_WATCHED", "Announcements", "Relay", "SessionRegistry"]
 
@@ -324,7 +324,7 @@ class Announcements:
             is_new: Whether this is its first step.
             relayed: Whether another server says so.
         """
-        if self._relay is not None and not relayed:
+        if self._relay is not None and not relayed and parts is not WRITING:
             self._relay.thread_changed(thread_id, parts=parts, files=files, is_new=is_new)
         heard = self.sessions.watched or getattr(self.bus, "listeners", True)
         if not (heard or is_new):  # of new threads all are told
@@ -358,8 +358,9 @@ class Announcements:
                 await self.bus.publish(ResourcesListChanged())
             self.sessions.resources_changed(owner)
         for owner in {owner_of(thread_id) for thread_id in changed}:
-            await self.bus.publish(ResourceUpdated(uri=threads_uri(owner)))
-            self.sessions.resource_updated(THREADS_URI, owner)
+            for uri in OWN_URIS:
+                await self.bus.publish(ResourceUpdated(uri=owned_uri(uri, owner)))
+                self.sessions.resource_updated(uri, owner)
         for thread_id, parts in changed.items():
             await self.bus.publish(ResourceUpdated(uri=moved_uri(thread_id)))
             for part in sorted(parts):

@@ -81,7 +81,8 @@ class RunAdmin:
         """
         run = await self._find(run_id)
         place = await self._place(run)
-        questions = [one for one in await self._journal.interrupts(run.id) if not one.answered]
+        asked = await self._journal.interrupts(run.id)
+        questions = [one for one in asked if not one.answered and one.kind != "message"]
         used = Used.from_json(json.loads(run.used)) if run.used else None
         lines = [
             f"Run {run.id} on thread {run.thread_id}: {run.status}{_words(place)}",

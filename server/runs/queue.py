@@ -324,7 +324,8 @@ class RunQueue:
         elif run.status == "running" and await self._carrier.is_left(run):
             await self._carrier.adopt(run, here=True)
         elif run.status == "needs_approval":
-            asked = await self._journal.interrupts(run.id)
+            known = await self._journal.interrupts(run.id)
+            asked = [one for one in known if one.kind != "message"]
             if any(one.answered for one in asked) and not self._carrier.goes_on(run.id):
                 await self._carrier.adopt(run, here=True)
 

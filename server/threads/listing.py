@@ -98,16 +98,16 @@ async def show_thread(
     runs = await journal.find_runs(thread_id=thread_id, limit=LAST_RUNS)
     if not runs and await journal.load(thread_id) is None:
         return None
-    begun = runs[0].status != "queued" or await journal.load(thread_id) is not None
-    state = await agent().get_state(thread_id) if begun else None
-    todos = [*({} if state is None else state.values).get("todos", ())][todos_after:]
+    begun = not runs or runs[0].status != "queued" or await journal.load(thread_id) is not None
+    state = (await agent().get_state(thread_id)).values if begun else {}
+    todos: list[Todo] = [*state.get("todos", ())][todos_after:]
     if room is not None:
         todos = [_shortened(one) for one in todos]
     shown_todos = todos_as_json(agent(), todos)
     count = _fitting(shown_todos, room)
-    history: Sequence[Checkpoint] = ()
+    history: list[Checkpoint] = []
     if begun:
-        history = await agent().get_state_history(thread_id, before=before, limit=limit + 1)
+        history = [*await agent().get_state_history(thread_id, before=before, limit=limit + 1)]
     shown = [_checkpoint(one) for one in history[:limit]]
     page = history[: _fitting(shown, room)]
     questions = await _questions(journal, runs)
@@ -162,7 +162,7 @@ def _fitting(shown: Sequence[JsonValue], room: int | None) -> int:
 async def _questions(journal: JournalReader, runs: Sequence[Run]) -> list[Interrupt]:
     waiting = [run for run in runs if run.status in ("needs_approval", "running")]
     asked = [one for run in waiting for one in await journal.interrupts(run.id)]
-    return [one for one in asked if not one.answered]
+    return [one for one in asked if not one.answered and one.kind != "message"]
 
 
 def question_line(question: Interrupt) -> str:

@@ -211,7 +211,7 @@ class RunPage {
         .filter(Number.isFinite)
         .reduce((sum, one) => sum + one, 0);
     const number = (value) => Number(value ?? 0).toLocaleString();
-    const known = `$${Number(used.cost).toFixed(4)}`;
+    const known = `$${Number(used.cost ?? 0).toFixed(4)}`;
     const unknown = `${number(used.unpriced_calls)} calls of unknown price`;
     const price = !used.unpriced_calls ? known : used.cost ? `${known}, ${unknown}` : unknown;
     const lines = (used.ledger ?? []).map((line) =>
@@ -226,7 +226,7 @@ class RunPage {
           el("span", { class: "quiet" }, shown(line.model, 200)),
         ),
         el("td", { class: "number" }, number(line.calls)),
-        el("td", { class: "number" }, number(tokens(line.usage))),
+        el("td", { class: "number" }, number(tokens(line.usage ?? used.usage))),
       ),
     );
     const head = ["Agent", "Calls", "Tokens"].map((one, at) =>
