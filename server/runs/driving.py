@@ -292,10 +292,16 @@ class CallDriver:
 
     def _require_room(self, live: ActiveRun) -> None:
         """Refuse one more call of somebody who has enough runs at work, and leave its gate."""
-        owner = owner_of(live.run_id)
-        if owner and len(self._carrier.working(owner)) >= self._carrier.bounds.max_runs:
+        try:
+            self._require_place(live.run_id)
+        except ThreadBusy:
             self._carrier.leave_gate(live)
-            self._refuse_for_want_of_room(live.run_id)
+            raise
+
+    def _require_place(self, run_id: str) -> None:
+        owner = owner_of(run_id)
+        if owner and len(self._carrier.working(owner)) >= self._carrier.bounds.max_runs:
+            self._refuse_for_want_of_room(run_id)
 
     def _refuse_for_want_of_room(self, run_id: str) -> NoReturn:
         working = self._carrier.working(owner_of(run_id))

@@ -342,7 +342,8 @@ class RunManager(RunStarter):
             )
         self._carrier.stopping.require_serving()
         stands = run.status in ("needs_approval", "paused", "failed") and run.kind == "delegate"
-        # A run that wants a client's model goes on where that client is.
+        if is_parked(run):  # it wants the client's model, so it goes on where that client is
+            self._require_place(run.id)
         here = not stands or parent_thread(run.thread_id) is not None or is_parked(run)
         if here or self._queue.admits(run.id, run.attempt):
             await self._carrier.resume(run, answers, offer=offer)

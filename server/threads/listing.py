@@ -99,8 +99,9 @@ async def show_thread(
     if not runs and await journal.load(thread_id) is None:
         return None
     begun = not runs or runs[0].status != "queued" or await journal.load(thread_id) is not None
-    state = (await agent().get_state(thread_id)).values if begun else {}
-    todos: list[Todo] = [*state.get("todos", ())][todos_after:]
+    todos: list[Todo] = []
+    if begun:
+        todos += (await agent().get_state(thread_id)).values.get("todos", ())[todos_after:]
     if room is not None:
         todos = [_shortened(one) for one in todos]
     shown_todos = todos_as_json(agent(), todos)
