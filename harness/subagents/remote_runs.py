@@ -25,9 +25,6 @@ RemoteStatus: TypeAlias = Literal[
     "running", "needs_approval", "paused", "done", "failed", "cancelled"
 ]
 
-_RENAMED = {"queued": "running"}
-"""What another server tells apart and we need not: a run that waits in line there is at work."""
-
 _STATUSES = ("queued", "running", "needs_approval", "paused", "done", "failed", "cancelled")
 _GOALS = ("goal", "description", "task", "prompt", "instructions")
 _MAX_PAGES = 200
@@ -39,7 +36,7 @@ class Standing:
     """Status of a remote run.
 
     Attributes:
-        status: As our own server says it.
+        status: As our own server says it; what waits in line there is running.
         run_id: Its id there; empty for a server that has none.
         thread_id: Likewise.
         answer: Its final text, once done; or what was cut off of it, when it failed for that.
@@ -210,7 +207,7 @@ def _standing(result: ToolResult, *, refusal: bool = False) -> Standing:
     data = result.artifact
     if _is_run(data):
         standing = Standing(
-            cast(RemoteStatus, _RENAMED.get(data["status"], data["status"])),
+            cast(RemoteStatus, "running" if data["status"] == "queued" else data["status"]),
             str(data["run_id"]),
             str(data.get("thread_id") or ""),
             str(data.get("answer") or ""),

@@ -20,6 +20,7 @@ from ...harness.limits.limits import Limits
 from ...harness.messages.message import ToolCall
 from ...harness.subagents.background.engine import parent_thread
 from ..auth.caller import OwnedJournal, Principals, current_caller, owner_of
+from ..auth.thread_names import NAMES
 from ..engine.base import Bounds, MakeEngine
 from ..engine.local import LocalRuns
 from ..results import unknown
@@ -99,6 +100,7 @@ class CallDriver:
         thread_id: str | None,
         seconds: float = DRIVE_SECONDS,
         *,
+        begins: bool = False,
         trust_cache: bool = True,
         tries: int = _TRIES,
     ) -> Snapshot:
@@ -112,6 +114,7 @@ class CallDriver:
             args: Its arguments.
             thread_id: The thread; a new one by default.
             seconds: How long to wait for the end.
+            begins: Whether the thread begins with this call if there is none of that id.
             trust_cache: Whether the newest state that this process has seen will do.
             tries: How often it tries again when calls through other servers were faster.
 
@@ -133,7 +136,8 @@ class CallDriver:
             run_id = caller.new_id("run", thread_id)
         live = ActiveRun(run_id, thread_id, brief=True)
         live.counts = tool in LONG_TOOLS
-        await self._enter(live, known_idle=is_new or trust_cache)
+        known_idle = is_new or trust_cache
+        is_new |= await self._enter(live, known_idle=known_idle, begins=begins)
         if live.counts:
             self._require_room(live)
         call = ToolCall(call_id(live.run_id), tool, args)
@@ -154,7 +158,9 @@ class CallDriver:
         ):
             # Another process has moved the thread, or does so now: look at what it did.
             tries -= not trust_cache
-            return await self.drive(tool, args, thread_id, seconds, trust_cache=False, tries=tries)
+            return await self.drive(
+                tool, args, thread_id, seconds, begins=begins, trust_cache=False, tries=tries
+            )
         if live.error is not None:
             raise live.error
         if live.result is None:
@@ -200,13 +206,21 @@ class CallDriver:
         newest = next((one for one in runs if one.kind == "delegate"), None)
         return main if newest is None else self._carrier.agent_of(newest, main)
 
-    async def _enter(self, live: ActiveRun, *, known_idle: bool) -> None:
+    async def _enter(self, live: ActiveRun, *, known_idle: bool, begins: bool = False) -> bool:
+        """Take the gate of an idle thread; return whether there is none yet, which `begins` allows.
+
+        Raises:
+            UnknownThread, ThreadBusy: As for `start`.
+        """
         await self._carrier.take_gate(live)
         if known_idle:
-            return
+            return False
         try:
+            if begins and not await self._exists(live.thread_id):
+                return True
             waits = QUEUE_SECONDS if live.brief else 0.0
             await self._require_idle(live, anyio.current_time() + waits)
+            return False
         except BaseException:
             self._carrier.leave_gate(live)
             raise
@@ -273,6 +287,11 @@ class CallDriver:
             raise await self._unknown_thread(thread_id)
         return runs[0] if runs else None
 
+    async def _exists(self, thread_id: str) -> bool:
+        """Whether there is a thread; a copy has no runs of its own."""
+        runs = await self._journal.find_runs(thread_id=thread_id, limit=1)
+        return bool(runs) or await self._journal.load(thread_id) is not None
+
     async def _has_ended(self, run: Run, until: float) -> bool:
         """Wait until a call of another server on the thread has ended; return whether it has."""
         with (
@@ -313,7 +332,7 @@ class CallDriver:
 
     async def _unknown_thread(self, thread_id: str) -> UnknownThread:
         rows = await OwnedJournal(self._journal).threads(limit=200)
-        advice = "Call threads to list them, or leave thread_id out to begin a new one."
+        advice = f"Call threads to list them, or begin one with a name of {NAMES}."
         return UnknownThread(unknown("thread", thread_id, [row.thread_id for row in rows], advice))
 
     def _unrecorded(self, live: ActiveRun) -> Run:

@@ -31,6 +31,7 @@ class RunStarter(CallDriver):
         goal: Goal | str,
         *,
         thread_id: str | None = None,
+        begins: bool = False,
         key: str | None = None,
         offer: Offer | None = None,
         began: Began | None = None,
@@ -43,6 +44,7 @@ class RunStarter(CallDriver):
         Args:
             goal: What shall be done.
             thread_id: The thread to go on with; a new one by default.
+            begins: Whether it begins with this run if there is none of that id.
             key: Of the caller's choice: a second start with it finds the first one's run.
             offer: What the client lends of its model; None if nobody knows.
             began: Told the run's id if this call starts it, before its input is stored.
@@ -63,11 +65,11 @@ class RunStarter(CallDriver):
         if key is not None and (known := await self._started_before(key, live)) is not None:
             return known
         try:
-            waits = await self._waits(live, thread_id is None, on_busy)
+            waits = await self._waits(live, thread_id is None, begins, on_busy)
             if began is not None:
                 began(run_id)
             if waits is None:
-                waits = await self._begin(live, goal, key, thread_id is None, on_busy)
+                waits = await self._begin(live, goal, key, on_busy)
             if waits is not None:
                 interrupts = on_busy == "interrupt" and waits
                 await self._put_in_line(live, replace(goal, interrupts=interrupts), key, waits)
@@ -81,14 +83,14 @@ class RunStarter(CallDriver):
         return run_id
 
     async def _begin(
-        self, live: ActiveRun, goal: Goal, key: str | None, is_new: bool, on_busy: OnBusy
+        self, live: ActiveRun, goal: Goal, key: str | None, on_busy: OnBusy
     ) -> bool | None:
         """Begin a run whose gate was taken; return whether it has to wait after all.
 
         Raises:
             HarnessError: It cannot begin; nothing was stored.
         """
-        self._carrier.spawn(live, self._work(goal, live), key=key, is_new=is_new)
+        self._carrier.spawn(live, self._work(goal, live), key=key, is_new=live.is_new)
         await live.control.accepted.wait()
         if isinstance(live.error, ThreadBusy) and on_busy != "refuse":
             return True  # another server was faster
@@ -96,7 +98,9 @@ class RunStarter(CallDriver):
             raise live.error
         return None
 
-    async def _waits(self, live: ActiveRun, is_new: bool, on_busy: OnBusy) -> bool | None:
+    async def _waits(
+        self, live: ActiveRun, is_new: bool, begins: bool, on_busy: OnBusy
+    ) -> bool | None:
         """Return what a run waits for: others on its thread, or a place; None if it may begin.
 
         Then the gate of its thread is its own.
@@ -105,7 +109,7 @@ class RunStarter(CallDriver):
             UnknownThread, ThreadBusy: As for `start`.
         """
         try:
-            await self._enter(live, known_idle=is_new)
+            live.is_new = await self._enter(live, known_idle=is_new, begins=begins) or is_new
         except ThreadBusy:
             if on_busy == "refuse":
                 raise
