@@ -48,6 +48,6 @@ def next_time(cron: str, timezone: str, after: float) -> float:
 
 def _unreadable(cron: str, why: str) -> HarnessError:
     return HarnessError(
-        f"cron {cron!r} cannot be read: {why}. Nothing was stored. Write five fields: minute, hour, "
-        "day of the month, month, day of the week; such as '0 7 * * MON-FRI'."
+        f"cron {cron!r} cannot be read: {why}. Nothing was stored. Write five fields: minute, "
+        "hour, day of the month, month, day of the week; such as '0 7 * * MON-FRI'."
     )

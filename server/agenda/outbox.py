@@ -18,7 +18,7 @@ from ...harness.checkpoint.base import Checkpointer, Run
 from ..results import moment
 from .tables import AgendaTables, Statement
 
-__all__ = ["Delivery", "Outbox"]
+__all__ = ["Delivery", "Outbox", "event_body", "event_id", "waiting"]
 
 STOPPED: Final = ("needs_approval", "paused", "done", "failed", "cancelled")
 _ENDED: Final = ("done", "failed", "cancelled")
@@ -152,10 +152,11 @@ class Outbox:
         await self._tables.run((update, values))
         return True
 
-    async def all(self) -> Sequence[Delivery]:
-        """Return what waits to be delivered, the next one first."""
-        select = f"SELECT {_COLUMNS} FROM {{deliveries}} ORDER BY next_at, id, url"
-        return [Delivery(*row) for row in await self._tables.run((select, {}))]
+
+async def waiting(tables: AgendaTables) -> Sequence[Delivery]:
+    """Return what waits to be delivered, the next one first."""
+    select = f"SELECT {_COLUMNS} FROM {{deliveries}} ORDER BY next_at, id, url"
+    return [Delivery(*row) for row in await tables.run((select, {}))]
 
 
 def event_id(run: Run) -> str:

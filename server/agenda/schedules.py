@@ -176,8 +176,8 @@ class ScheduleBook:
         values = {"id": made.id, "owner": made.owner, "name": name, "next": next_at}
         if not await self._tables.run((insert, {**values, "body": self._sealed(made.id, work)})):
             raise HarnessError(
-                f"there is a schedule {name!r} already; nothing was stored. Choose another name, or "
-                "remove that one first."
+                f"there is a schedule {name!r} already; nothing was stored. Choose another name, "
+                "or remove that one first."
             )
         return made
 
@@ -303,9 +303,7 @@ class ScheduleBook:
             work = Work(**cast("Mapping[str, Any]", fields))
         except (SealError, TypeError, ValueError) as problem:
             error = str(problem)
-        return Schedule(
-            id_, owner, name, status, work, next_at, run_at, last_at, last_run, error
-        )
+        return Schedule(id_, owner, name, status, work, next_at, run_at, last_at, last_run, error)
 
 
 def _opened(schedule: Schedule) -> Work:

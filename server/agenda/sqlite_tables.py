@@ -43,11 +43,13 @@ class SqliteTables:
     async def run(self, *statements: Statement) -> list[Row]:
         """See `AgendaTables`."""
         connection = self._connection or await self._connected()
+        rows: list[Row] = []
         try:
             with anyio.CancelScope(shield=True):
-                return await connection.run(partial(_transact, statements))
+                rows = await connection.run(partial(_transact, statements))
         except sqlite3.Error as error:
             raise _AGENDA.refusal(self._path, error) from error
+        return rows
 
     async def close(self) -> None:
         """See `AgendaTables`."""

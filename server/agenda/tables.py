@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
-from ..settings.settings import Settings
-
-__all__ = ["CREATE", "TABLES", "AgendaTables", "Row", "Statement", "open_tables"]
+__all__ = ["CREATE", "TABLES", "AgendaTables", "Row", "Statement"]
 
 Row: TypeAlias = Sequence[Any]
 
@@ -69,15 +67,3 @@ class AgendaTables(Protocol):
     async def close(self) -> None:
         """Close the database."""
         ...
-
-
-def open_tables(settings: Settings) -> AgendaTables:
-    """Return the tables of the servers with these settings."""
-    url = "" if settings.journal is None else settings.journal.get_secret_value()
-    if url.partition(":")[0].lower() in ("postgresql", "postgres"):
-        from .postgres_tables import PostgresTables  # psycopg takes time to import
-
-        return PostgresTables(url)
-    from .sqlite_tables import SqliteTables
-
-    return SqliteTables(settings.state_dir / "agenda.db")

@@ -6,21 +6,22 @@ import logging
 import time
 from collections.abc import Callable
 from typing import Final
+from urllib.parse import urlsplit
 
 import anyio
 import httpx2
-from anyio.abc import TaskGroup
 from pydantic import SecretStr
 
 from ...harness._internal.records import record
 from ...harness.checkpoint.base import Run
 from ...harness.errors import HarnessError
 from ..runs.active_run import ActiveRun
+from ..settings.agenda_settings import parse_secrets
 from ..settings.settings import Settings
 from ..version import NAME, version
 from .addresses import Refused, target_of
 from .outbox import Delivery, Outbox
-from .signing import parse_secrets, signed_headers
+from .signing import signed_headers
 
 __all__ = ["Answer", "Webhooks", "send"]
 
@@ -113,10 +114,7 @@ class Webhooks:
         """Note that a run begins, or has stopped; see `RunFigures.heard`."""
         if live.brief:
             return
-        if not live.finished.is_set() and live.result is None and live.error is None:
-            self._news.append(live.run_id)
-        elif live.result is not None:
-            self._news.append(live.result.run)
+        self._news.append(live.run_id if live.result is None else live.result.run)
         self._wake.set()
 
     async def work(self) -> None:
@@ -151,19 +149,16 @@ class Webhooks:
         Raises:
             HarnessError: The database cannot be used.
         """
-        while (delivery := await self._outbox.claim()) is not None:
+        while claimed := await self._claimed():
             async with anyio.create_task_group() as group:
-                await self._deliver_some(group, delivery)
+                for one in claimed:
+                    group.start_soon(self._deliver, one)
 
-    async def _deliver_some(self, group: TaskGroup, first: Delivery) -> None:
-        delivery: Delivery | None = first
-        for _ in range(_AT_ONCE):
-            if delivery is None:
-                return
-            group.start_soon(self._deliver, delivery)
-            delivery = await self._outbox.claim()
-        if delivery is not None:
-            await self._deliver(delivery)
+    async def _claimed(self) -> list[Delivery]:
+        found: list[Delivery] = []
+        while len(found) < _AT_ONCE and (one := await self._outbox.claim()) is not None:
+            found.append(one)
+        return found
 
     async def _deliver(self, delivery: Delivery) -> None:
         try:
@@ -177,13 +172,13 @@ class Webhooks:
             await outbox.delivered(delivery)  # its operator wants it no more
             return
         answer = await send(settings, delivery.url, delivery.id, delivery.body)
+        host = urlsplit(delivery.url).hostname  # the rest may be a secret
         if not answer.problem:
             await outbox.delivered(delivery)
         elif answer.status == _GONE:
-            logger.error("webhook %s is gone (410); event %s is given up", delivery.url, delivery.id)
+            logger.error("webhook at %s is gone (410); %s is given up", host, delivery.id)
             await outbox.delivered(delivery)
         elif await outbox.failed(delivery, answer.problem, answer.wait):
-            logger.warning("webhook %s, try %d: %s", delivery.url, delivery.attempts, answer.problem)
+            logger.warning("webhook at %s, try %d: %s", host, delivery.attempts, answer.problem)
         else:
-            logger.error("webhook %s: event %s is given up: %s",
-                         delivery.url, delivery.id, answer.problem)  # fmt: skip
+            logger.error("webhook at %s: %s is given up: %s", host, delivery.id, answer.problem)

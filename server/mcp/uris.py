@@ -10,6 +10,7 @@ from ..runs.active_run import PARTS
 
 __all__ = [
     "AGENT_SCHEME",
+    "SCHEDULES_URI",
     "SKILL_SCHEME",
     "THREADS_URI",
     "VIEWER_URI",
@@ -26,6 +27,7 @@ __all__ = [
 ]
 
 THREADS_URI = "threads://recent"
+SCHEDULES_URI = "schedules://all"
 VIEWER_URI = "ui://deep-agent/runs"
 THREAD_SCHEME = "thread://"
 SKILL_SCHEME = "skill://"
