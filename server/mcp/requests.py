@@ -19,7 +19,7 @@ import re
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import anyio
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
@@ -37,6 +37,9 @@ from ..sampling.client_model import OpenRequests
 from ..settings.reloadable_settings import ReloadableSettings
 from ..settings.settings import Settings
 from .sessions import Announcements
+
+if TYPE_CHECKING:
+    from ..agenda.schedules import ScheduleBook
 
 __all__ = [
     "MAX_FILE_BYTES",
@@ -173,6 +176,7 @@ class Services:
         runs: Work in progress.
         announcements: Tells clients of changes.
         principals: Who has called.
+        schedules: The schedules that this server fires; None if it fires none.
         requests: What clients are being asked.
         cancelled: What they have cancelled.
         in_flight: What is being answered.
@@ -184,6 +188,7 @@ class Services:
     runs: RunManager
     announcements: Announcements
     principals: Principals
+    schedules: ScheduleBook | None = None
     requests: OpenRequests = field(default_factory=OpenRequests)
     cancelled: CancelledRequests = field(default_factory=CancelledRequests)
     in_flight: RequestsInFlight = field(default_factory=RequestsInFlight)

@@ -53,6 +53,7 @@ from .offered_agents import offered_agents
 from .requests import Context, Services
 from .skill_methods import described, read_skill_file
 from .uris import (
+    SCHEDULES_URI,
     THREADS_URI,
     VIEWER_URI,
     agent_uri,
@@ -165,7 +166,8 @@ class Resources:
             )
             rows = await self._services.journal.threads(limit=1)
             following = _cursor(None) if rows else None
-            found = [first, viewer_resource(), *self._skills(), *self._subagents()]
+            found = [first, viewer_resource(), *self._schedules()]
+            found += [*self._skills(), *self._subagents()]
             return ListResourcesResult(resources=found, next_cursor=following)
         before = _before(cursor)
         rows = await self._services.journal.threads(limit=THREADS_PER_PAGE + 1, before=before)
@@ -185,6 +187,18 @@ class Resources:
         return ListResourcesResult(
             resources=found, next_cursor=_cursor(page[-1].updated_at) if more else None
         )
+
+    def _schedules(self) -> Sequence[Resource]:
+        if self._services.schedules is None:
+            return ()
+        listed = Resource(
+            uri=SCHEDULES_URI,
+            name="schedules",
+            title="Schedules",
+            description="Goals that are given to the agent at set times, with their last runs.",
+            mime_type="application/json",
+        )
+        return [listed]
 
     def _skills(self) -> Sequence[Resource]:
         return [
@@ -262,6 +276,11 @@ class Resources:
             return viewer_contents()
         if uri.startswith(_FURTHER) and (found := await self._read_further(ctx, uri)) is not None:
             return found
+        if uri == SCHEDULES_URI and self._services.schedules is not None:
+            caller = current_caller.get()
+            sees_all = bool(caller.principal) and caller.may("admin")
+            known = await self._services.schedules.all(None if sees_all else caller.owner)
+            return _json(uri, {"schedules": [one.shown() for one in known]})
         if (skill := parse_skill(uri)) is not None:
             data = await read_skill_file(self._services.skills, *skill)
             if data is None:
