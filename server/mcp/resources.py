@@ -270,17 +270,12 @@ class Resources:
     async def read(self, ctx: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
         """Return a resource's content."""
         uri = params.uri
-        if uri == THREADS_URI:
-            return _json(uri, await self._threads())
+        if (listed := await self._listed(uri)) is not None:
+            return _json(uri, listed)
         if uri == VIEWER_URI:
             return viewer_contents()
         if uri.startswith(_FURTHER) and (found := await self._read_further(ctx, uri)) is not None:
             return found
-        if uri == SCHEDULES_URI and self._services.schedules is not None:
-            caller = current_caller.get()
-            sees_all = bool(caller.principal) and caller.may("admin")
-            known = await self._services.schedules.all(None if sees_all else caller.owner)
-            return _json(uri, {"schedules": [one.shown() for one in known]})
         if (skill := parse_skill(uri)) is not None:
             data = await read_skill_file(self._services.skills, *skill)
             if data is None:
@@ -310,6 +305,18 @@ class Resources:
         if run is None:
             raise _missing(ctx, uri, f"There is no run {run_id!r}; read {THREADS_URI}.")
         return _json(uri, {"run_id": run_id, "status": run.status, **page.data()})
+
+    async def _listed(self, uri: str) -> JsonValue:
+        """Return the caller's threads or schedules; None for another URI."""
+        if uri == THREADS_URI:
+            return await self._threads()
+        book = self._services.schedules
+        if uri != SCHEDULES_URI or book is None:
+            return None
+        caller = current_caller.get()
+        sees_all = bool(caller.principal) and caller.may("admin")
+        known = await book.all(None if sees_all else caller.owner)
+        return {"schedules": [one.shown() for one in known]}
 
     async def _threads(self) -> JsonValue:
         rows = await self._services.journal.threads(limit=50)
