@@ -14,6 +14,7 @@ from ..auth.shared_state import open_tokens
 from ..auth.tokens import TokenError, TokenRecord
 from ..mcp.offered_agents import offered_agents
 from ..replicas.sealed_values import sealer_of
+from ..runs.goals import Goal
 from ..settings.settings import Settings
 from .running import App
 
@@ -97,10 +98,9 @@ class _Starter:
         try:
             if app.agent.prepares:
                 await app.agent.prepare()
-            agent = offered_agents(app.services).chosen(work.agent)
-            run_id = await app.runs.start(
-                work.goal, thread_id=work.thread_id or None, agent=agent or None, key=key
-            )
+            goal = Goal(work.goal, agent=offered_agents(app.services).chosen(work.agent))
+            thread_id = work.thread_id or None
+            run_id = await app.runs.start(goal, thread_id=thread_id, key=key, on_busy="queue")
             run = await app.journal.run(run_id)
         finally:
             current_caller.reset(token)

@@ -112,7 +112,7 @@ async def test_the_pause_and_the_end_of_a_run_are_told(tmp_path: Path, receiver:
         await call(client, "reply", run_id=run["run_id"], decision="approve")
         await until(lambda: len(receiver.requests) == 2)
         await call(client, "ls")  # driven calls are not told
-        await call(client, "task", goal="secret words")
+        await call(client, "task", goal="secret words", thread_id="new")
         await until(lambda: len(receiver.requests) == 3)
     paused, done, other = receiver.events
     kinds = ["run.needs_approval", "run.done", "run.done"]

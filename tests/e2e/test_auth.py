@@ -135,12 +135,15 @@ async def test_without_a_token_only_the_health_is_shown(house: House) -> None:
     base = house.server.listening["url"].removesuffix("/mcp")
     async with httpx2.AsyncClient() as http:
         assert (await http.get(f"{base}/healthz")).status_code == 200
+        leads = await http.get(f"{base}/")
+        assert (leads.status_code, leads.headers["location"]) == (307, "ui")
         for method, path in (
             ("POST", "/mcp"),
             ("GET", "/sse"),
             ("POST", "/messages/?session_id=1"),
             ("GET", "/healthzz"),
             ("GET", "/uis"),
+            ("GET", "//"),
         ):
             for authorization in (
                 {},
@@ -612,7 +615,7 @@ async def test_nobody_hears_that_others_are_at_work(house: House) -> None:
 
 async def test_one_caller_cannot_take_all_runs_or_all_requests(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
-    config.write_text("max_runs = 2\nmax_requests_per_minute = 60\n")
+    config.write_text("max_runs = 2\nqueue_size = 0\nmax_requests_per_minute = 60\n")
     setup = Setup(tmp_path, flags=["--auth", "token", "--config", str(config)], script=SCRIPT)
     with anyio.fail_after(60), setup.serving() as server:
         house = House(setup, server)
