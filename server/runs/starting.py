@@ -27,6 +27,7 @@ from ..auth.caller import OwnedJournal, Principals, current_caller, owner_of
 from ..auth.thread_names import NAMES
 from ..results import unknown
 from ..sampling.queue import Offer, SampledCall
+from .accounts import Account, Accounts
 from .active_run import ActiveRun, busy
 from .contracts import Agents, Changed, Servers
 from .supervisor import QUEUE_SECONDS, RunSupervisor
@@ -60,6 +61,7 @@ class Snapshot:
         stuck: Why it cannot go on, while it is `running` and nobody works on it.
         data: Its structured answer, if it owed one and is done.
         stopping: Whether this server stops, so that the next one goes on with it.
+        account: What it changed and what it could not do, once a delegated run has ended.
     """
 
     run: Run
@@ -70,6 +72,7 @@ class Snapshot:
     stuck: str | None = None
     data: JsonValue = None
     stopping: bool = False
+    account: Account | None = None
 
 
 def call_id(run_id: str) -> str:
@@ -121,6 +124,7 @@ class RunStarter:
             agent, checkpointer, group, owner, servers, changed, limits, principals
         )
         self._group = group
+        self._accounts = Accounts(agent, checkpointer)
         self._starting: dict[str, ActiveRun] = {}
         self._replying: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
 
