@@ -201,6 +201,7 @@ def cli(ctx: click.Context) -> None:
 @click.option(
     "--read-only", is_flag=True, default=None, help="Offer only tools that change nothing."
 )
+@click.option("--experimental", multiple=True, metavar="NAMES", help="Offer drafts of MCP: agents.")
 @click.option(
     "--wait-budget", metavar="SECONDS", help="How long a call waits for its run to end.  [45]"
 )
