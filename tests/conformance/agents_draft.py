@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import anyio
-import httpx
+import httpx2
 
 __all__ = ["EXTENSION", "SCENARIOS", "Subject", "Wire"]
 
@@ -76,13 +76,13 @@ class Wire:
         if method == "tools/call":
             headers["Mcp-Name"] = params["name"]
         async with (
-            httpx.AsyncClient(timeout=SECONDS) as client,
+            httpx2.AsyncClient(timeout=SECONDS, verify=False) as client,
             client.stream("POST", self.url, json=body, headers=headers) as response,
         ):
             yield _messages(response)
 
 
-async def _messages(response: httpx.Response) -> AsyncIterator[dict[str, Any]]:
+async def _messages(response: httpx2.Response) -> AsyncIterator[dict[str, Any]]:
     if "event-stream" not in response.headers.get("content-type", ""):
         yield json.loads(await response.aread())
         return
@@ -172,7 +172,7 @@ async def not_declared_to_older_clients(subject: Subject) -> None:
     body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": opening}
     headers = {"Accept": "application/json, text/event-stream"}
     async with (
-        httpx.AsyncClient(timeout=SECONDS) as client,
+        httpx2.AsyncClient(timeout=SECONDS, verify=False) as client,
         client.stream("POST", subject.url, json=body, headers=headers) as response,
     ):
         async for message in _messages(response):
@@ -369,7 +369,7 @@ async def _all(url: str) -> int:
     for name, check in SCENARIOS.items():
         try:
             await check(Subject(url))
-        except (AssertionError, LookupError, TypeError, ValueError, httpx.HTTPError) as error:
+        except (AssertionError, LookupError, TypeError, ValueError, httpx2.HTTPError) as error:
             failed += 1
             print(f"✗ {name}: {type(error).__name__}: {error}")
         else:

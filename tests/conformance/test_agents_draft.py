@@ -47,9 +47,8 @@ def subject(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Subject]:
     changes = count()
 
     async def change() -> None:
-        await anyio.to_thread.run_sync(
-            lambda: write(agents, "reader", about=f"Read {next(changes)}.")
-        )
+        about = f"Reads for the {next(changes)}th time."
+        await anyio.to_thread.run_sync(lambda: write(agents, "reader", about=about))
 
     with setup.serving() as server:
         yield Subject(server.listening["url"], hidden="secret", broken="broken", change=change)
