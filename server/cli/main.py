@@ -203,6 +203,11 @@ def cli(ctx: click.Context) -> None:
 )
 @click.option("--experimental", multiple=True, metavar="NAMES", help="Offer drafts of MCP: agents.")
 @click.option(
+    "--thread-per",
+    metavar="conversation|call",
+    help="What has a thread of its own, if its calls name none.  [conversation]",
+)
+@click.option(
     "--wait-budget", metavar="SECONDS", help="How long a call waits for its run to end.  [45]"
 )
 @click.option(

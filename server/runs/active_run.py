@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias, cast, get_args
+from typing import Literal, TypeAlias, cast
 
 import anyio
 
@@ -51,11 +51,11 @@ ThreadPart: TypeAlias = Literal["todos", "transcript", "checkpoints", "files", "
 """What of a thread can be read; `files` is the listing, `steps` those of subagents too, `writing`
 the answers that models write just now."""
 
-PARTS: tuple[ThreadPart, ...] = get_args(ThreadPart)
-"""All of them."""
+PARTS: tuple[ThreadPart, ...] = ("todos", "transcript", "checkpoints", "files", "steps")
+"""Those that are in the journal."""
 
 WRITING: tuple[ThreadPart, ...] = ("writing",)
-"""The one part that other servers know nothing of: it is in no journal."""
+"""The one that is not, and of which other servers know nothing."""
 
 MAX_UNHEARD = 16
 """How many events are kept for who will listen."""
