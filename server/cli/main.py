@@ -225,6 +225,27 @@ def cli(ctx: click.Context) -> None:
     metavar="SECONDS",
     help="How long runs may take to finish their step when an HTTP server is stopped.  [30]",
 )
+@click.option(
+    "--engine",
+    metavar="local|dbos",
+    help="What decides when a run begins: this server, or a queue shared by replicas.  [local]",
+)
+@click.option(
+    "--workers",
+    metavar="N",
+    help="How many runs this server works on at once.  [no limit; dbos: 16]",
+)
+@click.option("--max-runs", metavar="N", help="How many runs of one user may work at once.  [32]")
+@click.option(
+    "--queue-size", metavar="N", help="How many runs of one user may wait in line.  [1000]"
+)
+@click.option(
+    "--priority",
+    "priorities",
+    multiple=True,
+    metavar="PRINCIPAL=N",
+    help="Whose runs go first: 1 is first, 5 is usual, 9 is last. Repeatable.",
+)
 @click.option("--config", metavar="FILE", help="TOML file of settings.")
 @click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error.  [warning]")
 @click.option("--reload", is_flag=True, help="Reload MODULE:ATTRIBUTE when its files change.")

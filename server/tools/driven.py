@@ -25,7 +25,7 @@ from ...harness.tools.tool import Tool
 from ..auth.caller import Scope
 from ..mcp.requests import Context, Services, takes_tasks, wait_seconds
 from ..results import Answer, error
-from ..runs.runs import Snapshot
+from ..runs.snapshot import Snapshot
 from .base import FaceTool, Handler, TaskStarted, ToolReply, brief, define, plain
 from .run_results import run_result
 from .wait_for_run import resumed_run, wait_for_run
