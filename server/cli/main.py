@@ -9,6 +9,7 @@ import sys
 import click
 
 from .agent import agent, mcp
+from .chat import chat
 from .checks import models, policy
 from .errors import Refused
 from .install import doctor, install
@@ -320,6 +321,7 @@ def _with_settings(command: click.Command) -> click.Command:
 
 
 cli.add_command(agent)
+cli.add_command(_with_settings(chat))
 cli.add_command(doctor)
 cli.add_command(install)
 cli.add_command(journal)
