@@ -19,7 +19,7 @@ import re
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import anyio
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
@@ -39,6 +39,9 @@ from ..settings.settings import Settings
 from ..threads.names import id_of_thread
 from .conversations import Conversations, ThreadPlace
 from .sessions import Announcements
+
+if TYPE_CHECKING:
+    from ..agenda.schedules import ScheduleBook
 
 __all__ = [
     "MAX_FILE_BYTES",
@@ -176,6 +179,7 @@ class Services:
         runs: Work in progress.
         announcements: Tells clients of changes.
         principals: Who has called.
+        schedules: The schedules that this server fires; None if it fires none.
         requests: What clients are being asked.
         conversations: Which thread calls work in that name none.
         cancelled: What they have cancelled.
@@ -188,6 +192,7 @@ class Services:
     runs: RunManager
     announcements: Announcements
     principals: Principals
+    schedules: ScheduleBook | None = None
     requests: OpenRequests = field(default_factory=OpenRequests)
     conversations: Conversations = field(default_factory=Conversations)
     cancelled: CancelledRequests = field(default_factory=CancelledRequests)

@@ -13,13 +13,12 @@ from typing import Annotated, Literal, TypeAlias
 import platformdirs
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     model_validator,
 )
 
+from .agenda_settings import AgendaSettings, require_complete_webhooks
 from .bounds import CommandSettings, LimitSettings
 from .combinations import (
     require_complete_auth,
@@ -91,8 +90,10 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-class Settings(BaseModel):
+class Settings(AgendaSettings):
     """Everything an operator can choose. The field descriptions say what is accepted.
+
+    Those of schedules and webhooks are in `AgendaSettings`.
 
     Attributes:
         transport: How clients connect; `http` and `sse` are the same app.
@@ -170,8 +171,6 @@ class Settings(BaseModel):
         telemetry: Where OpenTelemetry spans and metrics go; `otlp` is a collector, over HTTP.
         telemetry_content: Whether spans hold what models and tools are given and say.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     transport: Annotated[Transport, Lowered] = Field(
         default="stdio", description="'stdio', 'http' or 'sse'"
@@ -360,6 +359,7 @@ class Settings(BaseModel):
         require_complete_auth(self)
         require_fitting_roots(self)
         require_shareable(self)
+        require_complete_webhooks(self)
         require_fitting_engine(self)
         require_a_tool(self)
         return self

@@ -19,6 +19,7 @@ from ..results import Answer
 from ..runs.approvals import EventPage, show
 from ..runs.snapshot import Snapshot
 from ..sampling.queue import is_parked
+from .run_accounts import account_facts
 
 __all__ = ["example", "question_line", "run_result", "with_notes"]
 
@@ -72,6 +73,9 @@ def run_result(
     facts, said = _noted(snapshot, messages)
     data |= facts
     lines += said
+    told = account_facts(run.thread_id, snapshot.account)
+    data |= told.data
+    lines += told.lines
     if snapshot.questions:
         shown = [show(one) for one in snapshot.questions]
         data["pending"] = cast("JsonValue", shown)
@@ -89,7 +93,9 @@ def run_result(
         lines += events.text()
     data["next"] = following
     lines.append(f"Next: {following}")
-    return Answer("\n".join(lines), data, failed=run.status == "failed").result()
+    result = Answer("\n".join(lines), data, failed=run.status == "failed").result()
+    result.content += told.blocks
+    return result
 
 
 def _noted(
