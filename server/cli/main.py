@@ -203,6 +203,7 @@ def cli(ctx: click.Context) -> None:
 @click.option(
     "--read-only", is_flag=True, default=None, help="Offer only tools that change nothing."
 )
+@click.option("--experimental", multiple=True, metavar="NAMES", help="Offer drafts of MCP: agents.")
 @click.option(
     "--schedules", is_flag=True, default=None, help="Fire schedules; see the command `schedules`."
 )

@@ -55,6 +55,7 @@ __all__ = [
     "ServedRequest",
     "Services",
     "has_extension",
+    "require_extension",
     "require_short_texts",
     "require_tasks",
     "takes_tasks",
@@ -331,23 +332,32 @@ def takes_tasks(ctx: Context, params: CallToolRequestParams) -> bool:
     return ctx.protocol_version == TASK_VERSION and params.task is not None
 
 
-def has_extension(ctx: Context) -> bool:
-    """Whether the client of this request declares the extension."""
+def has_extension(ctx: Context, extension: str = TASKS_EXTENSION) -> bool:
+    """Whether the client of this request declares an extension."""
     capabilities = ctx.session.client_capabilities
     extensions = (capabilities.extensions if capabilities else None) or {}
-    return TASKS_EXTENSION in extensions
+    return extension in extensions
 
 
-def require_tasks(ctx: Context) -> None:
-    """Refuse a request whose client has not declared the extension.
+def require_extension(ctx: Context, extension: str) -> None:
+    """Refuse a request whose client has not declared an extension.
 
     Raises:
         MCPError: It has not.
     """
-    if not has_extension(ctx):
+    if not has_extension(ctx, extension):
         raise MCPError(
             MISSING_REQUIRED_CLIENT_CAPABILITY,
-            f"This needs the extension {TASKS_EXTENSION}; declare it in the request's "
+            f"This needs the extension {extension}; declare it in the request's "
             "clientCapabilities.",
-            {"requiredCapabilities": {"extensions": {TASKS_EXTENSION: {}}}},
+            {"requiredCapabilities": {"extensions": {extension: {}}}},
         )
+
+
+def require_tasks(ctx: Context) -> None:
+    """Refuse a request whose client has not declared the tasks extension.
+
+    Raises:
+        MCPError: It has not.
+    """
+    require_extension(ctx, TASKS_EXTENSION)

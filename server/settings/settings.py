@@ -140,6 +140,7 @@ class Settings(AgendaSettings):
         toolsets: Sets of tools that clients are offered; empty for all.
         exclude_tools: Tools that they are not offered.
         read_only: Whether they are offered only tools that change nothing.
+        experimental: Drafts of the protocol that clients are offered; they may change or vanish.
         approve: Globs over tool names whose calls need a person's approval.
         beyond_allowed_tools: What follows when a skill in use states `allowed-tools` and an agent
             calls another tool.
@@ -259,6 +260,9 @@ class Settings(AgendaSettings):
         tuple[Annotated[str, AfterValidator(known_tool)], ...], BeforeValidator(comma_list)
     ] = Field(default=(), description="names of tools, such as 'rewind'")
     read_only: bool = Field(default=False, description="true or false")
+    experimental: Annotated[tuple[Literal["agents"], ...], BeforeValidator(comma_list)] = Field(
+        default=(), description="drafts of the protocol: agents"
+    )
     approve: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         default=(), description="globs over tool names, such as 'write_*'"
     )
