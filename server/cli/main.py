@@ -17,6 +17,7 @@ from .install import doctor, install
 from .replicas import replicas
 from .run import SHARED, run
 from .runs import runs
+from .schedules import schedules, webhooks
 from .state import journal, token
 from .threads import threads
 
@@ -203,6 +204,29 @@ def cli(ctx: click.Context) -> None:
 @click.option(
     "--read-only", is_flag=True, default=None, help="Offer only tools that change nothing."
 )
+@click.option("--experimental", multiple=True, metavar="NAMES", help="Offer drafts of MCP: agents.")
+@click.option(
+    "--schedules", is_flag=True, default=None, help="Fire schedules; see the command `schedules`."
+)
+@click.option(
+    "--webhook",
+    "webhooks",
+    multiple=True,
+    metavar="URL",
+    help="Tell this URL when a run pauses or ends. Repeatable.",
+)
+@click.option(
+    "--webhook-host",
+    "webhook_hosts",
+    multiple=True,
+    metavar="NAME",
+    help="A host that may be told. Repeatable.",
+)
+@click.option(
+    "--webhook-secret-file",
+    metavar="FILE",
+    help="Sign webhooks with the secrets in FILE; `webhooks new-secret` makes one.",
+)
 @click.option(
     "--thread-per",
     metavar="conversation|call",
@@ -337,8 +361,10 @@ cli.add_command(policy)
 cli.add_command(replicas)
 cli.add_command(_with_settings(run))
 cli.add_command(runs)
+cli.add_command(schedules)
 cli.add_command(threads)
 cli.add_command(token)
+cli.add_command(webhooks)
 
 
 def main() -> None:

@@ -61,7 +61,7 @@ def _start(
     except SettingsError as error:
         raise _not_started([error]) from None
     # Child processes, which may run what a model wrote, are not given it.
-    for secret in ("JOURNAL_KEY", "JOURNAL", "STORE"):
+    for secret in ("JOURNAL_KEY", "JOURNAL", "STORE", "WEBHOOK_SECRET"):
         os.environ.pop(f"DEEP_AGENT_{secret}", None)
     logging.getLogger().setLevel(settings.log_level.upper())
     again = partial(load_settings, flags, environ, config=config, warn=lambda _: None)
