@@ -83,7 +83,7 @@ async def salvage(settings: Settings, target: Path) -> Answer:
     with StateDir.open(settings.state_dir).alone():
         threads = await salvage_journal(path, target, keys=_keys(settings))
     following = (
-        f"{path} was not changed. To go on with {target}: move {path} and its -wal and -shm files "
+        f"{path} was not changed. To continue with {target}: move {path} and its -wal and -shm files "
         f"away, and move {target} there."
     )
     lines = [f"What can be read of {path} is in {target}:", *map(_line, threads)]
