@@ -216,7 +216,7 @@ class RunManager(RunStarter):
     async def asked(self, run_id: str) -> Sequence[Interrupt]:
         """Return the questions of a run, answered or not, also while it works on other calls."""
         asked = await self._journal.interrupts(run_id)
-        return [one for one in asked if one.kind != "message"]
+        return [one for one in asked if one.is_question]
 
     async def questions(self, run_id: str) -> list[Interrupt]:
         """Return those of them that are open."""

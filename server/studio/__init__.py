@@ -8,20 +8,29 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import quote
 
-from mcp.types import ReadResourceResult, ResourceTemplate, TextResourceContents
-from pydantic import JsonValue
+from mcp.shared.exceptions import MCPError
+from mcp.types import (
+    INVALID_PARAMS,
+    ReadResourceResult,
+    RequestParams,
+    ResourceTemplate,
+    TextResourceContents,
+)
+from pydantic import JsonValue, ValidationError
 
 from ...harness.checkpoint.base import Run
+from ...harness.tools.schemas import model_problems
 from ..auth.caller import current_caller
-from ..mcp.requests import Services
+from ..mcp.requests import Context, Services
 from .agents import AgentTree, spans_of
 from .branches import Branches
 from .catalogue import Catalogue
 from .conversation import Conversation
 from .history import History
+from .methods import DeleteParams, ForkParams, ThreadMethods
 from .overview import me, run_json, thread_overview
 from .queries import Address, NotThere
 from .questions import Questions
@@ -30,6 +39,8 @@ __all__ = ["Studio"]
 
 _Read: TypeAlias = Callable[[Address, str], Awaitable[JsonValue | ReadResourceResult]]
 """Answers a URI; the text is what follows the name in its path."""
+
+_Act: TypeAlias = Callable[[Context, Any], Awaitable[dict[str, Any]]]
 
 _TEMPLATES = {
     "inbox": ("inbox://questions{?after,limit}", "Open questions, first what waits longest"),
@@ -80,6 +91,11 @@ class Studio:
         self._conversation = Conversation(services, branches)
         self._agents = AgentTree(services, branches)
         self._history = History(services, branches)
+        threads = ThreadMethods(services, self.catalogue)
+        self._methods: Mapping[str, tuple[type[RequestParams], _Act]] = {
+            "threads/fork": (ForkParams, threads.fork),
+            "threads/delete": (DeleteParams, threads.delete),
+        }
         self._of_thread: Mapping[str, _Read] = {
             "overview": self._overview,
             "steps": self._steps,
@@ -103,6 +119,21 @@ class Studio:
             ResourceTemplate(uri_template=uri, name=name, title=title, mime_type="application/json")
             for name, (uri, title) in _TEMPLATES.items()
         ]
+
+    async def act(self, method: str, ctx: Context, params: RequestParams) -> dict[str, Any]:
+        """Serve a method that is no tool.
+
+        Raises:
+            MCPError: It was refused; nothing was done.
+        """
+        kind, handler = self._methods[method]
+        try:
+            given = kind.model_validate(params.model_dump(by_alias=True))
+        except ValidationError as error:
+            raise MCPError(
+                INVALID_PARAMS, f"{method} did nothing: {model_problems(error)}."
+            ) from error
+        return await handler(ctx, given)
 
     async def read(self, uri: str) -> ReadResourceResult | None:
         """Return a resource's content; None for a URI that is none of the studio's.
