@@ -296,6 +296,7 @@ def _assemble(
     live.follow(follow)
     if tasks is not None:
         tasks.attach(runs.carrier)
+    runs.carrier.key = shared.key
     services = Services(live, places, OwnedJournal(journal), runs, announcements, principals)
     face = Face(services, shared.key)
     return App(

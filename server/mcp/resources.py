@@ -162,10 +162,13 @@ class Resources:
 
     Args:
         services: What handlers share.
-        further: Returns resources beside the listed ones, made when they are first asked for.
+        further: Returns resources beside the listed ones, made when they are first asked for; None
+            for none.
     """
 
-    def __init__(self, services: Services, further: Callable[[], FurtherResources]) -> None:
+    def __init__(
+        self, services: Services, further: Callable[[], FurtherResources] | None = None
+    ) -> None:
         self._services = services
         self._further = further
 
@@ -269,7 +272,8 @@ class Resources:
                 description="SKILL.md holds the instructions.",
             )
         )
-        found += self._further().templates()
+        if self._further is not None:
+            found += self._further().templates()
         return ListResourceTemplatesResult(resource_templates=found)
 
     async def read(self, ctx: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
@@ -298,6 +302,8 @@ class Resources:
         raise _missing(ctx, uri, "Known are the URIs and templates that the server lists.")
 
     async def _read_further(self, ctx: Context, uri: str) -> ReadResourceResult | None:
+        if self._further is None:
+            return None
         try:
             return await self._further().read(uri)
         except HarnessError as error:

@@ -38,6 +38,7 @@ from ..results import unknown
 from ..sampling.queue import Offer, SamplingQueue, is_parked
 from .active_run import Todos
 from .contracts import POLL_SECONDS
+from .decisions import How, note_decisions
 from .lifecycle import KINDS, FarEvents, RunFigures, Stopping, kind_of
 from .starting import RunStarter, Snapshot, call_id
 from .supervisor import RunSupervisor
@@ -263,7 +264,12 @@ class RunManager(RunStarter):
     # --- steering --------------------------------------------------------------------------
 
     async def reply(
-        self, run_id: str, answers: Mapping[str, JsonValue], *, offer: Offer | None = None
+        self,
+        run_id: str,
+        answers: Mapping[str, JsonValue],
+        *,
+        offer: Offer | None = None,
+        how: How = "reply",
     ) -> dict[str, JsonValue]:
         """Store answers and let the run go on; without answers, let a failed run try again.
 
@@ -273,6 +279,7 @@ class RunManager(RunStarter):
             run_id: The run.
             answers: By question.
             offer: What the client lends of its model that lets it try again.
+            how: In which way the caller answers.
 
         Returns:
             What stands in place of answers that came too late, by question.
@@ -302,6 +309,7 @@ class RunManager(RunStarter):
                         left and not (elsewhere and await self._answered_elsewhere(run_id, left))
                     ):
                         raise  # otherwise it was all answered through another process meanwhile
+        await note_decisions(self._journal, run, fresh.keys() - stored.keys(), how)
         return {
             key: stored[key] for key in answers if answers[key] != stored.get(key, answers[key])
         }

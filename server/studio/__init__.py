@@ -34,6 +34,7 @@ from .methods import DeleteParams, ForkParams, ThreadMethods
 from .overview import me, run_json, thread_overview
 from .queries import Address, NotThere
 from .questions import Questions
+from .rules import AddParams, ProposeParams, RevokeParams, Rules
 
 __all__ = ["Studio"]
 
@@ -73,6 +74,10 @@ _TEMPLATES = {
         "thread://{thread_id}/rewind/{checkpoint_id}",
         "What a rewind to a checkpoint would do",
     ),
+    "thread-decisions": (
+        "thread://{thread_id}/decisions{?limit}",
+        "Who decided what on a thread, and when",
+    ),
     "thread-agents": ("thread://{thread_id}/agents", "The agents of a thread, with time and cost"),
     "run-spans": ("run://{run_id}/spans", "When each call of a run began and ended"),
     "run-questions": ("run://{run_id}/questions", "The questions of a run"),
@@ -91,10 +96,14 @@ class Studio:
         self._conversation = Conversation(services, branches)
         self._agents = AgentTree(services, branches)
         self._history = History(services, branches)
+        self._rules = Rules(services)
         threads = ThreadMethods(services, self.catalogue)
         self._methods: Mapping[str, tuple[type[RequestParams], _Act]] = {
             "threads/fork": (ForkParams, threads.fork),
             "threads/delete": (DeleteParams, threads.delete),
+            "rules/propose": (ProposeParams, self._rules.propose),
+            "rules/add": (AddParams, self._rules.add),
+            "rules/revoke": (RevokeParams, self._rules.revoke),
         }
         self._of_thread: Mapping[str, _Read] = {
             "overview": self._overview,
@@ -106,6 +115,7 @@ class Studio:
             "diff": self._diff,
             "tree": self._tree,
             "rewind": self._rewind,
+            "decisions": self._decisions,
         }
         self._of_run: Mapping[str, _Read] = {
             "questions": self._of_questions,
@@ -157,6 +167,8 @@ class Studio:
         match address.scheme, address.id:
             case "studio", "me" if not address.path:
                 return await me(self._services)
+            case "studio", "rules" if not address.path:
+                return await self._rules.listed()
             case "inbox", "questions" if not address.path:
                 return await self._questions.inbox(address.query)
             case "threads", "search" if not address.path:
@@ -210,6 +222,9 @@ class Studio:
 
     async def _rewind(self, address: Address, rest: str) -> JsonValue:
         return await self._history.rewind_plan(address.id, rest)
+
+    async def _decisions(self, address: Address, rest: str) -> JsonValue:
+        return await self._rules.decisions(address.id, address.query)
 
     async def _spans(self, address: Address, rest: str) -> JsonValue:
         return await spans_of(self._services, await self._run(address.id))

@@ -1,7 +1,7 @@
 """Acts of the studio that are no tools: methods of their own, which no model can call.
 
-A model acts through `tools/call` alone; what stands here is for programs that a person uses, such as
-the page at `/ui`. Each looks at the caller's scopes and changes only what is theirs.
+A model acts through `tools/call` alone; what stands here is for programs that a person uses, such
+as the page at `/ui`. Each looks at the caller's scopes and changes only what is theirs.
 """
 
 from __future__ import annotations
