@@ -202,6 +202,11 @@ def cli(ctx: click.Context) -> None:
     "--read-only", is_flag=True, default=None, help="Offer only tools that change nothing."
 )
 @click.option(
+    "--thread-per",
+    metavar="conversation|call",
+    help="What has a thread of its own, if its calls name none.  [conversation]",
+)
+@click.option(
     "--wait-budget", metavar="SECONDS", help="How long a call waits for its run to end.  [45]"
 )
 @click.option(

@@ -272,8 +272,7 @@ class Resources:
                 description="SKILL.md holds the instructions.",
             )
         )
-        if self._further is not None:
-            found += self._further().templates()
+        found += self._further().templates() if self._further is not None else ()
         return ListResourceTemplatesResult(resource_templates=found)
 
     async def read(self, ctx: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
@@ -334,6 +333,7 @@ class Resources:
         self, ctx: Context, uri: str, thread_id: str, part: str
     ) -> ReadResourceResult:
         unknown = _missing(ctx, uri, f"There is no thread {thread_id!r}; read {THREADS_URI}.")
+        thread_id = await self._services.thread(thread_id)
         if not current_caller.get().owns(thread_id):
             raise unknown
         await self._services.places.prepare(thread_id)

@@ -24,6 +24,7 @@ from ...harness.loop.run.choices import RunChoices
 from ...harness.messages.message import HumanMessage, ToolCall, ToolMessage
 from ...harness.subagents.background.engine import parent_thread
 from ..auth.caller import OwnedJournal, Principals, current_caller, owner_of
+from ..auth.thread_names import NAMES
 from ..results import unknown
 from ..sampling.queue import Offer, SampledCall
 from .active_run import ActiveRun, busy
@@ -130,6 +131,7 @@ class RunStarter:
         thread_id: str | None,
         seconds: float = DRIVE_SECONDS,
         *,
+        begins: bool = False,
         trust_cache: bool = True,
         tries: int = _TRIES,
     ) -> Snapshot:
@@ -143,6 +145,7 @@ class RunStarter:
             args: Its arguments.
             thread_id: The thread; a new one by default.
             seconds: How long to wait for the end.
+            begins: Whether the thread begins with this call if there is none of that id.
             trust_cache: Whether the newest state that this process has seen will do.
             tries: How often it tries again when calls through other servers were faster.
 
@@ -164,7 +167,8 @@ class RunStarter:
             run_id = caller.new_id("run", thread_id)
         live = ActiveRun(run_id, thread_id, brief=True)
         live.counts = tool in LONG_TOOLS
-        await self._enter(live, known_idle=is_new or trust_cache)
+        known_idle = is_new or trust_cache
+        is_new |= await self._enter(live, known_idle=known_idle, begins=begins)
         if live.counts:
             self._require_room(live)
         call = ToolCall(call_id(live.run_id), tool, args)
@@ -185,7 +189,9 @@ class RunStarter:
         ):
             # Another process has moved the thread, or does so now: look at what it did.
             tries -= not trust_cache
-            return await self.drive(tool, args, thread_id, seconds, trust_cache=False, tries=tries)
+            return await self.drive(
+                tool, args, thread_id, seconds, begins=begins, trust_cache=False, tries=tries
+            )
         if live.error is not None:
             raise live.error
         if live.result is None:
@@ -211,6 +217,7 @@ class RunStarter:
         goal: str,
         *,
         thread_id: str | None = None,
+        begins: bool = False,
         agent: str | None = None,
         task_id: str | None = None,
         key: str | None = None,
@@ -224,6 +231,7 @@ class RunStarter:
         Args:
             goal: What shall be done.
             thread_id: The thread to go on with; a new one by default.
+            begins: Whether it begins with this run if there is none of that id.
             agent: A subagent to give the goal to directly.
             task_id: One of an earlier call on the thread that goes on, as its result named it.
             key: Of the caller's choice: a second start with it finds the first one's run.
@@ -262,9 +270,10 @@ class RunStarter:
             return await main.adrive([call], thread_id=live.thread_id, options=options)
 
         try:
-            await self._enter(live, known_idle=thread_id is None)
+            is_new = thread_id is None
+            is_new |= await self._enter(live, known_idle=is_new, begins=begins)
             self._require_room(live)
-            self._carrier.spawn(live, work, key=key, is_new=thread_id is None)
+            self._carrier.spawn(live, work, key=key, is_new=is_new)
             if began is not None:
                 began(live.run_id)
             await live.control.accepted.wait()
@@ -312,13 +321,21 @@ class RunStarter:
         await live.control.accepted.wait()
         self._starting.pop(key, None)
 
-    async def _enter(self, live: ActiveRun, *, known_idle: bool) -> None:
+    async def _enter(self, live: ActiveRun, *, known_idle: bool, begins: bool = False) -> bool:
+        """Take the gate of an idle thread; return whether there is none yet, which `begins` allows.
+
+        Raises:
+            UnknownThread, ThreadBusy: As for `start`.
+        """
         await self._carrier.take_gate(live)
         if known_idle:
-            return
+            return False
         try:
+            if begins and not await self._exists(live.thread_id):
+                return True
             waits = QUEUE_SECONDS if live.brief else 0.0
             await self._require_idle(live.thread_id, anyio.current_time() + waits)
+            return False
         except BaseException:
             self._carrier.leave_gate(live)
             raise
@@ -361,6 +378,11 @@ class RunStarter:
             raise await self._unknown_thread(thread_id)
         return runs[0] if runs else None
 
+    async def _exists(self, thread_id: str) -> bool:
+        """Whether there is a thread; a copy has no runs of its own."""
+        runs = await self._journal.find_runs(thread_id=thread_id, limit=1)
+        return bool(runs) or await self._journal.load(thread_id) is not None
+
     async def _has_ended(self, run: Run, until: float) -> bool:
         """Wait until a call of another server on the thread has ended; return whether it has."""
         with (
@@ -392,7 +414,7 @@ class RunStarter:
 
     async def _unknown_thread(self, thread_id: str) -> UnknownThread:
         rows = await OwnedJournal(self._journal).threads(limit=200)
-        advice = "Call threads to list them, or leave thread_id out to begin a new one."
+        advice = f"Call threads to list them, or begin one with a name of {NAMES}."
         return UnknownThread(unknown("thread", thread_id, [row.thread_id for row in rows], advice))
 
     def _unrecorded(self, live: ActiveRun) -> Run:

@@ -29,7 +29,7 @@ _AT_ONCE = frozenset(
     {
         "drain_seconds", "journal_patience", "limits", "log_level", "max_runs", "max_sessions",
         "principal_agents",
-        "task_models", "wait_budget", "wait_budgets",
+        "task_models", "thread_per", "wait_budget", "wait_budgets",
     }
 )  # fmt: skip
 _IN_THE_AGENT = frozenset(

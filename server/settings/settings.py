@@ -122,6 +122,7 @@ class Settings(BaseModel):
         principal_agents: Agents that some principals are bound to, by principal; `main` is the
             main agent.
         wait_budget: Seconds `task` and `wait` block before they answer `running`.
+        thread_per: What has a thread of its own if its calls name none.
         wait_budgets: The same for clients whose names begin so, before what is known of them.
         toolsets: Sets of tools that clients are offered; empty for all.
         exclude_tools: Tools that they are not offered.
@@ -222,6 +223,9 @@ class Settings(BaseModel):
         description="a table of principals and lists of agents, such as 'alice' = ['main']",
     )
     wait_budget: float = Field(default=45.0, ge=0, le=3_600, description="seconds from 0 to 3600")
+    thread_per: Annotated[Literal["conversation", "call"], Lowered] = Field(
+        default="conversation", description="'conversation' or 'call'"
+    )
     wait_budgets: Budgets = Field(
         default_factory=dict[str, float],
         description="a table of clients and seconds from 0 to 3600, such as 'claude-code' = 110",

@@ -8,7 +8,6 @@ import signal
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from enum import IntEnum
 from types import FrameType
 from typing import Any
 
@@ -16,6 +15,7 @@ import anyio
 
 from ...harness._internal.concurrency import raising_one
 from ...harness._internal.records import record
+from .exits import Exit, exit_code
 from .link import Link
 from .places import Place
 from .questions import Asker, Interrupted
@@ -23,23 +23,12 @@ from .states import LinkError, NotStarted, RunState, Task
 from .steps import Steps
 from .views import View
 
-__all__ = ["Exit", "Interrupts", "Outcome", "Session", "interrupts"]
+__all__ = ["Interrupts", "Outcome", "Session", "interrupts"]
 
 LOOK_SECONDS = 0.3
 """How long at most until stored events are read; progress of the run wakes earlier."""
 
 COMMAND = "deep-agent-mcp"
-
-
-class Exit(IntEnum):
-    """Exit codes of `run` and `runs wait`."""
-
-    DONE = 0
-    FAILED = 1
-    REFUSED = 2
-    NEEDS_APPROVAL = 3
-    LIMIT = 4
-    INTERRUPTED = 130
 
 
 @record
@@ -169,7 +158,9 @@ class Session:
         return self._settled(await self._link.whole_answer(state), heard)
 
     def _settled(self, state: RunState, heard: Interrupts) -> Outcome:
-        code = _code(state, interrupted=heard.pause.is_set())
+        code = exit_code(state.status, state.reason)
+        if code is Exit.STILL_AT_WORK or (code is not Exit.DONE and heard.pause.is_set()):
+            code = Exit.INTERRUPTED
         self._view.settled(state, self._advice(state, code))
         return Outcome(state, code)
 
@@ -190,20 +181,6 @@ class Session:
                 return f"What it did is kept. Once the cause is removed, go on: {resume}"
             case _:
                 return ""
-
-
-def _code(state: RunState, *, interrupted: bool) -> Exit:
-    match state.status:
-        case "done":
-            return Exit.DONE
-        case _ if interrupted:
-            return Exit.INTERRUPTED
-        case "needs_approval":
-            return Exit.NEEDS_APPROVAL
-        case "paused" | "running" | "queued":
-            return Exit.INTERRUPTED
-        case _:
-            return Exit.LIMIT if state.reason.startswith("limit") else Exit.FAILED
 
 
 class _Watching:

@@ -63,8 +63,8 @@ class Steps:
         self._said: dict[tuple[str, ...], Step] = {}
         self._about: dict[tuple[str, ...], str] = {}
 
-    def hear(self, event: Event) -> list[Step]:
-        """Take an event in; return what is to be shown."""
+    def hear(self, event: Event, *, at_once: bool = False) -> list[Step]:
+        """Take an event in; return what is to be shown, with `at_once` last words too."""
         path = tuple(str(one) for one in event.get("path") or ("main",))
         agents = path[: len(path) - (len(path) % 2 == 0)]
         found: list[Step] = []
@@ -72,7 +72,7 @@ class Steps:
         if held is not None:
             found.append(held)
         step = self._step(event, path, agents)
-        if step is not None and step.kind == "text":
+        if step is not None and step.kind == "text" and not at_once:
             self._said[agents] = step
         elif step is not None:
             found.append(step)

@@ -24,7 +24,7 @@ from .texts import clean, dollars, one_line
 if TYPE_CHECKING:
     from .states import RunState
 
-__all__ = ["JsonView", "LinesView", "View", "streams", "summary"]
+__all__ = ["JsonView", "LinesView", "View", "step_line", "streams", "summary"]
 
 Todos = Sequence[Mapping[str, Any]]
 
@@ -145,7 +145,7 @@ class LinesView(View):
 
     @override
     def step(self, step: Step) -> None:
-        self.note(f"{step.agent}: {MARKS[step.kind]}{one_line(step.text, 300)}")
+        self.note(step_line(step))
 
     @override
     def todos(self, todos: Todos) -> None:
@@ -215,6 +215,11 @@ class JsonView(View):
             "next": advice,
         }
         self._say("result", **{name: value for name, value in facts.items() if value})
+
+
+def step_line(step: Step) -> str:
+    """Return a step as one plain line."""
+    return f"{step.agent}: {MARKS[step.kind]}{one_line(step.text, 300)}"
 
 
 def write_answer(out: TextIO, state: RunState) -> None:

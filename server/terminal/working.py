@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from ...harness._internal.records import record
 from ..settings.settings import Settings, SettingsError
 from ..settings.sources import load_settings
+from .exits import Exit
 from .states import NotStarted, Task
 from .texts import one_line
 from .views import JsonView, LinesView, View, streams
@@ -201,7 +202,7 @@ def working(main: Callable[[], Any], view: View) -> int:
             code = anyio.run(main, backend="asyncio")
         except* BrokenPipeError:
             _forget_output()
-            code = 141
+            code = Exit.NO_READER
         except* Exception as group:  # noqa: BLE001 - raised below, without the groups around it
             problems += leaves(group)
     finally:
