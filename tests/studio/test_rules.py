@@ -173,7 +173,9 @@ async def test_the_place_of_rules_is_no_thread_for_anybody(tmp_path: Path):
         await remember(server, await asked(server, "one"), "always", "exact")
         found = await server.call("threads")
         assert [one["thread_id"] for one in found["threads"] if "rules" in one["thread_id"]] == []
-        assert "There is no thread" in await server.said("ls", thread_id="rules_")
+        with pytest.raises(MCPError, match="There is no thread"):
+            await server.read("thread://rules_/overview")
+        assert "There is no thread" in await server.said("threads", thread_id="rules_")
         assert (await server.read("threads://search"))["all"] == 1
 
 
