@@ -16,7 +16,7 @@ Run events are given as text and as data, for a client that was away.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, cast
 
@@ -35,11 +35,10 @@ from pydantic import JsonValue, ValidationError
 
 from ...harness._internal.records import record
 from ...harness.checkpoint.base import Interrupt, RunEvent
-from ...harness.errors import HarnessError
 from ..auth.caller import JournalReader, current_caller
 from ..results import moment
 from ..sampling.queue import SampledCall
-from .decisions import args_digest
+from .shown_arguments import MAX_ARGS_CHARS, args_text
 
 __all__ = [
     "Decisions",
@@ -49,19 +48,14 @@ __all__ = [
     "decisions",
     "event_page",
     "input_required",
-    "seen_whole",
     "show",
     "too_late",
     "way_to_ask",
-    "whole_arguments",
 ]
 
 
 Way: TypeAlias = Literal["live", "retry", "none"]
 Context: TypeAlias = ServerRequestContext[Any, Any]
-
-MAX_ARGS_CHARS = 2_000
-"""Of the arguments of a call that results show."""
 
 MAX_FORM_CHARS = 20_000
 """Of those that a form shows; it approves none that it does not show whole."""
@@ -302,71 +296,6 @@ def show(question: Interrupt) -> dict[str, JsonValue]:
     else:
         shown["answer_schema"] = question.answer_schema
     return shown
-
-
-def args_text(question: Interrupt) -> str:
-    """Return the arguments of the call that a question is about, as results show them."""
-    return json.dumps(question.payload.get("args"), ensure_ascii=False)
-
-
-def whole_arguments(questions: Iterable[Interrupt]) -> str:
-    """Return all arguments of the calls that results do not show whole, each with its digest."""
-    parts = [
-        f"\n{one.id}: {one.payload.get('tool')} {args_text(one)}\ndigest: {args_digest(one)}\n"
-        for one in questions
-        if one.kind == "approval" and len(args_text(one)) > MAX_ARGS_CHARS
-    ]
-    return "".join(parts)
-
-
-def seen_whole(
-    run_id: str, answers: Mapping[str, JsonValue], asked: Iterable[Interrupt]
-) -> dict[str, JsonValue]:
-    """Return answers as the run takes them, without the proof of what was seen.
-
-    Args:
-        run_id: The run.
-        answers: By question, some with the `digest` of the arguments that were shown.
-        asked: The questions.
-
-    Raises:
-        HarnessError: A call is approved that was not shown whole, or other than it is; or an answer
-            shall hold for later calls, too. Nothing was stored.
-    """
-    questions = {one.id: one for one in asked}
-    found: dict[str, JsonValue] = {}
-    for key, answer in answers.items():
-        if not isinstance(answer, dict):
-            found[key] = answer
-            continue
-        if "remember" in answer:
-            raise HarnessError(
-                "Nothing was stored: only a person makes a decision last, on the server's page "
-                "(/ui) or with the method rules/add. Answer without `remember`."
-            )
-        question = questions.get(key)
-        if question is not None and question.kind == "approval":
-            _require_seen(run_id, question, answer)
-        found[key] = {name: value for name, value in answer.items() if name != "digest"}
-    return found
-
-
-def _require_seen(run_id: str, question: Interrupt, answer: Mapping[str, JsonValue]) -> None:
-    digest, size = answer.get("digest"), len(args_text(question))
-    if digest is not None and digest != args_digest(question):
-        raise HarnessError(
-            f"Nothing was stored: the digest is not that of the arguments of {question.id}, so "
-            f"they were not shown as they are. Read them again: run://{run_id}/questions/"
-            f"{question.id}"
-        )
-    if digest is None and answer.get("decision") == "approve" and size > MAX_ARGS_CHARS:
-        raise HarnessError(
-            f"Nothing was stored: the arguments of {question.id} have {size:,} characters, and "
-            f'were not shown whole. Show the user all of them: wait(run_id="{run_id}", '
-            "answer_offset=1) pages through them and ends with a digest. Then call "
-            f'reply(run_id="{run_id}", answers={{"{question.id}": {{"decision": "approve", '
-            '"digest": "…"}}).'
-        )
 
 
 PAGE_CHARS = 5_000

@@ -34,6 +34,7 @@ from .methods import DeleteParams, ForkParams, ThreadMethods
 from .overview import me, run_json, thread_overview
 from .queries import Address, NotThere
 from .questions import Questions
+from .requests import Requests
 from .rules import AddParams, ProposeParams, RevokeParams, Rules
 
 __all__ = ["Studio"]
@@ -78,6 +79,11 @@ _TEMPLATES = {
         "thread://{thread_id}/decisions{?limit}",
         "Who decided what on a thread, and when",
     ),
+    "thread-requests": ("thread://{thread_id}/requests{?before,limit}", "Model calls of a thread"),
+    "thread-request": (
+        "thread://{thread_id}/requests/{checkpoint_id}",
+        "What a model was asked in a step",
+    ),
     "thread-agents": ("thread://{thread_id}/agents", "The agents of a thread, with time and cost"),
     "run-spans": ("run://{run_id}/spans", "When each call of a run began and ended"),
     "run-questions": ("run://{run_id}/questions", "The questions of a run"),
@@ -97,6 +103,7 @@ class Studio:
         self._agents = AgentTree(services, branches)
         self._history = History(services, branches)
         self._rules = Rules(services)
+        self._requests = Requests(services, branches)
         threads = ThreadMethods(services, self.catalogue)
         self._methods: Mapping[str, tuple[type[RequestParams], _Act]] = {
             "threads/fork": (ForkParams, threads.fork),
@@ -116,6 +123,7 @@ class Studio:
             "tree": self._tree,
             "rewind": self._rewind,
             "decisions": self._decisions,
+            "requests": self._asked,
         }
         self._of_run: Mapping[str, _Read] = {
             "questions": self._of_questions,
@@ -225,6 +233,11 @@ class Studio:
 
     async def _decisions(self, address: Address, rest: str) -> JsonValue:
         return await self._rules.decisions(address.id, address.query)
+
+    async def _asked(self, address: Address, rest: str) -> JsonValue:
+        if rest:
+            return await self._requests.one(address.id, rest)
+        return await self._requests.calls(address.id, address.query)
 
     async def _spans(self, address: Address, rest: str) -> JsonValue:
         return await spans_of(self._services, await self._run(address.id))

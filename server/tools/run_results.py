@@ -16,8 +16,9 @@ from ...harness.limits.carried_limits import used_by
 from ...harness.limits.limits import Used
 from ...harness.loop.run.caller_messages import CallerMessage
 from ..results import Answer
-from ..runs.approvals import EventPage, show, whole_arguments
+from ..runs.approvals import EventPage, show
 from ..runs.runs import Snapshot
+from ..runs.shown_arguments import whole_arguments
 from ..sampling.queue import is_parked
 
 __all__ = ["RUN_SCHEMA", "example", "question_line", "run_result", "with_notes"]
