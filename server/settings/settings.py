@@ -13,20 +13,25 @@ from typing import Annotated, Literal, TypeAlias
 import platformdirs
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     model_validator,
 )
 
+from .agenda_settings import AgendaSettings, require_complete_webhooks
 from .bounds import CommandSettings, LimitSettings
-from .combinations import require_complete_auth, require_fitting_roots, require_shareable
+from .combinations import (
+    require_complete_auth,
+    require_fitting_engine,
+    require_fitting_roots,
+    require_shareable,
+)
 from .setting_types import (
     AnyPath,
     BindHost,
     Budgets,
     Directories,
+    Engine,
     ExistingDirectory,
     ExistingFile,
     HostName,
@@ -39,6 +44,7 @@ from .setting_types import (
     Place,
     PolicyFile,
     PrincipalAgents,
+    Priorities,
     StateDirectory,
     StoreUrl,
     Telemetry,
@@ -84,8 +90,10 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-class Settings(BaseModel):
+class Settings(AgendaSettings):
     """Everything an operator can choose. The field descriptions say what is accepted.
+
+    Those of schedules and webhooks are in `AgendaSettings`.
 
     Attributes:
         transport: How clients connect; `http` and `sse` are the same app.
@@ -117,6 +125,11 @@ class Settings(BaseModel):
         max_sessions: Connections of one caller that stay open, of the handshake era.
         journal_patience: Seconds for which runs wait for a journal that cannot be reached.
         max_runs: Runs of one caller that work at the same time.
+        max_runs_per_minute: Runs of one caller that may begin within a minute; None for any number.
+        workers: Runs that this server works on at the same time; None for what the engine takes.
+        queue_size: Runs of one caller that may wait in line.
+        priorities: Of principals whose runs go before, or after, those of others.
+        engine: What says when a run begins, and on which server.
         drain_seconds: Seconds that runs may take to finish their step when an HTTP server is
             stopped; then they are cut short.
         principal_agents: Agents that some principals are bound to, by principal; `main` is the
@@ -127,6 +140,7 @@ class Settings(BaseModel):
         toolsets: Sets of tools that clients are offered; empty for all.
         exclude_tools: Tools that they are not offered.
         read_only: Whether they are offered only tools that change nothing.
+        experimental: Drafts of the protocol that clients are offered; they may change or vanish.
         approve: Globs over tool names whose calls need a person's approval.
         beyond_allowed_tools: What follows when a skill in use states `allowed-tools` and an agent
             calls another tool.
@@ -157,8 +171,6 @@ class Settings(BaseModel):
         telemetry: Where OpenTelemetry spans and metrics go; `otlp` is a collector, over HTTP.
         telemetry_content: Whether spans hold what models and tools are given and say.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     transport: Annotated[Transport, Lowered] = Field(
         default="stdio", description="'stdio', 'http' or 'sse'"
@@ -217,6 +229,17 @@ class Settings(BaseModel):
     max_sessions: int = Field(default=100, ge=1, description="a whole number, at least 1")
     journal_patience: float = Field(default=300.0, ge=0, description="seconds, at least 0")
     max_runs: int = Field(default=32, ge=1, description="a whole number, at least 1")
+    max_runs_per_minute: int | None = Field(
+        default=None, ge=1, description="a whole number, at least 1"
+    )
+    workers: int | None = Field(default=None, ge=0, description="a whole number, at least 0")
+    queue_size: int = Field(default=1_000, ge=0, description="a whole number, at least 0")
+    priorities: Priorities = Field(
+        default_factory=dict[str, int],
+        description="a table of principals and whole numbers from 1 (first) to 9, such as "
+        "'alice' = 1",
+    )
+    engine: Engine = Field(default="local", description="'local' or 'dbos'")
     drain_seconds: float = Field(default=30, ge=0, le=3_600, description="seconds from 0 to 3600")
     principal_agents: PrincipalAgents = Field(
         default_factory=dict[str, tuple[str, ...]],
@@ -237,6 +260,9 @@ class Settings(BaseModel):
         tuple[Annotated[str, AfterValidator(known_tool)], ...], BeforeValidator(comma_list)
     ] = Field(default=(), description="names of tools, such as 'rewind'")
     read_only: bool = Field(default=False, description="true or false")
+    experimental: Annotated[tuple[Literal["agents"], ...], BeforeValidator(comma_list)] = Field(
+        default=(), description="drafts of the protocol: agents"
+    )
     approve: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         default=(), description="globs over tool names, such as 'write_*'"
     )
@@ -333,6 +359,8 @@ class Settings(BaseModel):
         require_complete_auth(self)
         require_fitting_roots(self)
         require_shareable(self)
+        require_complete_webhooks(self)
+        require_fitting_engine(self)
         require_a_tool(self)
         return self
 

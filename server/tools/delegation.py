@@ -15,10 +15,13 @@ from pydantic import Field, JsonValue
 
 from ...harness.checkpoint.base import Run
 from ...harness.errors import HarnessError
+from ..engine.base import USUAL_PRIORITY
 from ..mcp.offered_agents import drives, offered_agents
 from ..mcp.requests import Context, Services, takes_tasks, wait_seconds
 from ..mcp.uris import VIEWER_URI
 from ..runs.approvals import event_page
+from ..runs.goals import Goal
+from ..runs.starting import OnBusy
 from ..sampling.client_model import offer_of
 from .base import (
     Arguments,
@@ -30,7 +33,7 @@ from .base import (
     plain_schema,
 )
 from .history import Reply, hand_over
-from .run_results import RUN_SCHEMA, run_result, with_notes
+from .run_results import run_result, with_notes
 from .task_options import TaskFile, TaskLimits, checked_choices, require_allowed, task_inputs
 from .wait_for_run import OwnRun, own_run, resumed_run, resumes_own, wait_for_run
 
@@ -106,6 +109,11 @@ class TaskArguments(Arguments):
         description="Put below /inputs for the agent. Each has a name and one of text, data "
         "(base64), uri (thread:// or skill://).",
     )
+    on_busy: OnBusy = Field(
+        default="refuse",
+        description="When a run is at work on the thread: wait in line, or cancel that run.",
+    )
+    priority: int = Field(default=USUAL_PRIORITY, ge=1, le=9, description="In line; 1 goes first.")
     wait_seconds: WaitSeconds = None
     idempotency_key: str = Field(
         default="",
@@ -180,7 +188,6 @@ class Delegation:
             open_world=True,
             always_load=True,
             tasks="optional",
-            output=RUN_SCHEMA,
             page=VIEWER_URI,
         )
         return FaceTool(definition, self.task, frozenset({"delegate"}))
@@ -272,20 +279,18 @@ class Delegation:
             limits=given.limits,
         )
         inputs = await task_inputs(ctx, services, given.files, given.idempotency_key)
+        goal = Goal(given.goal, agent or "", given.task_id, choices, inputs, given.priority)
         place = await services.place(ctx, given.thread_id)
 
         async def start(thread_id: str | None, begins: bool) -> str:
             return await services.runs.start(
-                given.goal,
+                goal,
                 thread_id=thread_id,
                 begins=begins,
-                agent=agent or None,
-                task_id=given.task_id or None,
                 key=given.idempotency_key or None,
                 offer=offer_of(ctx),
                 began=own.began,
-                choices=choices,
-                inputs=inputs,
+                on_busy=given.on_busy,
             )
 
         run_id, told = await place.use(start)
@@ -342,7 +347,7 @@ class Delegation:
             choices = require_allowed(choices, services.settings)
         offer, thread_id = offer_of(ctx), run.thread_id
         return await services.runs.start(
-            message, thread_id=thread_id, offer=offer, began=own.began, choices=choices
+            Goal(message, choices=choices), thread_id=thread_id, offer=offer, began=own.began
         )
 
     async def cancel(

@@ -22,8 +22,9 @@ from ..mcp.requests import Context, Services
 from ..results import Answer, error, unknown
 from ..runs.active_run import PARTS
 from ..runs.approvals import show, too_late
-from ..runs.runs import RunManager, Snapshot
+from ..runs.runs import RunManager
 from ..runs.shown_arguments import seen_whole
+from ..runs.snapshot import Snapshot
 from ..sampling.queue import Offer
 from ..threads.listing import list_threads, show_thread
 from ..threads.rewinding import Rewound, rewind

@@ -1,4 +1,4 @@
-"""Run results: the same shape from `task`, `wait`, `reply` and `cancel`."""
+"""Run results: the same shape from `task`, `wait`, `reply` and `cancel`; see `docs/task.md`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from ...harness.limits.limits import Used
 from ...harness.loop.run.caller_messages import CallerMessage
 from ..results import Answer
 from ..runs.approvals import EventPage, show
-from ..runs.runs import Snapshot
 from ..runs.shown_arguments import whole_arguments
+from ..runs.snapshot import Snapshot
 from ..sampling.queue import is_parked
+from .run_accounts import account_facts
 
-__all__ = ["RUN_SCHEMA", "example", "question_line", "run_result", "with_notes"]
+__all__ = ["example", "question_line", "run_result", "with_notes"]
 
 _Reply = TypeVar("_Reply")
 
@@ -29,27 +30,6 @@ MAX_ANSWER_CHARS = 6_000
 
 MAX_TWICE_CHARS = 2_000
 """Characters of a structured answer that is shown as text, too, in the structured content."""
-
-_TEXT: JsonValue = {"type": "string"}
-
-_FACTS: JsonValue = {"type": "object"}
-
-RUN_SCHEMA: dict[str, JsonValue] = {
-    "type": "object",
-    "properties": {
-        "run_id": _TEXT,
-        "thread_id": _TEXT,
-        "status": {
-            "enum": ["running", "needs_approval", "paused", "done", "failed", "cancelled"],
-        },
-        "answer": _TEXT,
-        "answer_data": _FACTS,
-        "pending": {"type": "array", "items": _FACTS},
-        "next": _TEXT,
-    },
-    "required": ["run_id", "thread_id", "status", "next"],
-}
-"""Of all four tools. Only `task` shows it, because structured content needs none."""
 
 
 def run_result(
@@ -84,15 +64,19 @@ def run_result(
         data |= facts
         lines += said
     reason = snapshot.stuck or run.reason
+    doing = snapshot.waits_for or doing
     if reason:
         data["reason"] = reason
         lines.append(f"{'It cannot go on' if snapshot.stuck else 'Reason'}: {reason}")
-    if doing and run.status == "running":
+    if doing and run.status in ("queued", "running"):
         data["doing"] = doing
         lines.append(f"Right now: {doing}")
     facts, said = _noted(snapshot, messages)
     data |= facts
     lines += said
+    told = account_facts(run.thread_id, snapshot.account)
+    data |= told.data
+    lines += told.lines
     if snapshot.questions:
         facts, said, following = _asked(snapshot, answer_offset, following)
         data |= facts
@@ -110,7 +94,9 @@ def run_result(
         lines += events.text()
     data["next"] = following
     lines.append(f"Next: {following}")
-    return Answer("\n".join(lines), data, failed=run.status == "failed").result()
+    result = Answer("\n".join(lines), data, failed=run.status == "failed").result()
+    result.content += told.blocks
+    return result
 
 
 def _asked(
@@ -279,7 +265,7 @@ def question_line(shown: dict[str, JsonValue]) -> str:
 def _next(snapshot: Snapshot) -> str:
     run = snapshot.run
     match run.status:
-        case "running":
+        case "queued" | "running":
             return _next_while_running(snapshot)
         case "needs_approval":
             return (
@@ -336,6 +322,11 @@ def _next_while_running(snapshot: Snapshot) -> str:
         return (
             f'once the cause is removed, call wait(run_id="{run_id}") to have it tried again, or '
             f'cancel(run_id="{run_id}") to end it.'
+        )
+    if snapshot.run.status == "queued":
+        return (
+            f'it begins by itself. Call wait(run_id="{run_id}") to wait for it (it blocks, so do '
+            f'not poll sooner), or cancel(run_id="{run_id}") to take it out of the line.'
         )
     return (
         f'it works on without you. Call wait(run_id="{run_id}") to wait for it (it blocks, so do '
