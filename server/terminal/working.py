@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -123,8 +124,11 @@ async def opened(choices: Choices, settings: Settings | None, view: View) -> Asy
     Raises:
         SettingsError, HarnessError, StateDirError, NotStarted: It cannot be used.
     """
+    gc.disable()  # what imports make stays
     from .places import local_place, remote_place
 
+    gc.freeze()
+    gc.enable()
     if settings is not None:
         async with local_place(settings) as place:
             yield place
