@@ -166,6 +166,7 @@ async def disturbed(
     seed: int,
     outcome: Outcome,
     start: Start = started,
+    flags: Sequence[str] = (),
 ) -> None:
     """Disturb replicas at work once, and note what they leave.
 
@@ -176,10 +177,11 @@ async def disturbed(
         seed: Of who is disturbed, and when.
         outcome: Receives what was found.
         start: Starts a process.
+        flags: Further options of the servers.
     """
     chance, disturb = random.Random(f"{kind} {seed}"), KINDS[kind]
     env = {"REPLICA_PAUSE": "0.05"}
-    with replicas(place, _url(conninfo), NAMES, env=env, start=start) as fleet:
+    with replicas(place, _url(conninfo), NAMES, env=env, start=start, flags=flags) as fleet:
         begun: list[str] = []
         for number in range(RUNS):
             async with _client(fleet.all[NAMES[number % 3]]) as client:

@@ -310,13 +310,26 @@ class RunQueue:
         """Begin a run or go on with it, and return when it has stopped here; see `Carry`."""
         try:
             run = await self._journal.run(run_id)
-            if run is not None:
+            if run is not None and self._carrier.stopping.has_begun:
+                await self._hand_back(run)
+            elif run is not None:
                 await self._carry(run)
         except HarnessError as error:
             logger.warning("run %s is not carried now: %s", run_id, error)
         live = self._carrier.live.get(run_id)
         if live is not None:
             await live.finished.wait()
+
+    async def _hand_back(self, run: Run) -> None:
+        """Have another server carry a run that came while this one stops."""
+        if run.status not in ("queued", "running"):
+            return
+        await anyio.sleep(_PAUSE)  # else we might be given it again and again
+        if run.status == "running" and not await self._carrier.is_left(run):
+            return
+        batch = taken_over(run, owner=None)
+        await self._journal.commit(batch)
+        await self._try_to_offer(batch.runs[0])
 
     async def _carry(self, run: Run) -> None:
         if run.status == "queued":
