@@ -37,7 +37,7 @@ from benchmarks.report import Bar, Report, spread
 from deep_agent_mcp.harness.checkpoint.base import Batch, Fence, Interrupt, Run, RunEvent
 from deep_agent_mcp.harness.checkpoint.postgres import PostgresCheckpointer
 
-__all__ = ["KINDS", "Outcome", "disturbed", "run"]
+__all__ = ["ENGINE_KINDS", "KINDS", "Outcome", "disturbed", "run"]
 
 SERVER = os.environ.get("TEST_POSTGRES", "postgresql://postgres@127.0.0.1:5432/postgres")
 NAMES = ("a", "b", "c")
@@ -151,12 +151,22 @@ async def _roll(fleet: Fleet, _: Replica, __: random.Random, ___: str) -> None:
         await anyio.to_thread.run_sync(fleet.begin, f"{name}+")
 
 
+async def _drop_engine(fleet: Fleet, _: Replica, __: random.Random, conninfo: str) -> None:
+    schema = fleet.url.rpartition("=")[2]
+    with psycopg.connect(conninfo, autocommit=True) as conn:
+        conn.execute(f'DROP SCHEMA "{schema}_engine" CASCADE'.encode())
+
+
 KINDS: dict[str, Disturb] = {
     "kill": _kill,
     "stand still": _stand_still,
     "drop connections": _drop,
     "roll": _roll,
 }
+"""What is done to replicas, whatever their engine."""
+
+ENGINE_KINDS: dict[str, Disturb] = {**KINDS, "drop engine": _drop_engine}
+"""What is done to those with an engine that has tables."""
 
 
 async def disturbed(
@@ -173,13 +183,13 @@ async def disturbed(
     Args:
         place: Where their files are.
         conninfo: A database of Postgres.
-        kind: How: one of `KINDS`.
+        kind: How: one of `ENGINE_KINDS`.
         seed: Of who is disturbed, and when.
         outcome: Receives what was found.
         start: Starts a process.
         flags: Further options of the servers.
     """
-    chance, disturb = random.Random(f"{kind} {seed}"), KINDS[kind]
+    chance, disturb = random.Random(f"{kind} {seed}"), ENGINE_KINDS[kind]
     env = {"REPLICA_PAUSE": "0.05"}
     with replicas(place, _url(conninfo), NAMES, env=env, start=start, flags=flags) as fleet:
         begun: list[str] = []
