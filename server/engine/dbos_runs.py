@@ -44,7 +44,7 @@ from .base import USUAL_PRIORITY, Bounds, Carry, Leg, Working
 
 __all__ = ["DbosRuns", "EngineAway", "Place", "place_of"]
 
-POLL_SECONDS = 0.2
+POLL_SECONDS = 0.25
 """How often a server looks for legs; each look is a transaction or two."""
 
 _VERSION = "legs-1"
