@@ -23,12 +23,12 @@ from uuid import uuid4
 
 import anyio
 import psycopg
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.conninfo import conninfo_to_dict
 
 from benchmarks.client import REPO
+from benchmarks.own_postgres import own_postgres
 from benchmarks.replica_trio import Effects
 from benchmarks.replica_work import EFFECTS, PAUSE
-from benchmarks.replicas import SERVER
 from benchmarks.report import Bar, Report, spread
 from deep_agent_mcp.harness.checkpoint.postgres import PostgresCheckpointer
 
@@ -149,7 +149,7 @@ def _trio(
 def run(rounds: int = 2) -> Report:
     """Measure everything; throughput in so many rounds."""
     measures: dict[str, dict[str, float | int | None]] = {}
-    with tempfile.TemporaryDirectory() as folder, _database() as conninfo:
+    with tempfile.TemporaryDirectory() as folder, own_postgres() as conninfo:
         place = Path(folder)
         rates: dict[str, list[float]] = {"local": [], "dbos": []}
         for _ in range(rounds):
@@ -249,15 +249,3 @@ def _queued(conninfo: str, place: Path) -> float:
 
 def _p95(values: Sequence[float]) -> float:
     return round(sorted(values)[int(0.95 * (len(values) - 1))], 4)
-
-
-@contextmanager
-def _database() -> Generator[str]:
-    """Make a database for this run, and drop it afterwards."""
-    name = f"engine_{uuid4().hex[:12]}"
-    with psycopg.connect(SERVER, autocommit=True) as server:
-        server.execute(f"CREATE DATABASE {name}".encode())
-        try:
-            yield make_conninfo(SERVER, dbname=name)
-        finally:
-            server.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())

@@ -306,7 +306,7 @@ class JournalReader(Protocol):
         ...
 
     async def interrupts(self, run_id: str) -> Sequence[Interrupt]:
-        """Return all interrupts of a run."""
+        """Return all questions of a run."""
         ...
 
     async def events(self, run_id: str, *, after: int = 0, limit: int = 200) -> Sequence[RunEvent]:
@@ -403,8 +403,9 @@ class OwnedJournal:
             page = min(max(_PAGE, 4 * page), max(limit, _MOST_RUNS))  # no place to go on from
 
     async def interrupts(self, run_id: str) -> Sequence[Interrupt]:
-        """Return all interrupts of a run."""
-        return await self._journal.interrupts(run_id) if _owns(run_id) else []
+        """Return all questions of a run; not what its caller has told it."""
+        asked = await self._journal.interrupts(run_id) if _owns(run_id) else ()
+        return [one for one in asked if one.kind != "message"]
 
     async def events(self, run_id: str, *, after: int = 0, limit: int = 200) -> Sequence[RunEvent]:
         """Return events of a run, oldest first."""

@@ -44,7 +44,7 @@ from .base import USUAL_PRIORITY, Bounds, Carry, Leg, Working
 
 __all__ = ["DbosRuns", "EngineAway", "Place", "place_of"]
 
-POLL_SECONDS = 0.25
+POLL_SECONDS = 0.15
 """How often a server looks for legs; each look is a transaction or two."""
 
 _VERSION = "legs-1"
@@ -326,6 +326,8 @@ class DbosRuns:
             "log_level": "CRITICAL",
             "use_listen_notify": False,
             "sys_db_pool_size": 8,
+            # A connection that broke is noticed when it is used, and what failed is tried again.
+            "db_engine_kwargs": {"pool_pre_ping": False},
             "scheduler_polling_interval_sec": 3_600.0,
         }
         if self._place.schema is not None:

@@ -199,8 +199,11 @@ class RunManager(RunStarter):
             # No model summed it up, so the result of the call is the answer.
             data = structured_result(result)
             answer = result.text if result else None
-            return Snapshot(replace(run, answer=answer), (), result, data=data)
-        return Snapshot(run, data=await self._carrier.structured.data_of(run, self._agent))
+            is_task = result is not None and result.name == "task"
+            account = await self._accounts.of(run) if is_task else None
+            return Snapshot(replace(run, answer=answer), (), result, data=data, account=account)
+        data = await self._carrier.structured.data_of(run, self._agent)
+        return Snapshot(run, data=data, account=await self._accounts.of(run))
 
     async def is_stored(self, run_id: str) -> bool:
         """Whether a run is in the journal: a driven one is once its first act is."""

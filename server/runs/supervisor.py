@@ -237,9 +237,11 @@ class RunSupervisor:
         if event.mode == "messages":
             if live.writing.take(event):
                 self.changed(live.thread_id, parts=WRITING)
+                live.hear_writing(event)
             return
         if event.mode == "checkpoints":
             live.writing.end(event.path)
+            live.partial = None
             live.hear(event)
             parts, files = live.changed_by(event), list[str]()
             if event.data.get("author") == "tools" and "checkpoints" in parts:

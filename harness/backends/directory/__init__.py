@@ -7,6 +7,7 @@ replacing the file. So a thread can put files back as they were; see `DirectoryB
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from hashlib import sha256
@@ -42,6 +43,8 @@ __all__ = ["DirectoryBackend", "DirectoryFiles", "native_to_virtual"]
 
 def _open_tree(root: str) -> Tree:
     """Return the best tree this platform has; `root` is a real path that exists."""
+    if sys.platform == "win32":
+        return RealpathTree(root)
     # Imported here: the module of descriptors cannot be loaded where they do not exist.
     if os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW") and os.scandir in os.supports_fd:
         from .descriptor_tree import DescriptorTree
@@ -201,6 +204,7 @@ class DirectoryFiles:
         self._thread_id = thread_id
         self._run_id = run_id
         self._checkpointer = checkpointer
+        self.replaced: bytes | None = None
         self._search = DirectorySearch(
             backend.tree, backend.root, backend.max_read_bytes, backend.ripgrep
         )
@@ -224,6 +228,7 @@ class DirectoryFiles:
             present = await self._present(path, create=expected is None)
             if expected is not None and present.data != expected:
                 raise changed(path)
+            self.replaced = present.data
             if present.data == data:
                 return False
             async with self._real_turn(path, present):
