@@ -242,7 +242,7 @@ async def _ends(fleet: Fleet, begun: Sequence[str], victim: Replica | None) -> l
             while True:
                 async with _client(_another(fleet, victim)) as client:
                     found = await client.call("wait", {"run_id": run_id, "wait_seconds": 20})
-                if found["structuredContent"]["status"] != "running":
+                if found["structuredContent"]["status"] not in ("queued", "running"):
                     ended.append(found["structuredContent"])
                     break
     return ended
