@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from mcp.server.caching import CacheHint
@@ -35,10 +36,24 @@ from ..harness.errors import HarnessError
 from ..harness.tools.tool import InvalidArguments
 from .auth.caller import LOCAL, Identify, Scope, current_caller
 from .mcp.agents_draft import AGENTS_EXTENSION, AGENTS_SETTINGS, AgentMethods, AgentParams
+from .mcp.media import shown_blocks
 from .mcp.offered_agents import drives, offered_agents
 from .mcp.prompts import Completions, Prompts, instructions
-from .mcp.requests import TASK_VERSION, Context, Services, require_short_texts, too_long
-from .mcp.resources import UI_EXTENSION, UI_SETTINGS, Resources
+from .mcp.requests import (
+    TASK_VERSION,
+    Context,
+    Services,
+    client_name,
+    require_short_texts,
+    too_long,
+)
+from .mcp.resources import (
+    FURTHER_METHODS,
+    UI_EXTENSION,
+    UI_SETTINGS,
+    FurtherParams,
+    Resources,
+)
 from .mcp.skill_methods import (
     SKILLS_EXTENSION,
     SKILLS_SETTINGS,
@@ -134,6 +149,9 @@ class Face:
         server.add_request_handler("skills/list", PaginatedRequestParams, skills.list)
         server.add_request_handler("skills/get", SkillParams, skills.get)
         server.add_request_handler("resources/directory/read", DirectoryParams, skills.directory)
+        for method in FURTHER_METHODS:
+            act = partial(self._act, method)
+            server.add_request_handler(method, FurtherParams, act)
         server.extensions |= EXTENSIONS
         if "agents" in services.settings.experimental:
             agents = AgentMethods(services, self._listed, self._may_call)
@@ -150,6 +168,9 @@ class Face:
 
             self._data = Studio(self._services)
         return self._data
+
+    async def _act(self, method: str, ctx: Context, params: FurtherParams) -> dict[str, Any]:
+        return await self._studio().act(method, ctx, params)
 
     # --- tools -----------------------------------------------------------------------------
 
@@ -231,6 +252,8 @@ class Face:
         if isinstance(reply, TaskStarted):
             state = await find_task(self._services, reply.run_id, can_answer=True)
             return cast("Any", created(state))  # a shape of the extension, which the SDK lets pass
+        if isinstance(reply, CallToolResult):
+            reply.content = shown_blocks(reply.content, client_name(ctx))
         return reply
 
     async def _reply(self, ctx: Context, params: CallToolRequestParams) -> ToolReply:

@@ -11,6 +11,7 @@ import click
 from .agent import agent, mcp
 from .chat import chat
 from .checks import models, policy
+from .completion import completion
 from .errors import Refused
 from .install import doctor, install
 from .replicas import replicas
@@ -208,6 +209,12 @@ def cli(ctx: click.Context) -> None:
     "--schedules", is_flag=True, default=None, help="Fire schedules; see the command `schedules`."
 )
 @click.option(
+    "--schedule-tool",
+    is_flag=True,
+    default=None,
+    help="Let the agent ask for schedules; a person approves each.",
+)
+@click.option(
     "--webhook",
     "webhooks",
     multiple=True,
@@ -337,6 +344,11 @@ def middleware(config: str | None, as_json: bool, **flags: object) -> None:
     click.echo(json.dumps(listed.data, indent=2) if as_json else listed.text)
 
 
+for _one in serve.params:
+    if isinstance(_one, click.Option) and _one.metavar in ("DIR", "FILE"):
+        _one.type = click.Path()  # which shells complete; nothing is checked
+
+
 def _with_settings(command: click.Command) -> click.Command:
     """Give a command the options of `serve` that mean the same there."""
     command.params += [one for one in serve.params if one.name in SHARED]
@@ -345,6 +357,7 @@ def _with_settings(command: click.Command) -> click.Command:
 
 cli.add_command(agent)
 cli.add_command(_with_settings(chat))
+cli.add_command(completion)
 cli.add_command(doctor)
 cli.add_command(install)
 cli.add_command(journal)
