@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from mcp.server.caching import CacheHint
@@ -46,7 +47,13 @@ from .mcp.requests import (
     require_short_texts,
     too_long,
 )
-from .mcp.resources import UI_EXTENSION, UI_SETTINGS, Resources
+from .mcp.resources import (
+    FURTHER_METHODS,
+    UI_EXTENSION,
+    UI_SETTINGS,
+    FurtherParams,
+    Resources,
+)
 from .mcp.skill_methods import (
     SKILLS_EXTENSION,
     SKILLS_SETTINGS,
@@ -142,6 +149,9 @@ class Face:
         server.add_request_handler("skills/list", PaginatedRequestParams, skills.list)
         server.add_request_handler("skills/get", SkillParams, skills.get)
         server.add_request_handler("resources/directory/read", DirectoryParams, skills.directory)
+        for method in FURTHER_METHODS:
+            act = partial(self._act, method)
+            server.add_request_handler(method, FurtherParams, act)
         server.extensions |= EXTENSIONS
         if "agents" in services.settings.experimental:
             agents = AgentMethods(services, self._listed, self._may_call)
@@ -158,6 +168,9 @@ class Face:
 
             self._data = Studio(self._services)
         return self._data
+
+    async def _act(self, method: str, ctx: Context, params: FurtherParams) -> dict[str, Any]:
+        return await self._studio().act(method, ctx, params)
 
     # --- tools -----------------------------------------------------------------------------
 

@@ -29,12 +29,13 @@ from mcp.types import (
     PaginatedRequestParams,
     ReadResourceRequestParams,
     ReadResourceResult,
+    RequestParams,
     Resource,
     ResourceTemplate,
     TextResourceContents,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import JsonValue
+from pydantic import ConfigDict, JsonValue
 
 from ...harness.agent import StateSnapshot
 from ...harness.backends.base import FileError
@@ -66,8 +67,10 @@ from .uris import (
 )
 
 __all__ = [
+    "FURTHER_METHODS",
     "UI_EXTENSION",
     "UI_SETTINGS",
+    "FurtherParams",
     "FurtherResources",
     "Resources",
     "file_contents",
@@ -121,6 +124,22 @@ PARTS = {
     "checkpoints": ("Checkpoints", "application/json"),
     "files": ("Files", "application/json"),
 }
+
+
+FURTHER_METHODS = (
+    "threads/fork",
+    "threads/delete",
+    "rules/propose",
+    "rules/add",
+    "rules/revoke",
+)
+"""Acts that are no tools, so that no model can reach them."""
+
+
+class FurtherParams(RequestParams):
+    """Parameters of one of them, as they came; whoever serves it checks them."""
+
+    model_config = ConfigDict(extra="allow")
 
 
 class FurtherResources(Protocol):

@@ -39,6 +39,7 @@ from ..results import unknown
 from ..sampling.queue import Offer, SamplingQueue, is_parked
 from .active_run import Todos
 from .contracts import POLL_SECONDS
+from .decisions import How, note_decisions
 from .goals import call_id
 from .lifecycle import KINDS, FarEvents, RunFigures, Stopping, kind_of
 from .queue import RunQueue
@@ -241,7 +242,7 @@ class RunManager(RunStarter):
     async def asked(self, run_id: str) -> Sequence[Interrupt]:
         """Return the questions of a run, answered or not, also while it works on other calls."""
         asked = await self._journal.interrupts(run_id)
-        return [one for one in asked if one.kind != "message"]
+        return [one for one in asked if one.is_question]
 
     async def questions(self, run_id: str) -> list[Interrupt]:
         """Return those of them that are open."""
@@ -288,7 +289,12 @@ class RunManager(RunStarter):
     # --- steering --------------------------------------------------------------------------
 
     async def reply(
-        self, run_id: str, answers: Mapping[str, JsonValue], *, offer: Offer | None = None
+        self,
+        run_id: str,
+        answers: Mapping[str, JsonValue],
+        *,
+        offer: Offer | None = None,
+        how: How = "reply",
     ) -> dict[str, JsonValue]:
         """Store answers and let the run go on; without answers, let a failed run try again.
 
@@ -298,6 +304,7 @@ class RunManager(RunStarter):
             run_id: The run.
             answers: By question.
             offer: What the client lends of its model that lets it try again.
+            how: In which way the caller answers.
 
         Returns:
             What stands in place of answers that came too late, by question.
@@ -327,6 +334,7 @@ class RunManager(RunStarter):
                         left and not (elsewhere and await self._answered_elsewhere(run_id, left))
                     ):
                         raise  # otherwise it was all answered through another process meanwhile
+        await note_decisions(self._journal, run, fresh.keys() - stored.keys(), how)
         return {
             key: stored[key] for key in answers if answers[key] != stored.get(key, answers[key])
         }

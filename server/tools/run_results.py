@@ -17,6 +17,7 @@ from ...harness.limits.limits import Used
 from ...harness.loop.run.caller_messages import CallerMessage
 from ..results import Answer
 from ..runs.approvals import EventPage, show
+from ..runs.shown_arguments import whole_arguments
 from ..runs.snapshot import Snapshot
 from ..sampling.queue import is_parked
 from .run_accounts import account_facts
@@ -77,9 +78,9 @@ def run_result(
     data |= told.data
     lines += told.lines
     if snapshot.questions:
-        shown = [show(one) for one in snapshot.questions]
-        data["pending"] = cast("JsonValue", shown)
-        lines += [question_line(one) for one in shown]
+        facts, said, following = _asked(snapshot, answer_offset, following)
+        data |= facts
+        lines += said
     try:
         used = used_by(run)
     except CheckpointError as error:
@@ -96,6 +97,33 @@ def run_result(
     result = Answer("\n".join(lines), data, failed=run.status == "failed").result()
     result.content += told.blocks
     return result
+
+
+def _asked(
+    snapshot: Snapshot, offset: int, following: str
+) -> tuple[dict[str, JsonValue], list[str], str]:
+    """Return the questions as data and as lines of text, and what to do next.
+
+    With an offset, a page of the arguments that are too long to be among them.
+    """
+    whole, run_id = whole_arguments(snapshot.questions), snapshot.run.id
+    if not (offset and whole):
+        shown = [show(one) for one in snapshot.questions]
+        if whole:
+            following = (
+                f'wait(run_id="{run_id}", answer_offset=1) shows the arguments that are cut here, '
+                f"and what approves them. Then: {following}"
+            )
+        facts: dict[str, JsonValue] = {"pending": cast("JsonValue", shown)}
+        return facts, [question_line(one) for one in shown], following
+    page, end = whole[offset : offset + MAX_ANSWER_CHARS], offset + MAX_ANSWER_CHARS
+    following = (
+        f'the arguments go on with wait(run_id="{run_id}", answer_offset={end}).'
+        if end < len(whole)
+        else f'put all of it to the user, then call reply(run_id="{run_id}", answers={{"int_…": '
+        '{"decision": "approve", "digest": "…"}}) with the digest shown, or another decision.'
+    )
+    return {"arguments": page}, [page], following
 
 
 def _noted(
