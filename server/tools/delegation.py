@@ -266,7 +266,8 @@ class Delegation:
             )
         if given.task_id and not services.subagents.subagents:
             raise HarnessError(
-                "Nothing was started: this agent has no subagents to continue with. Leave task_id out."
+                "Nothing was started: this agent has no subagents to continue with. Leave "
+                "task_id out."
             )
         choose = offered.of_task if given.task_id else offered.chosen
         agent = choose(given.agent)

@@ -155,7 +155,7 @@ def _about_message(message: CallerMessage, run: Run) -> str:
             return f"message {message.id} was taken at checkpoint {message.checkpoint_id}."
         case "missed":
             return (
-                f"message {message.id} was not taken: the run ended first. To continue with it, call "
+                f"message {message.id} was not taken: the run ended first. To continue, call "
                 f'task with thread_id="{run.thread_id}". It said: {message.text[:200]}'
             )
 
