@@ -124,9 +124,9 @@ def test_names_that_look_alike_are_told_apart(one: str, other: str) -> None:
     ("flags", "said"),
     [
         ({"execute": "host"}, "does not go with {principal} in root"),
-        ({"background_subagents": True}, "background_subagents does not go with"),
+        ({"background_subagents": True}, "background_subagents cannot be combined with"),
         ({"root": "/none/{principal}"}, "/none is not an existing directory"),
-        ({"root": None}, "only if it stands in root"),
+        ({"root": None}, "only if it is in root"),
     ],
 )
 def test_what_cannot_be_kept_apart_is_refused(
