@@ -267,7 +267,7 @@ async def test_what_all_are_told_is_nobodys_to_write_also_from_a_root_of_their_o
     async with served(tmp_path, **flags) as app:
         with calling(tmp_path, "ann"):
             said = await drive(app, "write_file", path="/ALL.md", content="EVIL")
-            assert "every user's agents are told" in said.result.text
+            assert "it instructs every user's agents" in said.result.text
         with calling(tmp_path, "skills"), pytest.raises(HarnessError, match="other users' agents"):
             await app.runs.drive("ls", {}, None)
         with calling(tmp_path, "ben"):
