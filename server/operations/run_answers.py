@@ -10,6 +10,7 @@ from pydantic import JsonValue
 from ...harness.checkpoint.base import Batch, Checkpointer, Interrupt, Run
 from ...harness.errors import HarnessError
 from ...harness.loop.run.interrupts import check_answers
+from ..runs.decisions import note_decisions
 
 __all__ = ["open_questions", "store_answers", "until_it_stops"]
 
@@ -31,8 +32,8 @@ async def open_questions(journal: Checkpointer, run: Run) -> Sequence[Interrupt]
     Raises:
         HarnessError: It asks nothing.
     """
-    asked = [one for one in await journal.interrupts(run.id) if str(one.kind) != "message"]
-    found = [one for one in asked if not one.answered]
+    asked = await journal.interrupts(run.id)
+    found = [one for one in asked if one.is_question and not one.answered]
     if not found or run.status in ("done", "failed", "cancelled"):
         raise HarnessError(
             f"Run {run.id} is {run.status} and asks nothing. Nothing was stored. `runs show "
@@ -51,5 +52,6 @@ async def store_answers(journal: Checkpointer, run: Run, answers: Mapping[str, J
     fresh = check_answers(await journal.interrupts(run.id), answers)
     if fresh:
         await journal.commit(Batch(run.thread_id, answers=fresh))
+        await note_decisions(journal, run, fresh.keys(), "reply")
     asked = await journal.interrupts(run.id)
-    return all(one.answered or str(one.kind) == "message" for one in asked)
+    return all(one.answered or not one.is_question for one in asked)
