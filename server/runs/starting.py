@@ -22,6 +22,8 @@ OnBusy: TypeAlias = Literal["refuse", "queue", "interrupt"]
 Began: TypeAlias = Callable[[str], None]
 """Told the id of a run as soon as it is started."""
 
+_ASK_TO_WAIT = 'To wait for the thread, call task again with on_busy="queue".'
+
 
 class RunStarter(CallDriver):
     """Begins runs, and knows those of this process; see `CallDriver` for the arguments."""
@@ -110,9 +112,9 @@ class RunStarter(CallDriver):
         """
         try:
             live.is_new = await self._enter(live, known_idle=is_new, begins=begins) or is_new
-        except ThreadBusy:
+        except ThreadBusy as error:
             if on_busy == "refuse":
-                raise
+                raise ThreadBusy(f"{error} {_ASK_TO_WAIT}", error.run_id) from error
             return True
         if self._queue.admits(live.run_id):
             return None

@@ -91,7 +91,7 @@ async def test_a_goal_that_shall_not_wait_is_refused_behind_those_that_do(tmp_pa
         second = await app.runs.start("second", thread_id=thread, on_busy="queue")
         with pytest.raises(ThreadBusy, match=first.id):
             await app.runs.start("third", thread_id=thread)
-        with pytest.raises(ThreadBusy, match="asks nothing"):
+        with pytest.raises(ThreadBusy, match="begins by itself"):
             await app.runs.reply(second, {})
 
 
