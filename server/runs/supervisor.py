@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from ...harness._internal.concurrency import LazyEvent
 from ...harness.agent import Agent, RunOptions, RunResult
 from ...harness.checkpoint.base import Checkpointer, Run, taken_over
-from ...harness.errors import HarnessError, JournalAway, RunEnded, Superseded
+from ...harness.errors import HarnessError, JournalAway, RunEnded, Superseded, ThreadBusy
 from ...harness.limits.carried_limits import narrowed
 from ...harness.limits.limits import Limits
 from ...harness.loop.run.events import Event, StreamMode
