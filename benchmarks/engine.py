@@ -1,9 +1,10 @@
 """Three replicas on one Postgres journal, whose runs wait in line for an engine.
 
 Compared is the processor time of runs without an engine, where each replica carries what it has
-accepted, and with one. Then, with the engine: how long a run waits for an idle replica, what replicas cost that
-have nothing to do, whether a bound of two runs of one user holds over all replicas, how long
-another user's first run waits behind 500 of the first one, and what 10,000 queued runs cost.
+accepted, and with one. Then, with the engine: how long a run waits for an idle replica, what
+replicas cost that have nothing to do, whether a bound of two runs of one user holds over all
+replicas, how long another user's first run waits behind 500 of the first one, and what 10,000
+queued runs cost.
 """
 
 from __future__ import annotations
