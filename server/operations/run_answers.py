@@ -9,10 +9,12 @@ from pydantic import JsonValue
 
 from ...harness.checkpoint.base import Batch, Checkpointer, Interrupt, Run
 from ...harness.errors import HarnessError
+from ...harness.loop.run.caller_messages import CallerMessage, message_batch
 from ...harness.loop.run.interrupts import check_answers
+from ...harness.messages.message import new_id
 from ..runs.decisions import note_decisions
 
-__all__ = ["open_questions", "store_answers", "until_it_stops"]
+__all__ = ["open_questions", "store_answers", "tell", "until_it_stops"]
 
 _LOOK_SECONDS = 0.25
 
@@ -55,3 +57,17 @@ async def store_answers(journal: Checkpointer, run: Run, answers: Mapping[str, J
         await note_decisions(journal, run, fresh.keys(), "reply")
     asked = await journal.interrupts(run.id)
     return all(one.answered or not one.is_question for one in asked)
+
+
+async def tell(journal: Checkpointer, run: Run, message: str) -> CallerMessage | None:
+    """Send a message to a run that works or waits in line; None if it does neither, or asks.
+
+    Whoever carries the run takes the message before its next model call.
+    """
+    asked = await journal.interrupts(run.id)
+    works = run.kind == "delegate" and run.status in ("running", "queued")
+    if not works or any(not one.answered and one.is_question for one in asked):
+        return None
+    sent = CallerMessage(new_id("msg"), run.id, message)
+    await journal.commit(message_batch(run, sent))
+    return sent
