@@ -203,7 +203,9 @@ async def disturbed(
         begun: list[str] = []
         for number in range(RUNS):
             async with _client(fleet.all[NAMES[number % 3]]) as client:
-                made = await client.call("task", {"goal": GOAL, "wait_seconds": 0})
+                made = await client.call(
+                    "task", {"goal": GOAL, "thread_id": "new", "wait_seconds": 0}
+                )
                 begun.append(made["structuredContent"]["run_id"])
         victim = fleet.all[chance.choice(NAMES)]
         await anyio.sleep(chance.uniform(0.0, 0.5))
@@ -287,7 +289,9 @@ async def _woken(folder: Path, conninfo: str, times: int = 40) -> list[float]:
         async with AsyncExitStack() as stack:
             those = [await stack.enter_async_context(_client(one)) for one in fleet.all.values()]
             for _ in range(times):
-                made = await those[0].call("task", {"goal": "nap 0.1", "wait_seconds": 0})
+                made = await those[0].call(
+                    "task", {"goal": "nap 0.1", "thread_id": "new", "wait_seconds": 0}
+                )
                 run_id = made["structuredContent"]["run_id"]
                 ends: dict[int, float] = {}
 

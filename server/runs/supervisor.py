@@ -246,7 +246,7 @@ class RunSupervisor:
     def _left(self, live: ActiveRun, error: HarnessError) -> HarnessError:
         """Return what those who wait for a run are told of what it was left with."""
         if isinstance(error, Superseded):
-            logger.warning("run %s goes on elsewhere: %s", live.run_id, error)
+            logger.warning("run %s continues elsewhere: %s", live.run_id, error)
             return busy(live.thread_id, live.run_id)
         if isinstance(error, JournalAway) and live.control.accepted.is_set():
             self._group.start_soon(self.journal_wait.wait, live.run_id)
