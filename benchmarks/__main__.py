@@ -12,6 +12,7 @@ from benchmarks import (
     crash,
     delegate,
     drive,
+    engine,
     face,
     hostile,
     house,
@@ -22,6 +23,7 @@ from benchmarks import (
     serve,
     serve_reload,
     startup,
+    terminal,
 )
 from benchmarks.peers import compare
 from benchmarks.report import Report
@@ -43,6 +45,9 @@ def main() -> int:
     command("startup", lambda o: startup.run(o.rounds)).add_argument(
         "--rounds", default=15, **rounds
     )
+    seen = command("terminal", lambda o: terminal.run(o.rounds, o.events))
+    seen.add_argument("--rounds", default=9, **rounds)
+    seen.add_argument("--events", type=int, default=terminal.EVENTS, help="to pipe as JSON")
     driven = command("drive", lambda o: drive.run(o.rounds, o.calls))
     driven.add_argument("--rounds", default=5, **rounds)
     driven.add_argument("--calls", type=int, default=300, help="calls per round")
@@ -50,6 +55,7 @@ def main() -> int:
     command("journal", lambda o: journal.run(o.rounds)).add_argument(
         "--rounds", default=5, **rounds
     )
+    command("engine", lambda o: engine.run(o.rounds)).add_argument("--rounds", default=2, **rounds)
     command("context", lambda o: context.run(o.rounds)).add_argument(
         "--rounds", default=5, **rounds
     )

@@ -21,7 +21,7 @@ from ..threads.journal_servers import ReplicaServers
 from ..threads.journals import Beside, journal_beside_servers
 from ..threads.listing import cost_of, question_line, run_facts
 from .retries import RetryRequests
-from .run_answers import open_questions, store_answers, until_it_stops
+from .run_answers import open_questions, store_answers, tell, until_it_stops
 
 __all__ = ["RunAdmin"]
 
@@ -169,6 +169,19 @@ class RunAdmin:
             text = f"Stored. Run {run.id} asks more: runs show {run.id}"
             return Answer(text, {**run_facts(run), "taken": False})
         return await self._gone_on(run)
+
+    async def tell(self, run_id: str, message: str) -> Answer | None:
+        """Send a message to a run that works or waits in line; None if it does neither, or asks.
+
+        Raises:
+            UnknownRun: There is no such run.
+        """
+        run = await self._find(run_id)
+        sent = await tell(self._journal, run, message)
+        if sent is None:
+            return None
+        text = f"Message {sent.id} is queued: run {run.id} takes it before its next model call."
+        return Answer(text, {**run_facts(run), "message_id": sent.id})
 
     async def retry(self, run_id: str) -> Answer:
         """Have a server go on with a run that failed, paused or was left, at its last step.
