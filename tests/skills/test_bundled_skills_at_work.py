@@ -637,8 +637,6 @@ async def test_a_test_by_the_text_is_seen_red_before_it_is_believed(tmp_path: Pa
     model = Turns(
         says("", call("c1", "skill", name="writing-tests")),
         says("", call("c2", "read_file", path="/shop.py")),
-            "", call("c1", "skill", name="writing-tests"), call("c2", "read_file", path="/shop.py")
-        ),
         says("", call("c3", "write_file", path="/test_shop.py", content=test)),
         run("c4"),
         swap("c5", "<= 30", "<= 60"),
