@@ -106,6 +106,11 @@ def test_links_lead_somewhere(page: Path) -> None:
             }
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_no_merge_left_its_marks(page: Path) -> None:
+    assert not re.search(r"^(<{7}|>{7}) ", page.read_text(encoding="utf-8"), re.MULTILINE)
+
+
 def test_every_page_is_in_the_navigation_once() -> None:
     nav = yaml.safe_load(text_of("mkdocs.yml"))["nav"]
     pages = [one.relative_to(ROOT / "docs").as_posix() for one in PAGES[1:]]

@@ -237,7 +237,7 @@ def cli(ctx: click.Context) -> None:
 @click.option(
     "--thread-per",
     metavar="conversation|call",
-    help="What has a thread of its own, if its calls name none.  [conversation]",
+    help="What shares a thread if its calls name none: a conversation, or nothing.  [conversation]",
 )
 @click.option(
     "--wait-budget", metavar="SECONDS", help="How long a call waits for its run to end.  [45]"

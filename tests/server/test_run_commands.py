@@ -180,7 +180,7 @@ async def test_what_cannot_be_retried_is_refused_with_what_to_do(
         slow = await app.runs.start("slow")
         assert "is done, so there is nothing" in await refused(tmp_path, "retry", done)
         assert "waits for an answer" in await refused(tmp_path, "retry", asks)
-        assert "at work in a server" in await refused(tmp_path, "retry", slow)
+        assert "is running in a server" in await refused(tmp_path, "retry", slow)
         # Only the server sees that the thread has moved on.
         failed = await ended(app, "flaky")
         thread = (await app.runs.snapshot(failed)).run.thread_id
@@ -209,7 +209,7 @@ async def test_a_run_of_another_process_is_cancelled_and_retried(tmp_path: Path)
             now = await call(client, "wait", run_id=slow["run_id"])
             assert (now["status"], now["reason"]) == ("cancelled", "cancelled on the command line")
             run_id = failed.structured_content["run_id"]
-            assert f"Run {run_id} goes on, as attempt 2" in await command("retry", run_id)
+            assert f"Run {run_id} continues, as attempt 2" in await command("retry", run_id)
 
 
 async def test_a_run_is_waited_for_with_an_exit_code_that_says_how_it_ended(
