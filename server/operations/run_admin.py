@@ -20,6 +20,7 @@ from ..settings.settings import Settings
 from ..threads.journal_servers import ReplicaServers
 from ..threads.journals import Beside, journal_beside_servers
 from ..threads.listing import cost_of, question_line, run_facts
+from ..threads.names import id_among_all
 from .retries import RetryRequests
 from .run_answers import open_questions, store_answers, tell, until_it_stops
 
@@ -62,6 +63,8 @@ class RunAdmin:
 
     async def list(self, status: RunStatus | None, thread: str | None, limit: int) -> Answer:
         """Return runs, newest first."""
+        if thread is not None:
+            thread = await id_among_all(self._journal, thread)
         runs = await self._journal.find_runs(status=status, thread_id=thread, limit=limit + 1)
         shown = [(run, await self._place(run)) for run in runs[:limit]]
         data: list[JsonValue] = [_facts(run, place) for run, place in shown]
@@ -223,6 +226,8 @@ class RunAdmin:
     async def _why_not(self, run: Run) -> str | None:
         if run.status in ("done", "cancelled"):
             return f"is {run.status}, so there is nothing to continue. Start a new one."
+        if run.status == "queued":
+            return "waits in line and begins by itself. `runs cancel` takes it out of the line."
         if run.status == "needs_approval":
             return (
                 "waits for an answer. Give it with `runs approve` or `runs reply`, with the tool "

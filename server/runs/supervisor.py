@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from ...harness._internal.concurrency import LazyEvent
 from ...harness.agent import Agent, RunOptions, RunResult
 from ...harness.checkpoint.base import Checkpointer, Run, taken_over
-from ...harness.errors import HarnessError, JournalAway, RunEnded, Superseded
+from ...harness.errors import HarnessError, JournalAway, RunEnded, Superseded, ThreadBusy
 from ...harness.limits.carried_limits import narrowed
 from ...harness.limits.limits import Limits
 from ...harness.loop.run.events import Event, StreamMode
@@ -319,6 +319,12 @@ class RunSupervisor:
             ThreadBusy: Its thread is in use, or another living process works on it.
             HarnessError: As for `Agent.aresume`; nothing was stored.
         """
+        if run.status == "queued":
+            raise ThreadBusy(
+                f"Run {run.id} waits in line and begins by itself; nothing was done. Wait for it "
+                f'with wait(run_id="{run.id}"), or end it with cancel(run_id="{run.id}").',
+                run.id,
+            )
         live = ActiveRun(run.id, run.thread_id, offer=offer)
         await self.take_gate(live)
 

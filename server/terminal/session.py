@@ -262,8 +262,8 @@ class _Watching:
                     self._after = one["seq"]
                     self._show(one)
         if self._steps.wrote_todos and self._view.wants_steps:
-            self._steps.wrote_todos = False
             await self._show_todos()
+            self._steps.wrote_todos = False
 
     def _show(self, event: dict[str, Any]) -> None:
         self._view.event(event)
