@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from mcp.server.caching import CacheHint
 from mcp.server.context import CallNext, HandlerResult, ServerMiddleware
@@ -60,6 +60,9 @@ from .tools.history import History
 from .tools.task_options import with_options
 from .version import NAME, version
 
+if TYPE_CHECKING:
+    from .studio import Studio
+
 __all__ = ["Face"]
 
 logger = logging.getLogger(__name__)
@@ -83,6 +86,7 @@ class Face:
     def __init__(self, services: Services, state_key: bytes) -> None:
         self._services = services
         self._made: dict[str, FaceTool] = {}
+        self._data: Studio | None = None
         self._withheld = withheld_tools(services.settings)
         self._own = [*Delegation(services).tools(), *History(services).tools()]
         self._old_tasks = HandshakeTasks(services, self._reply)
@@ -102,7 +106,7 @@ class Face:
 
     def _build(self) -> Server[Any]:
         services = self._services
-        resources = Resources(services)
+        resources = Resources(services, self._studio)
         prompts = Prompts(services)
         skills = SkillMethods(services)
         server: Server[Any] = Server(
@@ -130,6 +134,14 @@ class Face:
         server.extensions |= EXTENSIONS
         add_tasks(server, services, self._old_tasks)
         return server
+
+    def _studio(self) -> Studio:
+        """Return the data of the studio, made when somebody first looks."""
+        if self._data is None:
+            from .studio import Studio
+
+            self._data = Studio(self._services)
+        return self._data
 
     # --- tools -----------------------------------------------------------------------------
 

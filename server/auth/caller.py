@@ -26,9 +26,11 @@ from ...harness._internal.records import record
 from ...harness.checkpoint.base import (
     Checkpoint,
     Checkpointer,
+    FileChange,
     Interrupt,
     Run,
     RunEvent,
+    RunStatus,
     ThreadInfo,
     ThreadSlice,
 )
@@ -259,15 +261,36 @@ class JournalReader(Protocol):
         """Return checkpoints, newest first."""
         ...
 
-    async def load(self, thread_id: str) -> ThreadSlice | None:
-        """Return a thread's head."""
+    async def load(
+        self,
+        thread_id: str,
+        ns: str = "",
+        checkpoint_id: str | None = None,
+        *,
+        cached: str | None = None,
+    ) -> ThreadSlice | None:
+        """Return a checkpoint of a thread, by default its head."""
+        ...
+
+    async def namespaces(self, thread_id: str) -> Sequence[str]:
+        """Return the namespaces of a thread, in order of their first checkpoint."""
+        ...
+
+    async def file_changes(self, thread_id: str, since_seq: int) -> Sequence[FileChange]:
+        """Return the changes of files after a checkpoint, newest first."""
         ...
 
     async def run(self, run_id: str) -> Run | None:
         """Return a run by id."""
         ...
 
-    async def find_runs(self, *, thread_id: str | None = None, limit: int = 50) -> Sequence[Run]:
+    async def find_runs(
+        self,
+        *,
+        thread_id: str | None = None,
+        status: RunStatus | None = None,
+        limit: int = 50,
+    ) -> Sequence[Run]:
         """Return runs, last begun first."""
         ...
 
@@ -316,27 +339,53 @@ class OwnedJournal:
             return []
         return await self._journal.history(thread_id, ns, before=before, limit=limit)
 
-    async def load(self, thread_id: str) -> ThreadSlice | None:
-        """Return a thread's head."""
-        return await self._journal.load(thread_id) if _owns(thread_id) else None
+    async def load(
+        self,
+        thread_id: str,
+        ns: str = "",
+        checkpoint_id: str | None = None,
+        *,
+        cached: str | None = None,
+    ) -> ThreadSlice | None:
+        """Return a checkpoint of a thread, by default its head."""
+        if not _owns(thread_id):
+            return None
+        return await self._journal.load(thread_id, ns, checkpoint_id, cached=cached)
+
+    async def namespaces(self, thread_id: str) -> Sequence[str]:
+        """Return the namespaces of a thread, in order of their first checkpoint."""
+        return await self._journal.namespaces(thread_id) if _owns(thread_id) else []
+
+    async def file_changes(self, thread_id: str, since_seq: int) -> Sequence[FileChange]:
+        """Return the changes of files after a checkpoint, newest first."""
+        if not _owns(thread_id):
+            return []
+        return await self._journal.file_changes(thread_id, since_seq)
 
     async def run(self, run_id: str) -> Run | None:
         """Return a run by id."""
         return await self._journal.run(run_id) if _owns(run_id) else None
 
-    async def find_runs(self, *, thread_id: str | None = None, limit: int = 50) -> Sequence[Run]:
+    async def find_runs(
+        self,
+        *,
+        thread_id: str | None = None,
+        status: RunStatus | None = None,
+        limit: int = 50,
+    ) -> Sequence[Run]:
         """Return runs, last begun first.
 
         Without a thread, the local user's are sought among the newest 10,000 of everybody.
         """
+        find = self._journal.find_runs
         if thread_id is not None:
             if not _owns(thread_id):
                 return []
-            return await self._journal.find_runs(thread_id=thread_id, limit=limit)
+            return await find(thread_id=thread_id, status=status, limit=limit)
         prefix = current_caller.get().prefix("run")
         page = limit
         while True:
-            runs = await self._journal.find_runs(prefix=prefix, limit=page)
+            runs = await find(prefix=prefix, status=status, limit=page)
             found = [run for run in runs if _owns(run.id)]
             if len(found) >= limit or len(runs) < page or page >= _MOST_RUNS:
                 return found[:limit]

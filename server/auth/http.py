@@ -159,6 +159,8 @@ class _Answer:
 
 def _is_open(scope: Scope) -> bool:
     path = scope["path"].removeprefix(scope.get("root_path", ""))  # of an app around this one
+    if path == "/":  # alone: it leads to the page
+        return True
     return any(path == one or (one[-1] == "/" and path.startswith(one)) for one in OPEN_PATHS)
 
 

@@ -15,10 +15,10 @@ from __future__ import annotations
 import base64
 import json
 import mimetypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from mcp.shared.exceptions import MCPError
 from mcp.types import (
@@ -40,7 +40,7 @@ from ...harness.agent import StateSnapshot
 from ...harness.backends.base import FileError
 from ...harness.backends.file_tools.results import media_type_of
 from ...harness.backends.file_tools.visible_files import authorized_files
-from ...harness.errors import UnknownThread
+from ...harness.errors import HarnessError, UnknownThread
 from ...harness.policy import ALLOW
 from ...harness.skills import SKILL_FILE
 from ..auth.caller import current_caller
@@ -64,7 +64,14 @@ from .uris import (
     thread_uri,
 )
 
-__all__ = ["UI_EXTENSION", "UI_SETTINGS", "Resources", "viewer_contents", "viewer_resource"]
+__all__ = [
+    "UI_EXTENSION",
+    "UI_SETTINGS",
+    "FurtherResources",
+    "Resources",
+    "viewer_contents",
+    "viewer_resource",
+]
 
 
 # As in `mcp.server.apps`, which would import the SDK's high-level server.
@@ -103,6 +110,9 @@ CHECKPOINTS_SHOWN = 100
 LEGACY_NOT_FOUND = -32002
 """What clients up to 2025-11-25 expect; newer ones get `INVALID_PARAMS`."""
 
+_FURTHER = ("thread://", "run://", "threads://", "inbox://", "studio://")
+"""How URIs of resources that are not in the list begin."""
+
 PARTS = {
     "todos": ("Todo list", "application/json"),
     "transcript": ("Transcript", "text/markdown"),
@@ -111,11 +121,33 @@ PARTS = {
 }
 
 
-class Resources:
-    """Handlers of `resources/*`."""
+class FurtherResources(Protocol):
+    """Resources that are not in the list, such as those of the studio."""
 
-    def __init__(self, services: Services) -> None:
+    def templates(self) -> Sequence[ResourceTemplate]:
+        """Return their templates."""
+        ...
+
+    async def read(self, uri: str) -> ReadResourceResult | None:
+        """Return the content of one; None for a URI that is none of them.
+
+        Raises:
+            HarnessError: It does not exist for the caller, or is asked for in a wrong way.
+        """
+        ...
+
+
+class Resources:
+    """Handlers of `resources/*`.
+
+    Args:
+        services: What handlers share.
+        further: Returns resources beside the listed ones, made when they are first asked for.
+    """
+
+    def __init__(self, services: Services, further: Callable[[], FurtherResources]) -> None:
         self._services = services
+        self._further = further
 
     async def list(
         self, ctx: Context, params: PaginatedRequestParams | None
@@ -217,6 +249,7 @@ class Resources:
                 description="SKILL.md holds the instructions.",
             )
         )
+        found += self._further().templates()
         return ListResourceTemplatesResult(resource_templates=found)
 
     async def read(self, ctx: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
@@ -226,6 +259,8 @@ class Resources:
             return _json(uri, await self._threads())
         if uri == VIEWER_URI:
             return viewer_contents()
+        if uri.startswith(_FURTHER) and (found := await self._read_further(ctx, uri)) is not None:
+            return found
         if (skill := parse_skill(uri)) is not None:
             data = await read_skill_file(self._services.skills, *skill)
             if data is None:
@@ -241,6 +276,12 @@ class Resources:
         if (thread := parse_thread(uri)) is not None:
             return await self._thread(ctx, uri, *thread)
         raise _missing(ctx, uri, "Known are the URIs and templates that the server lists.")
+
+    async def _read_further(self, ctx: Context, uri: str) -> ReadResourceResult | None:
+        try:
+            return await self._further().read(uri)
+        except HarnessError as error:
+            raise _missing(ctx, uri, str(error)) from error
 
     async def _events(self, ctx: Context, uri: str, run_id: str, after: int) -> ReadResourceResult:
         journal = self._services.journal

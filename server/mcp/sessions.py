@@ -35,7 +35,7 @@ from mcp.types import INVALID_REQUEST
 
 from ..auth.caller import Caller, current_caller, owner_of
 from ..runs.active_run import ThreadPart
-from .uris import THREADS_URI, moved_uri, thread_uri, threads_uri
+from .uris import OWN_URIS, moved_uri, owned_uri, thread_uri
 
 __all__ = ["MAX_WATCHED", "Announcements", "Relay", "SessionRegistry"]
 
@@ -358,8 +358,9 @@ class Announcements:
                 await self.bus.publish(ResourcesListChanged())
             self.sessions.resources_changed(owner)
         for owner in {owner_of(thread_id) for thread_id in changed}:
-            await self.bus.publish(ResourceUpdated(uri=threads_uri(owner)))
-            self.sessions.resource_updated(THREADS_URI, owner)
+            for uri in OWN_URIS:
+                await self.bus.publish(ResourceUpdated(uri=owned_uri(uri, owner)))
+                self.sessions.resource_updated(uri, owner)
         for thread_id, parts in changed.items():
             await self.bus.publish(ResourceUpdated(uri=moved_uri(thread_id)))
             for part in sorted(parts):

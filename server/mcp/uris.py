@@ -10,24 +10,31 @@ from ..runs.active_run import PARTS
 
 __all__ = [
     "AGENT_SCHEME",
+    "INBOX_URI",
+    "OWN_URIS",
     "SKILL_SCHEME",
     "THREADS_URI",
     "VIEWER_URI",
     "agent_uri",
     "may_watch",
     "moved_uri",
+    "owned_uri",
     "parse_agent",
     "parse_run_events",
     "parse_skill",
     "parse_thread",
     "skill_uri",
     "thread_uri",
-    "threads_uri",
 ]
 
 THREADS_URI = "threads://recent"
+INBOX_URI = "inbox://questions"
+OWN_URIS = (THREADS_URI, INBOX_URI)
+"""Those that are another resource for each principal."""
+
 VIEWER_URI = "ui://deep-agent/runs"
 THREAD_SCHEME = "thread://"
+RUN_SCHEME = "run://"
 SKILL_SCHEME = "skill://"
 AGENT_SCHEME = "agent://"
 MAX_URI_CHARS = 2_048
@@ -40,9 +47,12 @@ def thread_uri(thread_id: str, part: str) -> str:
     return f"{THREAD_SCHEME}{thread_id}/{quote(part, safe='/')}"
 
 
-def threads_uri(owner: str) -> str:
-    """Return what we call the list of somebody's threads; clients say `THREADS_URI`."""
-    return f"{THREADS_URI}#{owner}" if owner else THREADS_URI
+def owned_uri(uri: str, owner: str) -> str:
+    """Return what we call somebody's own resource of this name, such as the list of their threads.
+
+    Clients use the name alone.
+    """
+    return f"{uri}#{owner}" if owner and uri in OWN_URIS else uri
 
 
 def moved_uri(thread_id: str) -> str:
@@ -71,7 +81,9 @@ def may_watch(uri: str) -> bool:
     thread = parse_thread(uri)
     if thread is not None:
         return current_caller.get().owns(thread[0])
-    return uri == THREADS_URI or uri.startswith((SKILL_SCHEME, AGENT_SCHEME, "run://"))
+    if uri.startswith(RUN_SCHEME):
+        return current_caller.get().owns(uri[len(RUN_SCHEME) :].partition("/")[0])
+    return uri in OWN_URIS or uri.startswith((SKILL_SCHEME, AGENT_SCHEME))
 
 
 def parse_run_events(uri: str) -> tuple[str, int] | None:

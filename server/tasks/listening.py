@@ -27,7 +27,7 @@ from mcp.types import (
 from ..auth.caller import current_caller
 from ..mcp.requests import Context, Services, require_tasks
 from ..mcp.sessions import MAX_WATCHED
-from ..mcp.uris import THREADS_URI, may_watch, moved_uri, threads_uri
+from ..mcp.uris import OWN_URIS, may_watch, moved_uri, owned_uri
 from . import TaskState, look_at, may_ask
 from .methods import detailed
 
@@ -96,7 +96,7 @@ def _own(params: SubscriptionsListenRequestParams) -> SubscriptionsListenRequest
     asked = params.notifications.resource_subscriptions or ()
     if len(asked) > MAX_WATCHED:
         raise MCPError(INVALID_PARAMS, f"A stream may watch at most {MAX_WATCHED} resources.")
-    watched = [threads_uri(owner) if uri == THREADS_URI else uri for uri in asked if may_watch(uri)]
+    watched = [owned_uri(uri, owner) for uri in asked if may_watch(uri)]
     shown = params.notifications.model_copy(update={"resource_subscriptions": watched})
     return params.model_copy(update={"notifications": shown})
 
@@ -122,9 +122,9 @@ class _OwnSession:
             given = notification.params.model_copy(update={"notifications": shown})
             notification = notification.model_copy(update={"params": given})
         elif isinstance(notification, ResourceUpdatedNotification):
-            uri = str(notification.params.uri)
-            if uri.startswith(f"{THREADS_URI}#"):
-                given = notification.params.model_copy(update={"uri": THREADS_URI})
+            uri = str(notification.params.uri).partition("#")[0]
+            if uri in OWN_URIS:
+                given = notification.params.model_copy(update={"uri": uri})
                 notification = notification.model_copy(update={"params": given})
         await self._session.send_notification(notification, related_request_id)
         self._begun.set()

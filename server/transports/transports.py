@@ -212,7 +212,8 @@ async def serve_http(
     more time. The socket is closed in any case.
 
     Once listening, the URL is said on stderr for people, and as one line of JSON on stdout for
-    programs: `{"event": "listening", "transport", "url", "sse_url", "health_url", "port", "pid"}`.
+    programs: `{"event": "listening", "transport", "url", "sse_url", "health_url",
+    "ui_url", "port", "pid"}`.
     """
     import uvicorn
 
@@ -267,6 +268,8 @@ async def _announce_and_stop(
 
 
 def _announce(settings: Settings, port: int) -> None:
+    from ..viewer import UI_PATH
+
     host = settings.host if settings.host not in {"0.0.0.0", "::"} else settings.allow_hosts[0]
     scheme = "https" if settings.tls_cert is not None else "http"
     base = f"{scheme}://{_bracketed(host)}:{port}"
@@ -277,10 +280,12 @@ def _announce(settings: Settings, port: int) -> None:
         "url": urls[settings.transport],
         "sse_url": urls["sse"],
         "health_url": f"{base}/healthz",
+        "ui_url": f"{base}{UI_PATH}",
         "port": port,
         "pid": os.getpid(),
     }
-    print(f"{NAME}: listening on {urls['http']} (SSE: {urls['sse']})", file=sys.stderr, flush=True)  # noqa: T201
+    listens = f"listening on {urls['http']} (SSE: {urls['sse']}); the page is {base}{UI_PATH}"
+    print(f"{NAME}: {listens}", file=sys.stderr, flush=True)  # noqa: T201
     print(json.dumps(event), flush=True)  # noqa: T201
     if settings.allow_hosts and not settings.needs_token:
         logger.warning("no authentication: whoever reaches %s can use this server", base)

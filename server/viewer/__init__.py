@@ -52,7 +52,7 @@ def viewer_headers() -> dict[str, str]:
 
 
 def viewer_routes() -> list[Route]:
-    """Return the routes of `/ui`, also with a slash at its end."""
+    """Return the routes of `/ui`, also with a slash at its end, and of `/`, which leads there."""
     from starlette.requests import Request
     from starlette.responses import HTMLResponse, RedirectResponse
     from starlette.routing import Route
@@ -63,7 +63,14 @@ def viewer_routes() -> list[Route]:
     def lead(_: Request) -> RedirectResponse:
         return RedirectResponse(f"..{UI_PATH}")  # also where a proxy has put a path before it
 
-    return [Route(UI_PATH, show, methods=["GET"]), Route(f"{UI_PATH}/", lead, methods=["GET"])]
+    def begin(_: Request) -> RedirectResponse:
+        return RedirectResponse(UI_PATH[1:])
+
+    return [
+        Route(UI_PATH, show, methods=["GET"]),
+        Route(f"{UI_PATH}/", lead, methods=["GET"]),
+        Route("/", begin, methods=["GET"]),
+    ]
 
 
 def _digest(element: str) -> str:

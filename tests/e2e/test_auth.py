@@ -135,12 +135,15 @@ async def test_without_a_token_only_the_health_is_shown(house: House) -> None:
     base = house.server.listening["url"].removesuffix("/mcp")
     async with httpx2.AsyncClient() as http:
         assert (await http.get(f"{base}/healthz")).status_code == 200
+        leads = await http.get(f"{base}/")
+        assert (leads.status_code, leads.headers["location"]) == (307, "ui")
         for method, path in (
             ("POST", "/mcp"),
             ("GET", "/sse"),
             ("POST", "/messages/?session_id=1"),
             ("GET", "/healthzz"),
             ("GET", "/uis"),
+            ("GET", "//"),
         ):
             for authorization in (
                 {},

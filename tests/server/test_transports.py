@@ -423,6 +423,7 @@ def test_a_signal_ends_it_although_a_stream_is_open() -> None:
         code, log = web.stop(signal.SIGINT)
     assert code == 0, log
     assert "listening on http://127.0.0.1:" in log
+    assert f"the page is {web.said['ui_url']}" in log
     assert "closed" in log
     assert "Traceback" not in log
 

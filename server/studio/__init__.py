@@ -1,0 +1,109 @@
+"""The studio's data: what the page at `/ui` shows, as resources that every client can read.
+
+Each URI is taken apart and answered by one function. Nothing here changes anything; what the page
+does, it does through tools, and through the methods in `methods.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeAlias
+
+from mcp.types import ReadResourceResult, ResourceTemplate, TextResourceContents
+from pydantic import JsonValue
+
+from ...harness.checkpoint.base import Run
+from ..auth.caller import current_caller
+from ..mcp.requests import Services
+from .catalogue import Catalogue
+from .overview import me, run_json, thread_overview
+from .queries import Address, NotThere
+from .questions import Questions
+
+__all__ = ["Studio"]
+
+_Read: TypeAlias = Callable[[Address, str], Awaitable[JsonValue | ReadResourceResult]]
+"""Answers a URI; the text is what follows the name in its path."""
+
+_TEMPLATES = {
+    "inbox": ("inbox://questions{?after,limit}", "Open questions, first what waits longest"),
+    "thread-search": (
+        "threads://search{?q,status,agent,since,until,principal,sort,after,limit}",
+        "Threads by words, status, agent and date",
+    ),
+    "thread-overview": ("thread://{thread_id}/overview", "A thread with its runs and costs"),
+    "run-questions": ("run://{run_id}/questions", "The questions of a run"),
+    "run-question": ("run://{run_id}/questions/{question_id}", "A question, whole"),
+}
+
+
+class Studio:
+    """Answers reads of the studio's resources."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._questions = Questions(services)
+        self.catalogue = Catalogue(services)
+        self._of_thread: Mapping[str, _Read] = {"overview": self._overview}
+        self._of_run: Mapping[str, _Read] = {"questions": self._of_questions}
+
+    @staticmethod
+    def templates() -> list[ResourceTemplate]:
+        """Return the templates of these resources."""
+        return [
+            ResourceTemplate(uri_template=uri, name=name, title=title, mime_type="application/json")
+            for name, (uri, title) in _TEMPLATES.items()
+        ]
+
+    async def read(self, uri: str) -> ReadResourceResult | None:
+        """Return a resource's content; None for a URI that is none of the studio's.
+
+        Raises:
+            NotThere: What it names does not exist for the caller.
+            BadQuery: A parameter of it cannot be used.
+        """
+        address = Address.of(uri)
+        if address is None:
+            return None
+        value = await self._value(address)
+        if value is None or isinstance(value, ReadResourceResult):
+            return value
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        content = TextResourceContents(uri=uri, mime_type="application/json", text=text)
+        return ReadResourceResult(contents=[content])
+
+    async def _value(self, address: Address) -> JsonValue | ReadResourceResult:
+        name, _, rest = address.path.partition("/")
+        match address.scheme, address.id:
+            case "studio", "me" if not address.path:
+                return await me(self._services)
+            case "inbox", "questions" if not address.path:
+                return await self._questions.inbox(address.query)
+            case "threads", "search" if not address.path:
+                return await self.catalogue.search(address.query)
+            case "thread", thread_id if name in self._of_thread:
+                if not current_caller.get().owns(thread_id):
+                    raise NotThere(f"There is no thread {thread_id!r}.")
+                return await self._of_thread[name](address, rest)
+            case "run", _ if name in self._of_run:
+                return await self._of_run[name](address, rest)
+            case "run", _ if not address.path:
+                return run_json(await self._run(address.id))
+            case _:
+                return None
+
+    async def _run(self, run_id: str) -> Run:
+        run = await self._services.journal.run(run_id)
+        if run is None:
+            raise NotThere(f"There is no run {run_id!r}.")
+        return run
+
+    async def _overview(self, address: Address, rest: str) -> JsonValue:
+        return await thread_overview(self._services, self._questions, address.id)
+
+    async def _of_questions(self, address: Address, rest: str) -> JsonValue:
+        run = await self._run(address.id)
+        if rest:
+            return await self._questions.whole(run, rest)
+        return await self._questions.of_run(run)

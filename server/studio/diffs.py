@@ -1,0 +1,148 @@
+"""Unified diffs, in bounded time whatever the two texts are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
+from typing import TypeAlias
+
+from pydantic import JsonValue
+
+from ...harness._internal.records import record
+
+__all__ = ["Diff", "diff_of", "text_of"]
+
+CONTEXT = 3
+"""Lines around a change."""
+
+MOST_COMPARED = 4_000
+"""Lines of either side that are compared line by line; more are shown as one change."""
+
+MOST_CHARS = 400_000
+"""Characters of a diff."""
+
+_Block: TypeAlias = tuple[int, int, int, int]
+"""A change: its lines before, from and to, and after."""
+
+
+@record
+class Diff:
+    """What two versions of a file differ in.
+
+    Attributes:
+        text: Unified, without its two head lines; empty where nothing differs or it is no text.
+        added: Lines that are new.
+        removed: Lines that are gone.
+        binary: Whether a version is no text.
+        cut: Whether the text is only the beginning.
+    """
+
+    text: str = ""
+    added: int = 0
+    removed: int = 0
+    binary: bool = False
+    cut: bool = False
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return it as JSON data."""
+        return {
+            "diff": self.text,
+            "added": self.added,
+            "removed": self.removed,
+            "binary": self.binary,
+            "diff_cut": self.cut,
+        }
+
+
+def text_of(data: bytes | None) -> str | None:
+    """Return a file's text; None for none, and for what is no UTF-8 text."""
+    if data is None or b"\0" in data:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def diff_of(before: bytes | None, after: bytes | None) -> Diff:
+    """Return what two versions differ in; None stands for no file. May take a second.
+
+    Lines that both share at the start and the end are not compared, so a small change of a large
+    file costs little.
+    """
+    if before == after:
+        return Diff()
+    old, new = text_of(before), text_of(after)
+    if (before is not None and old is None) or (after is not None and new is None):
+        return Diff(binary=True)
+    left, right = _lines(old or ""), _lines(new or "")
+    blocks = [*_changes(left, right)]
+    text, cut = _unified(left, right, blocks)
+    added = sum(stop - start for _, _, start, stop in blocks)
+    return Diff(text, added, sum(stop - start for start, stop, _, _ in blocks), cut=cut)
+
+
+def _lines(text: str) -> list[str]:
+    return text.splitlines(keepends=True) if "\n" in text else ([text] if text else [])
+
+
+def _changes(left: Sequence[str], right: Sequence[str]) -> Iterator[_Block]:
+    start, most = 0, min(len(left), len(right))
+    while start < most and left[start] == right[start]:
+        start += 1
+    end = 0
+    while end < most - start and left[-1 - end] == right[-1 - end]:
+        end += 1
+    old, new = left[start : len(left) - end], right[start : len(right) - end]
+    if max(len(old), len(new)) > MOST_COMPARED:
+        yield start, start + len(old), start, start + len(new)
+        return
+    for kind, a, b, c, d in SequenceMatcher(None, old, new).get_opcodes():
+        if kind != "equal":
+            yield start + a, start + b, start + c, start + d
+
+
+def _unified(
+    left: Sequence[str], right: Sequence[str], blocks: Sequence[_Block]
+) -> tuple[str, bool]:
+    parts: list[str] = []
+    size = 0
+    for hunk in _hunks(blocks):
+        a, c = max(0, hunk[0][0] - CONTEXT), max(0, hunk[0][2] - CONTEXT)
+        b, d = min(len(left), hunk[-1][1] + CONTEXT), min(len(right), hunk[-1][3] + CONTEXT)
+        lines = [f"@@ -{_range(a, b)} +{_range(c, d)} @@\n"]
+        at = a
+        for start, stop, new_start, new_stop in hunk:
+            lines += [_line(" ", one) for one in left[at:start]]
+            lines += [_line("-", one) for one in left[start:stop]]
+            lines += [_line("+", one) for one in right[new_start:new_stop]]
+            at = stop
+        lines += [_line(" ", one) for one in left[at:b]]
+        text = "".join(lines)
+        size += len(text)
+        if size > MOST_CHARS:
+            parts.append(text[: max(0, MOST_CHARS - size + len(text))])
+            return "".join(parts), True
+        parts.append(text)
+    return "".join(parts), False
+
+
+def _hunks(blocks: Sequence[_Block]) -> Iterator[list[_Block]]:
+    hunk: list[_Block] = []
+    for block in blocks:
+        if hunk and block[0] - hunk[-1][1] > 2 * CONTEXT:
+            yield hunk
+            hunk = []
+        hunk.append(block)
+    if hunk:
+        yield hunk
+
+
+def _range(start: int, stop: int) -> str:
+    length = stop - start
+    first = start + 1 if length else start
+    return str(first) if length == 1 else f"{first},{length}"
+
+
+def _line(mark: str, line: str) -> str:
+    return mark + line if line.endswith("\n") else f"{mark}{line}\n\\ No newline at end of file\n"

@@ -1,0 +1,138 @@
+"""Overviews: who the caller is and what this server has; a thread with its runs and costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import cast
+
+from pydantic import JsonValue
+
+from ...harness.checkpoint.base import Run
+from ...harness.errors import CheckpointError
+from ...harness.limits.carried_limits import used_by
+from ...harness.limits.usage import Ledger, LedgerLine
+from ..auth.caller import ALL_SCOPES, current_caller
+from ..mcp.offered_agents import offered_agents
+from ..mcp.requests import Services
+from ..settings.toolsets import withheld_tools
+from ..threads.listing import todos_as_json
+from ..version import NAME, version
+from .catalogue import costs_of, title_of
+from .queries import NotThere, instant
+from .questions import Questions
+
+__all__ = ["me", "run_json", "thread_overview"]
+
+MOST_RUNS = 100
+
+
+async def me(services: Services) -> dict[str, JsonValue]:
+    """Return who the caller is, what they may do, and what there is to do it with."""
+    caller, settings = current_caller.get(), services.settings
+    offered = offered_agents(services)
+    agent = services.places()
+    agents: list[JsonValue] = [
+        {"name": one.name, "description": one.description} for one in offered.subagents.values()
+    ]
+    return {
+        "principal": caller.principal,
+        "scopes": [one for one in sorted(ALL_SCOPES) if caller.may(one)],
+        "server": {"name": NAME, "version": version()},
+        "main": offered.main,
+        "main_name": offered.main_name,
+        "agents": agents,
+        "model": settings.model or None,
+        "root": None if settings.root is None else str(settings.root),
+        "execute": settings.execute,
+        "read_only": settings.read_only,
+        "withheld_tools": [*sorted(withheld_tools(settings))],
+        "agent_tools": [*agent.tools],
+        "replicas": settings.replicas,
+    }
+
+
+def run_json(run: Run) -> dict[str, JsonValue]:
+    """Return a run whole."""
+    usage: JsonValue = None
+    try:
+        used = used_by(run)
+        usage = None if used is None else used.to_json()
+    except CheckpointError:
+        pass  # it was written by another version
+    return {
+        "run_id": run.id,
+        "thread_id": run.thread_id,
+        "kind": run.kind,
+        "agent": run.agent,
+        "status": run.status,
+        "goal": run.goal,
+        "answer": run.answer,
+        "reason": run.reason,
+        "created": instant(run.created_at),
+        "updated": instant(run.updated_at),
+        "attempt": run.attempt,
+        "usage": usage,
+    }
+
+
+async def thread_overview(
+    services: Services, questions: Questions, thread_id: str
+) -> dict[str, JsonValue]:
+    """Return a thread with its newest runs, its todos, costs and open questions.
+
+    Raises:
+        NotThere: There is no such thread.
+    """
+    journal = services.journal
+    runs = await journal.find_runs(thread_id=thread_id, limit=1_000)
+    head = await journal.load(thread_id)
+    if head is None and not runs:
+        raise NotThere(f"There is no thread {thread_id!r}.")
+    todos: list[JsonValue] = []
+    if head is not None:
+        await services.places.prepare(thread_id)
+        agent = services.places(thread_id)
+        state = await agent.get_state(thread_id)
+        todos = todos_as_json(agent, state.values.get("todos", ()))
+    cost, unpriced, tokens, seconds = costs_of(runs)
+    times = [one.updated_at for one in runs]
+    if head is not None:
+        times.append(head.checkpoint.created_at)
+    begun = [one.created_at for one in runs] or times
+    return {
+        "thread_id": thread_id,
+        "title": title_of(runs),
+        "status": runs[0].status if runs else "idle",
+        "created": instant(min(begun)),
+        "updated": instant(max(times)),
+        "cost": cost,
+        "unpriced": unpriced,
+        "tokens": tokens,
+        "seconds": seconds,
+        "run_count": len(runs),
+        "runs": [run_json(one) for one in runs[:MOST_RUNS]],
+        "costs": costs_by_agent(runs),
+        "todos": todos,
+        "checkpoint_id": None if head is None else head.checkpoint.id,
+        "open_questions": await questions.open_of(runs[:5]),
+    }
+
+
+def costs_by_agent(runs: Iterable[Run]) -> list[JsonValue]:
+    """Return what some runs have used, a line for each agent and model."""
+    ledger: dict[tuple[str, str], LedgerLine] = {}
+    for run in runs:
+        try:
+            used = used_by(run)
+        except CheckpointError:
+            continue
+        for line in used.ledger if used is not None else ():
+            known = ledger.get((line.agent, line.model), LedgerLine(line.agent, line.model))
+            ledger[line.agent, line.model] = LedgerLine(
+                line.agent,
+                line.model,
+                known.calls + line.calls,
+                known.usage + line.usage,
+                known.cost + line.cost,
+            )
+    return cast("list[JsonValue]", [one.to_json() for one in Ledger(ledger.values()).lines])
