@@ -12,6 +12,7 @@ const PAGE = process.env.STUDIO_PAGE ?? here("../server/viewer/studio.html");
 function onePage(): Plugin {
   return {
     name: "one-page",
+    enforce: "post",
     generateBundle(_, bundle) {
       let script = "";
       let style = "";
@@ -39,6 +40,7 @@ export default defineConfig({
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
   build: {
     target: "es2024",
+    cssTarget: ["chrome125", "firefox126", "safari17.5"], // `light-dark()` stays: hosts and people switch it
     emptyOutDir: false,
     write: false,
     cssCodeSplit: false,

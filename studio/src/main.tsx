@@ -17,17 +17,12 @@ import { Shell } from "./views/shell";
 import { SignIn } from "./views/sign_in";
 import { ThreadPage } from "./views/thread";
 import { Threads } from "./views/threads";
-import { holdHasty } from "./parts/settle";
 
 function Page(): VNode {
   const { page, id } = route.value;
   switch (page) {
     case "inbox":
-      return (
-        <div class="whole" onClickCapture={holdHasty}>
-          <Inbox key={id} />
-        </div>
-      );
+      return <Inbox key={id} />;
     case "new":
       return <NewTask />;
     case "rules":

@@ -16,7 +16,7 @@ import { ArgumentFields, Arguments } from "./arguments";
 import { Changed, Diff } from "./diff";
 import { Icon } from "./icons";
 import { Remember } from "./remember";
-import { unsettle } from "./settle";
+import { holdHasty, unsettle } from "./settle";
 import { Act, Ago, isCommand as commanded, Refused } from "./small";
 
 export type Answers = Record<string, unknown>;
@@ -268,9 +268,11 @@ function Call({
   const cut = typeof json !== "string" || parsed(json) === undefined;
   return (
     <div class="call">
-      <p class="quiet tool">
-        Call of <code>{shown(question.tool, 200)}</code>
-      </p>
+      {preview ? null : (
+        <p class="quiet tool">
+          Call of <code>{shown(question.tool, 200)}</code>
+        </p>
+      )}
       {preview?.kind === "file" ? <FileChange question={question} preview={preview} /> : null}
       {preview?.kind === "command" ? <Command preview={preview} /> : null}
       {!preview && typeof json === "string" ? <Arguments json={json} /> : null}
@@ -431,7 +433,7 @@ export function Questions({
   }, []);
   if (!questions.length) return null;
   return (
-    <section class="questions" aria-label="Questions" ref={place}>
+    <section class="questions" aria-label="Questions" ref={place} onClickCapture={holdHasty}>
       <ApproveAll questions={questions} answer={answer} />
       {questions.map((one, index) => (
         <QuestionCard

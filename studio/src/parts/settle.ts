@@ -2,21 +2,27 @@
 
 export const SETTLE_MS = 400;
 
-let settledAt = 0;
+let timer = 0;
 
 /** Let nothing be decided for a moment: something else has come. */
 export function unsettle(): void {
-  settledAt = performance.now() + SETTLE_MS;
+  const buttons = () => document.querySelectorAll(".questions button, .inbox-one button");
+  clearTimeout(timer);
+  for (const one of buttons()) one.setAttribute("aria-disabled", "true");
+  timer = window.setTimeout(() => {
+    timer = 0;
+    for (const one of buttons()) one.removeAttribute("aria-disabled");
+  }, SETTLE_MS);
 }
 
 export function isSettled(): boolean {
-  return performance.now() >= settledAt;
+  return timer === 0;
 }
 
 /** Stop a click that came too fast to be meant for what is there now. */
 export function holdHasty(event: MouseEvent): void {
   const target = event.target as Element | null;
-  if ((event.detail > 1 || !isSettled()) && target?.closest("button, summary")) {
+  if ((event.detail > 1 || !isSettled()) && target?.closest("button")) {
     event.stopPropagation();
     event.preventDefault();
   }

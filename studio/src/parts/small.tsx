@@ -25,10 +25,6 @@ export function Ago({ time }: { time: string | undefined }): VNode {
   );
 }
 
-export function Key({ children }: { children: string }): VNode {
-  return <kbd aria-hidden="true">{children}</kbd>;
-}
-
 interface ActProps {
   label: ComponentChild;
   act: () => Promise<unknown> | unknown;
@@ -58,10 +54,10 @@ export function Act({ label, act, style = "", icon, hint, disabled, title }: Act
       disabled={disabled || busy.value}
       onClick={click}
       title={title}
+      data-key={hint}
     >
       {icon ? <Icon name={icon} /> : null}
       {label}
-      {hint ? <Key>{hint}</Key> : null}
     </button>
   );
 }

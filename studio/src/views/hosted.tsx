@@ -13,7 +13,6 @@ import { ConversationView } from "../parts/conversation_view";
 import { Icon } from "../parts/icons";
 import { Markdown } from "../lib/markdown";
 import { type Answers, Questions } from "../parts/question";
-import { holdHasty } from "../parts/settle";
 import { Act, Loading, Refused, Status, Twice } from "../parts/small";
 import { keepLooking, lookNow, pause, trouble } from "../server/looking";
 import { type Data, Failure, HostServer, textOf, toolData, type ToolResult } from "../server/mcp";
@@ -241,7 +240,7 @@ function Run({ id }: { id: string }): VNode {
   const todos = (thread.value.todos ?? []) as Todo[];
   const goal = run?.goal ? shown(run.goal) + (run.goal.length >= 120 ? " …" : "") : "A run";
   return (
-    <div onClickCapture={holdHasty}>
+    <div>
       <Title goal={goal} status={status} id={id} />
       <div class="row acts">
         {!ENDED.includes(status) ? (

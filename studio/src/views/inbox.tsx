@@ -9,7 +9,7 @@ import type { Inbox as Box, Question } from "../model/types";
 import { iconOf, inWords } from "../model/words";
 import { Icon } from "../parts/icons";
 import { type Answers, type Commands, listen, QuestionCard } from "../parts/question";
-import { unsettle } from "../parts/settle";
+import { holdHasty, unsettle } from "../parts/settle";
 import { Ago, Loading } from "../parts/small";
 import { keepLooking, lookNow } from "../server/looking";
 import { readData, toolData } from "../server/mcp";
@@ -124,7 +124,7 @@ export function Inbox(): VNode {
         </ul>
         {inbox.value.next ? <p class="quiet">There are more; they appear once these are answered.</p> : null}
       </section>
-      <section class="inbox-one" aria-label="The question">
+      <section class="inbox-one" aria-label="The question" onClickCapture={holdHasty}>
         <button type="button" class="link narrow" onClick={() => (open.value = false)}>
           <Icon name="back" /> All questions
         </button>

@@ -10,7 +10,6 @@ import { ENDED } from "../model/words";
 import { ConversationView } from "../parts/conversation_view";
 import { Icon } from "../parts/icons";
 import { type Answers, Questions } from "../parts/question";
-import { holdHasty } from "../parts/settle";
 import { Act, Ago, Loading, Refused, Status, Twice } from "../parts/small";
 import { keepLooking } from "../server/looking";
 import { Failure, toolData } from "../server/mcp";
@@ -102,7 +101,7 @@ function Shown({ thread }: { thread: Thread }): VNode {
           </button>
         ))}
       </div>
-      <div class="middle" onClickCapture={holdHasty}>
+      <div class="middle">
         <ConversationView
           conversation={thread.conversation}
           version={thread.version}
