@@ -12,6 +12,7 @@ from benchmarks import (
     crash,
     delegate,
     drive,
+    face,
     hostile,
     house,
     journal,
@@ -70,6 +71,7 @@ def main() -> int:
     delegated.add_argument("--rounds", default=5, **rounds)
     delegated.add_argument("--runs", type=int, default=20, help="runs per round")
     delegated.add_argument("--at-once", type=int, default=100, help="runs started together")
+    command("face", lambda o: face.run())
     attacked = command("hostile", lambda o: hostile.run(o.tools))
     attacked.add_argument("--tools", default="", help="only these, such as ls,grep")
     command("house", lambda o: house.run(o.suite)).add_argument(

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         Send,
         ToolCallRequest,
     )
+    from .loop.run.caller_messages import CallerMessage
     from .loop.run.choices import RunChoices
     from .loop.run.context import RunControl
     from .loop.run.events import Event
@@ -81,6 +82,7 @@ __all__ = [
     "AutoStrategy",
     "BackgroundSubAgents",
     "CachePolicy",
+    "CallerMessage",
     "Command",
     "CompiledSubAgent",
     "CompositeBackend",
@@ -189,6 +191,7 @@ _HOMES = {
         "LimitReached",
         "Limits",
     ),
+    ".loop.run.caller_messages": ("CallerMessage",),
     ".loop.run.choices": ("RunChoices",),
     ".loop.hooks.decorators": (
         "after_agent",

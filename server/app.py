@@ -67,6 +67,8 @@ async def create_app(
     settings: Settings,
     read: Callable[[], Settings] | None = None,
     source: AgentSource | None = None,
+    *,
+    continues: bool = True,
 ) -> AsyncGenerator[App]:
     """Open the journal, put the server together, and continue what a dead server left.
 
@@ -77,6 +79,7 @@ async def create_app(
         settings: What the operator chose.
         read: Reads it again when the configuration file was saved; None lets it stay as it is.
         source: An agent made in Python; None for the built-in one.
+        continues: Whether to go on with runs that other servers left, and that are to be retried.
 
     Raises:
         SettingsError: Each user has a root, and nobody says who a user is.
@@ -135,12 +138,13 @@ async def create_app(
                 if source is not None and not settings.per_principal:
                     await app.refit()
                 group.start_soon(app.announcements.run)
-                if fleet is None:
+                if fleet is None and continues:
                     group.start_soon(_recover, app.runs)
-                else:
+                elif fleet is not None:
                     group.start_soon(fleet.work, app.runs, app.announcements)
                 group.start_soon(app.files.watch, app.announcements, app.reload_code)
-                group.start_soon(_take_retries, app, state, owner)
+                if continues:
+                    group.start_soon(_take_retries, app, state, owner)
                 yield app
             finally:
                 group.cancel_scope.cancel()

@@ -53,7 +53,7 @@ from .settings.toolsets import withheld_tools
 from .tasks import find_task
 from .tasks.listening import TaskListenHandler
 from .tasks.methods import CAPABILITY, HandshakeTasks, add_tasks, created
-from .tools.base import FaceTool, TaskStarted, ToolReply, without_advice
+from .tools.base import FaceTool, TaskStarted, ToolReply, compact, without_advice
 from .tools.delegation import Delegation, with_subagents
 from .tools.driven import DRIVEN, DRIVING, drivable, driven_tool
 from .tools.history import History
@@ -198,8 +198,9 @@ class Face:
         subagents = listed(offered.subagents, errors, every=not offered.main)
         definitions = (one.definition for one in tools if self._is_offered(one))
         definitions = (with_options(one, settings) for one in definitions)
-        shown = [with_subagents(one, subagents, main=offered.main) for one in definitions]
-        return ListToolsResult(tools=shown)
+        shown = (with_subagents(one, subagents, main=offered.main) for one in definitions)
+        brief = "compact" in settings.toolsets
+        return ListToolsResult(tools=[compact(one) if brief else one for one in shown])
 
     def _is_offered(self, tool: FaceTool) -> bool:
         """Whether the caller's agents have a tool: what clients drive is the main agent's."""

@@ -32,7 +32,9 @@ __all__ = [
     "CONTENT",
     "MERGED",
     "Removal",
+    "all_threads",
     "check_prune",
+    "count_prunable",
     "merged",
     "parents_of",
     "prunable",
@@ -222,7 +224,7 @@ async def prune_to_size(journal: Checkpointer, max_bytes: int, thread_id: str | 
     """
     if max_bytes < 0:
         raise ValueError(f"max_bytes is {max_bytes}, but it must be 0 or more; nothing was removed")
-    names = [thread_id] if thread_id is not None else await _threads(journal)
+    names = [thread_id] if thread_id is not None else await all_threads(journal)
     removed = 0
     for name in names:
         keep = await _longest(journal, name)
@@ -232,7 +234,26 @@ async def prune_to_size(journal: Checkpointer, max_bytes: int, thread_id: str | 
     return removed
 
 
-async def _threads(journal: Checkpointer) -> Sequence[str]:
+async def count_prunable(
+    journal: Checkpointer, thread_id: str, keep_latest: int | None, older_than: float | None
+) -> int:
+    """Return how many checkpoints of a thread `Checkpointer.prune` would remove."""
+    check_prune(keep_latest, older_than)
+    count = 0
+    for ns in await journal.namespaces(thread_id):
+        made: list[Checkpoint] = []
+        before: str | None = None
+        while page := await journal.history(thread_id, ns, before=before, limit=_PAGE):
+            made += page
+            before = page[-1].id
+        made.reverse()
+        parents = {one.id: one.parent_id for one in made}
+        count += len(removal(parents, set(prunable_ids(keep_latest, older_than, made))).gone)
+    return count
+
+
+async def all_threads(journal: Checkpointer) -> list[str]:
+    """Return all threads of a journal, last changed first."""
     found: list[str] = []
     before: float | None = None
     while page := await journal.threads(limit=_PAGE, before=before):

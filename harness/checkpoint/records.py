@@ -58,7 +58,8 @@ RunStatus: TypeAlias = Literal["running", "needs_approval", "paused", "done", "f
 OPEN: tuple[RunStatus, ...] = ("running", "needs_approval")
 """Statuses of a run that its thread is kept for: no other run may begin there meanwhile."""
 
-InterruptKind: TypeAlias = Literal["approval", "question", "breakpoint"]
+InterruptKind: TypeAlias = Literal["approval", "question", "breakpoint", "message"]
+"""A `message` is no question: its run's caller has sent it, and the run answers it by taking it."""
 
 
 def step_id(parent_id: str | None, salt: str = "") -> str:
@@ -171,7 +172,7 @@ class Interrupt:
         ns: Namespace of the agent that asks.
         step_id: The step that waits.
         run_id: The run that waits.
-        kind: `approval`, `question`, or `breakpoint`, which any answer passes.
+        kind: `approval`, `question`, `breakpoint`, which any answer passes, or `message`.
         path: Where it arose, outermost first: agent name, call id, subagent name, call id …
         message: The question, for a person.
         payload: What is asked about, such as `{"tool": …, "args": …}`.

@@ -14,28 +14,34 @@ from collections.abc import (
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import anyio
 from anyio.from_thread import start_blocking_portal
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from pydantic import JsonValue
 
-from ..checkpoint.base import Checkpointer
-from ..errors import HarnessError, RunEnded
+from ..checkpoint.base import Checkpointer, Run
+from ..errors import HarnessError, InvalidUpdate, RunEnded, UnknownRun
+from ..messages.message import HumanMessage, new_id
 from ..policy import CallPolicy, NarrowedPolicy
 from .agent_runs import LEFT, AgentRuns
 from .caller_input import AgentInput
 from .drawing import draw_mermaid
+from .run.caller_messages import TOLD, CallerMessage, message_batch, messages_of
 from .run.context import RunControl, StateCache
 from .run.events import Event, StreamMode
 from .run_executor import RunOptions, RunResult
+from .thread_locks import CARRIED_HERE
 from .tools.execution import ToolPipeline
 
 if TYPE_CHECKING:
     from .hooks.middleware import AgentMiddleware
 
 __all__ = ["Agent"]
+
+MOST_QUEUED = 100
+"""How many messages may wait for a run to take them."""
 
 
 class Agent(AgentRuns):
@@ -129,6 +135,81 @@ class Agent(AgentRuns):
             return items, partial(control.pause, LEFT)
 
         return iterate(begin)
+
+    async def asteer(self, run_id: str, message: str) -> CallerMessage:
+        """Send a message to a run at work, whichever process carries it.
+
+        The run takes it before its next model call, as a user message of its thread; one that comes
+        while it gives its answer makes it go on. A run that waits takes it once it goes on: a
+        message answers no question. The same text again, before it is taken, is the same message.
+
+        Args:
+            run_id: The run.
+            message: The text.
+
+        Returns:
+            What was stored. Its status is `missed` if the run has ended in this moment.
+
+        Raises:
+            UnknownRun: There is no such run.
+            RunEnded: It has ended; nothing was stored.
+            InvalidUpdate: The text is empty, the run is a driven call, which asks no model of its
+                own, or too many messages wait for it; nothing was stored.
+            PIIDetectionError: A rule blocks the text.
+        """
+        run = await self._unfinished(run_id)
+        if run.status == "failed":
+            raise RunEnded(f"run {run_id} is failed ({run.reason}); resume it, or start a new one")
+        text = await self._as_stored(run, message)
+        queued = [one for one in await self.amessages(run_id) if one.status == "queued"]
+        known = next((one for one in queued if one.text == text), None)
+        if known is None:
+            if len(queued) >= MOST_QUEUED:
+                raise InvalidUpdate(
+                    f"{len(queued)} messages wait for run {run_id} to take them; nothing was "
+                    "stored. Send the next one when it has"
+                )
+            known = CallerMessage(new_id("msg"), run_id, text)
+            with anyio.CancelScope(shield=True):
+                await self.checkpointer.commit(message_batch(run, known))
+        if run_id in CARRIED_HERE:
+            TOLD.add(run_id)
+        sent = await self.amessages(run_id)
+        return next((one for one in sent if one.id == known.id), known)
+
+    async def _as_stored(self, run: Run, message: str) -> str:
+        """Return the text of a message without what is redacted."""
+        if run.kind == "drive" or not message.strip():
+            raise InvalidUpdate(
+                f"run {run.id} is a driven call, which takes no messages; nothing was stored"
+                if run.kind == "drive"
+                else "the message is empty; nothing was stored"
+            )
+        if not self.definition.states.rules:
+            return message
+        thread = (await self._open(run.thread_id, None, create=True)).thread
+        (write,) = thread.check({"messages": [HumanMessage(message)]}, "caller", "input")
+        if thread.screen is not None:
+            await thread.screen.keys.store()
+        return cast("HumanMessage", write.value[0]).text
+
+    async def amessages(self, run_id: str) -> list[CallerMessage]:
+        """Return the messages that were sent to a run with `asteer`, oldest first.
+
+        Raises:
+            UnknownRun: There is no such run.
+        """
+        found = await self.checkpointer.interrupts(run_id)
+        run = await self.checkpointer.run(run_id)
+        if run is None:
+            raise UnknownRun(f"there is no run {run_id!r}")
+        if run.status in ("done", "failed", "cancelled"):  # it may have taken one as it ended
+            found = await self.checkpointer.interrupts(run_id)
+        return messages_of(run, found)
+
+    def steer(self, run_id: str, message: str) -> CallerMessage:
+        """Send a message as `asteer` does, from code that has no event loop."""
+        return run_sync(partial(self.asteer, run_id, message), "steer")
 
     def over(
         self,

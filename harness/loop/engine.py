@@ -26,6 +26,7 @@ from . import definition as routing
 from .definition import AgentDefinition
 from .hooks.middleware import HookName
 from .hooks.requests import Runtime, Send
+from .mailbox import Mailbox
 from .model.step import ModelStep
 from .run.context import CURRENT_AGENT, CurrentAgent, RunContext
 from .run.interrupts import Asker, Interrupted, Pause
@@ -68,6 +69,7 @@ class AgentLoop:
         run.told_of_stops += agent.told_of_stops
         self.thread = ThreadState(agent.schema, agent.states, run, ns, self.path)
         self._driven = run.run.kind == "drive" and ns == ""
+        self._mailbox = Mailbox(run) if ns == "" and not self._driven else None
         self._runtime: Runtime | None = None
         self._paused: Pause | None = None
         self._author = ""
@@ -196,6 +198,8 @@ class AgentLoop:
         return await self._hooks("before_agent") or "model"
 
     async def _model(self) -> Next:
+        if self._mailbox is not None and self._mailbox.is_due:
+            await self._mailbox.take(self.thread, self.path)
         self._model_step.ask_for_the_rest()
         jump = await self._hooks("before_model")
         if jump is not None:
@@ -204,16 +208,25 @@ class AgentLoop:
             self._break("before", "model")
         self._author = "wrap_model_call"
         answer = await self._model_step.run(self._runtime_now())
-        following = self.agent.answered or self._route()
+        following = await self._unless_told(self.agent.answered or self._route())
         await self._model_step.commit(answer, following)
         return following
+
+    async def _unless_told(self, following: Next) -> Next:
+        """Return what follows: the model once more, if its caller has sent a message meanwhile."""
+        if following not in ("after_agent", "end") or self._mailbox is None:
+            return following
+        if self.wrapped_up is not None or not await self._mailbox.has_some():
+            return following
+        self.forget_answer()
+        return "model"
 
     async def _after_model(self) -> Next:
         asked = self.thread.interrupts.values()
         begun = any(one.index >= 0 or one.path[-1] == "tools" for one in asked)
         if self.thread.pending or begun:
             return "tools"  # the hooks had their turn before the tools began
-        return await self._hooks("after_model") or self._route()
+        return await self._hooks("after_model") or await self._unless_told(self._route())
 
     async def _tools(self) -> Next:
         if self.thread.writes:
@@ -224,7 +237,7 @@ class AgentLoop:
         self._paused = await step.run()
         if self._paused is not None:
             return "tools"
-        following = self._after_tools()
+        following = await self._unless_told(self._after_tools())
         await step.commit(following)
         if step.limit is not None and (self.wrapped_up is not None or self._driven):
             raise step.limit

@@ -36,6 +36,7 @@ from .definition import AgentDefinition
 from .engine import AgentLoop
 from .hooks.calling import FAILURES, as_failure
 from .hooks.middleware import AgentMiddleware
+from .run.caller_messages import TOLD
 from .run.choices import RunChoices
 from .run.commit_buffer import Durability
 from .run.context import RunContext, RunControl
@@ -182,6 +183,7 @@ class RunExecutor:
                 interrupts, error = await self._until_stopped(begin)
         finally:
             CARRIED_HERE.discard(run_id)
+            TOLD.discard(run_id)
             if self._context.told_of_stops:
                 await self._tell_that_it_stopped()
         context, thread = self._context, self._loop.thread

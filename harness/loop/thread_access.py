@@ -363,7 +363,7 @@ class ThreadAccess:
         if not runs or runs[0].status in ("done", "cancelled"):
             return ()
         asked = await self.checkpointer.interrupts(runs[0].id)
-        return [one for one in asked if not one.answered]
+        return [one for one in asked if not one.answered and one.kind != "message"]
 
 
 def _unknown_checkpoint(thread_id: str, checkpoint_id: str) -> UnknownCheckpoint:

@@ -53,7 +53,7 @@ class MCPTool(Tool):
         """
         problems = list(schema_problems(self.schema, args))
         if problems:
-            raise self._refused("; ".join(problems))
+            raise self._misfit(problems)
         return dict(args)
 
 

@@ -62,20 +62,20 @@ with skill(name="…", file="…").
 """
 
 _DESCRIPTION = """\
-Read a skill: tested instructions for one kind of work. Load it before you begin work that its
-description fits, not again while its text is in the conversation. Without a name: all skills, and
-what is wrong with broken ones. With a name: its instructions, folder and further files. With a
-file too: that file. Long texts come in pages; each ends with the call for the next."""
+Read a skill: tested instructions for one kind of work. Load it before work that fits its
+description, but not again while its text is in the conversation. No name: list all skills, and
+what is wrong with broken ones. With a file: a further file of the skill. Each page of a long text
+ends with the call for the next."""
 
 
 # Written out, because making a schema from a signature would cost each agent milliseconds.
 class _Arguments(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    name: str = Field("", description="Empty: list all.")
+    name: str = Field("", description="Such as code-review")
     file: str = Field(
         "",
-        description="Such as references/checklist.md; empty: the instructions.",
+        description="Such as references/checklist.md",
     )
     offset: int = Field(0, ge=0, description="Characters to skip.")
 

@@ -48,11 +48,10 @@ at once, or when asked for one. For a single step, a quick answer or a chat, jus
 - Before your final answer, every item is completed or removed."""
 
 TOOL_DESCRIPTION = """\
-Write the todo list of this thread. The list you send replaces the old one, so send every item; \
-with `merge` send only what changes: items with an `id` are updated, new ones are added, the rest \
-stays. Leave out `id` for new items. What you leave out of an item with an id stays as it was. \
-Status `removed` drops an item, an empty list without `merge` all of them. At most one call per \
-answer. Returns the list with ids and counts."""
+Write the thread's todo list. The list you send replaces the old one, so send every item. With \
+`merge`, send only what changes: items with an `id` are updated (fields left out stay as they \
+are), items without one are added. Status `removed` drops an item; an empty list without `merge` \
+drops all. Call it at most once per answer."""
 
 _OF_PARENT = "todos_of_parent"
 
@@ -84,7 +83,7 @@ class TodoItem(BaseModel):
 
     content: _Text = Field(
         default="",
-        description="What is to be done; needed for a new item.",
+        description="Required for a new item.",
         json_schema_extra=_without_default,
     )
     status: Literal["pending", "in_progress", "completed", "removed"] = Field(
@@ -92,7 +91,7 @@ class TodoItem(BaseModel):
     )
     id: _Text = Field(
         default="",
-        description="The id the item has; leave out for a new one.",
+        description="Leave out for a new item.",
         json_schema_extra=_without_default,
     )
 
@@ -142,9 +141,7 @@ def render_todos(todos: Sequence[Todo]) -> str:
 async def _write_todos(
     todos: list[TodoItem],
     runtime: ToolRuntime,
-    merge: Annotated[
-        bool, Field(description="Change and add only the items sent; the others stay.")
-    ] = False,
+    merge: Annotated[bool, Field(description="Keep the items that are not sent.")] = False,
 ) -> ToolResult:
     known: Sequence[Todo] = runtime.state.get("todos") or ()
     _require_few(todos)

@@ -24,11 +24,14 @@ __all__ = [
     "Docstring",
     "ToolSpec",
     "check_schema",
+    "expected",
     "flat_schema",
     "is_provider_tool",
     "model_problems",
     "read_docstring",
+    "refusal",
     "schema_problems",
+    "signature",
 ]
 
 
@@ -39,6 +42,8 @@ _DATA = ("default", "const", "enum", "examples")
 
 _MAX_PROBLEMS = 10
 _PROBLEM_CHARS = 300
+_SIGNATURE_CHARS = 600
+_SIGNATURE_DEPTH = 3
 
 
 def flat_schema(schema: Mapping[str, Any]) -> dict[str, JsonValue]:
@@ -153,8 +158,61 @@ def model_problems(error: ValidationError) -> str:
     return "; ".join([*told, *more])
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= _PROBLEM_CHARS else f"{text[:_PROBLEM_CHARS]}…"
+def refusal(error: ValidationError, schema: Mapping[str, Any]) -> str:
+    """Return what is wrong with arguments; if some are missing or unknown, also which there are."""
+    problems = model_problems(error)
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    if any(one["type"] in ("missing", "extra_forbidden") for one in found):
+        return f"{problems}. {expected(schema)}"
+    return f"{problems}."
+
+
+def expected(schema: Mapping[str, Any]) -> str:
+    """Return a sentence with the arguments a schema accepts."""
+    return f"Expected arguments: {signature(schema)}."
+
+
+def signature(schema: Mapping[str, Any]) -> str:
+    """Return the arguments a schema accepts on one line, optional ones with a question mark.
+
+    For example `goal: string, files?: {name?: string}[], mode?: fast | slow`.
+    """
+    return _short(_fields(schema, _SIGNATURE_DEPTH), _SIGNATURE_CHARS) or "none"
+
+
+def _fields(schema: Mapping[str, Any], depth: int) -> str:
+    properties, required = schema.get("properties"), schema.get("required")
+    if not isinstance(properties, Mapping):
+        return ""
+    needed = cast(Sequence[Any], required) if isinstance(required, list) else ()
+    return ", ".join(
+        f"{name}{'' if name in needed else '?'}: {_kind(one, depth)}"
+        for name, one in cast(Mapping[str, Any], properties).items()
+    )
+
+
+def _kind(schema: Any, depth: int) -> str:
+    """Return what a value may be: a type, or the allowed words."""
+    if not isinstance(schema, Mapping):
+        return "any"
+    schema = cast(Mapping[str, Any], schema)
+    match schema:
+        case {"enum": [*words]}:
+            return " | ".join(str(one) for one in words if one != "")
+        case {"type": "array", "items": items} if depth:
+            return f"{_kind(items, depth - 1)}[]"
+        case {"type": "object", "properties": {}} if depth:
+            return f"{{{_fields(schema, depth - 1)}}}"
+        case {"type": str(kind)}:
+            return kind
+        case {"type": [*kinds]} | {"anyOf": [*kinds]}:
+            return " | ".join(one if isinstance(one, str) else _kind(one, depth) for one in kinds)
+        case _:
+            return "any"
+
+
+def _short(text: str, limit: int = _PROBLEM_CHARS) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}…"
 
 
 _GOOGLE_HEAD = re.compile(

@@ -6,7 +6,6 @@ injects (`ToolRuntime`, `Injected`) is hidden. Arguments are validated before th
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -33,10 +32,11 @@ from .runtime import (
 from .schemas import (
     ToolSpec,
     check_schema,
+    expected,
     flat_schema,
     is_provider_tool,
-    model_problems,
     read_docstring,
+    refusal,
     schema_problems,
 )
 from .signatures import (
@@ -184,13 +184,13 @@ class Tool:
         try:
             return self.arguments.model_validate(args)
         except ValidationError as error:
-            raise self._refused(model_problems(error)) from error
+            raise self._refused(refusal(error, self.parameters)) from error
 
     def _refused(self, problems: str) -> InvalidArguments:
-        expected = json.dumps(self.parameters.get("properties", {}), ensure_ascii=False)
-        return InvalidArguments(
-            f"{self.name} was not run: {problems}. Expected arguments: {expected}"
-        )
+        return InvalidArguments(f"{self.name} was not run: {problems}")
+
+    def _misfit(self, problems: Sequence[str]) -> InvalidArguments:
+        return self._refused(f"{'; '.join(problems)}. {expected(self.parameters)}")
 
     @staticmethod
     def from_model(
@@ -292,7 +292,7 @@ class _SchemaTool(Tool):
     def validate(self, args: Mapping[str, JsonValue]) -> dict[str, Any]:
         problems = list(schema_problems(self.schema, args))
         if problems:
-            raise self._refused("; ".join(problems))
+            raise self._misfit(problems)
         return {ALL_ARGUMENTS: dict(args)}
 
 

@@ -13,6 +13,7 @@ from .checks import models, policy
 from .errors import Refused
 from .install import doctor, install
 from .replicas import replicas
+from .run import SHARED, run
 from .runs import runs
 from .state import journal, token
 from .threads import threads
@@ -194,7 +195,7 @@ def cli(ctx: click.Context) -> None:
     "--toolsets",
     multiple=True,
     metavar="NAMES",
-    help="Offer clients only these: todos, files, skills, commands, delegation, history.  [all]",
+    help="Offer only these: todos, files, skills, commands, delegation, history, compact.  [all]",
 )
 @click.option("--exclude-tools", multiple=True, metavar="NAMES", help="Don't offer these tools.")
 @click.option(
@@ -285,6 +286,12 @@ def middleware(config: str | None, as_json: bool, **flags: object) -> None:
     click.echo(json.dumps(listed.data, indent=2) if as_json else listed.text)
 
 
+def _with_settings(command: click.Command) -> click.Command:
+    """Give a command the options of `serve` that mean the same there."""
+    command.params += [one for one in serve.params if one.name in SHARED]
+    return command
+
+
 cli.add_command(agent)
 cli.add_command(doctor)
 cli.add_command(install)
@@ -293,6 +300,7 @@ cli.add_command(mcp)
 cli.add_command(models)
 cli.add_command(policy)
 cli.add_command(replicas)
+cli.add_command(_with_settings(run))
 cli.add_command(runs)
 cli.add_command(threads)
 cli.add_command(token)

@@ -1,24 +1,28 @@
-"""`deep-agent-mcp runs …`: lists, shows, cancels and retries runs."""
+"""`deep-agent-mcp runs …`: lists, shows, awaits, answers, cancels and retries runs."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, cast
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from .errors import Failed
 from .state import with_settings
 
 if TYPE_CHECKING:
-    from ...harness.checkpoint.base import RunStatus
+    from ...harness.checkpoint.base import Interrupt, RunStatus
     from ..operations.run_admin import RunAdmin
     from ..results import Answer
     from ..settings.settings import Settings
 
-__all__ = ["runs"]
+__all__ = ["STATUSES", "runs"]
 
-_STATUSES = ("running", "needs_approval", "paused", "done", "failed", "cancelled")
+STATUSES = ("running", "needs_approval", "paused", "done", "failed", "cancelled")
+
+T = TypeVar("T")
 
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -32,15 +36,16 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--journal-key-file", metavar="FILE", help="Keys of an encrypted journal.")
 @click.pass_context
 def runs(ctx: click.Context, **flags: str | None) -> None:
-    """List, show, cancel and retry runs.
+    """List, show, wait for, answer, cancel and retry runs.
 
     Works beside running servers: the server that works on a run ends it, or goes on with it.
+    `deep-agent-mcp run --resume RUN` goes on with a run in the terminal.
     """
     ctx.obj = flags
 
 
 @runs.command("list")
-@click.option("--status", type=click.Choice(_STATUSES), help="Only runs with this status.")
+@click.option("--status", type=click.Choice(STATUSES), help="Only runs with this status.")
 @click.option("--thread", metavar="THREAD", help="Only runs of this thread.")
 @click.option("--limit", type=click.IntRange(1, 1_000), default=50, show_default=True)
 @_as_json
@@ -50,7 +55,17 @@ def list_(
 ) -> None:
     """List runs, newest first."""
     wanted = cast("RunStatus | None", status)
-    _print(_within(flags, lambda admin: admin.list(wanted, thread, limit)), as_json)
+    answer = _within(flags, lambda admin: admin.list(wanted, thread, limit))
+    facts = answer.data or {}
+    found = cast("Sequence[dict[str, Any]]", facts.get("runs") or ())
+    if as_json or not found:
+        _print(answer, as_json)
+        return
+    from ..terminal.tables import RUN_COLUMNS, print_table, run_cells
+
+    print_table(RUN_COLUMNS, map(run_cells, found))
+    if facts.get("more"):
+        click.echo(f"There are more: --limit, now {limit}, shows them.", err=True)
 
 
 @runs.command()
@@ -89,10 +104,113 @@ def retry(flags: dict[str, str | None], run: str, as_json: bool) -> None:
     _print(_within(flags, lambda admin: admin.retry(run)), as_json)
 
 
-def _within(flags: dict[str, str | None], work: Callable[[RunAdmin], Awaitable[Answer]]) -> Answer:
+@runs.command()
+@click.argument("run")
+@click.option("--timeout", type=click.FloatRange(0), metavar="SECONDS", help="Give up after this.")
+@_as_json
+@click.pass_obj
+def wait(flags: dict[str, str | None], run: str, timeout: float | None, as_json: bool) -> None:
+    """Wait until a run pauses or ends, and show it.
+
+    Exit codes: 0 done, 1 failed or cancelled, 3 needs approval, 4 limit reached, 124 still at work
+    after --timeout, 130 paused.
+    """
+    answer = _within(flags, lambda admin: admin.wait(run, timeout))
+    _print(answer, as_json)
+    from ..terminal.exits import exit_code
+
+    facts = answer.data or {}
+    sys.exit(exit_code(str(facts.get("status")), str(facts.get("reason") or "")))
+
+
+@runs.command()
+@click.argument("run")
+@click.option("--yes", is_flag=True, help="Show the calls and approve them without asking.")
+@click.option("--reject", is_flag=True, help="Reject the calls instead.")
+@click.option("--message", metavar="TEXT", help="With --reject: why, for the agent.")
+@_as_json
+@click.pass_obj
+def approve(
+    flags: dict[str, str | None],
+    run: str,
+    yes: bool,
+    reject: bool,
+    message: str | None,
+    as_json: bool,
+) -> None:
+    """Show the calls that wait for approval, whole, and approve or reject each.
+
+    A server of the journal goes on with the run, or the next one that starts.
+    """
+    asked = [
+        one for one in _within(flags, lambda admin: admin.questions(run)) if one.kind == "approval"
+    ]
+    if not asked:
+        raise Failed(f"run {run} asks a question, not for an approval; answer with `runs reply`.")
+    answers: dict[str, Any] = {}
+    for one in asked:
+        _show(one)
+        if reject:
+            said = {"message": message} if message else {}
+            answers[one.id] = {"decision": "reject", **said}
+        elif yes or click.confirm("Approve?", err=True):
+            answers[one.id] = {"decision": "approve"}
+    if not answers:
+        raise Failed("nothing was decided.")
+    _print(_within(flags, lambda admin: admin.answer(run, answers)), as_json)
+
+
+@runs.command()
+@click.argument("run")
+@click.argument("message")
+@_as_json
+@click.pass_obj
+def reply(flags: dict[str, str | None], run: str, message: str, as_json: bool) -> None:
+    """Answer the question of a run with MESSAGE, as text or as JSON if it asks for that.
+
+    A server of the journal goes on with the run, or the next one that starts.
+    """
+    asked = _within(flags, lambda admin: admin.questions(run))
+    if any(one.kind == "approval" for one in asked):
+        raise Failed(f"run {run} waits for an approval; decide it with `runs approve {run}`.")
+    if len(asked) > 1:
+        named = ", ".join(one.id for one in asked)
+        raise Failed(
+            f"run {run} asks {len(asked)} things ({named}). Nothing was stored. Answer them with "
+            f"`deep-agent-mcp run --resume {run}`."
+        )
+    given: Any = message
+    if asked[0].answer_schema.get("type", "string") != "string":
+        try:
+            given = json.loads(message)
+        except ValueError as error:
+            schema = json.dumps(asked[0].answer_schema)
+            raise Failed(f"the answer has to be JSON that fits {schema}: {error}.") from None
+    _print(_within(flags, lambda admin: admin.answer(run, {asked[0].id: given})), as_json)
+
+
+def _show(question: Interrupt) -> None:
+    """Print a question in full."""
+    from rich.console import Console
+
+    from ..terminal.questions import WholeQuestion, shown
+    from ..terminal.states import Question
+
+    args = json.dumps(question.payload.get("args"), ensure_ascii=False)
+    whole = Question(
+        question.id,
+        question.message,
+        " > ".join(question.path[::2]),
+        str(question.payload.get("tool") or ""),
+        args,
+    )
+    Console(stderr=True, highlight=False).print(shown(WholeQuestion(whole)), soft_wrap=True, end="")
+
+
+def _within(flags: dict[str, str | None], work: Callable[[RunAdmin], Awaitable[T]]) -> T:
     """Do some work with the journal that flags, environment and file name."""
 
-    async def with_admin(settings: Settings) -> Answer:
+    async def with_admin(settings: Settings) -> T:
         from ..operations.run_admin import RunAdmin
 
         async with RunAdmin.open(settings) as admin:

@@ -52,6 +52,8 @@ def with_settings(flags: Mapping[str, Any], work: Callable[[Settings], Awaitable
 
     try:
         return anyio.run(main)
+    except BrokenPipeError:  # whoever read the output has left
+        raise
     except (SettingsError, StateDirError, HarnessError, FileError, OSError) as error:
         raise Failed(str(error)) from None
 

@@ -7,14 +7,16 @@ import os
 import re
 import sys
 import time
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 import click
 
 from .errors import Failed
+from .runs import STATUSES
 from .state import with_settings
 
 if TYPE_CHECKING:
@@ -42,6 +44,22 @@ def _bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int
     return int(found[1]) * {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}[found[2]]
 
 
+def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    """Return the Unix time that a date, or a time span before now, names."""
+    if value is None:
+        return None
+    span = re.fullmatch(r"(\d{1,6})(m|h|d|w)", value)
+    if span is not None:
+        unit = {"m": 60, "h": 3_600, "d": 86_400, "w": 604_800}[span[2]]
+        return time.time() - int(span[1]) * unit
+    try:
+        return datetime.fromisoformat(value).timestamp()
+    except ValueError:
+        raise click.BadParameter(
+            f"{value!r} is no time; write one like 30m, 2h, 3d, or 2026-01-31"
+        ) from None
+
+
 @click.group()
 @click.option("--state-dir", metavar="DIR", help="Where threads and history are kept.")
 @click.option("--root", metavar="DIR", help="Where the files of threads are; `rewind` needs it.")
@@ -62,11 +80,35 @@ def threads(ctx: click.Context, **flags: str | None) -> None:
 @threads.command("list")
 @_limit
 @click.option("--before", type=float, help="For the next page: the value that this page names.")
+@click.option("--status", type=click.Choice(STATUSES), help="Only if the last run has this status.")
+@click.option("--agent", metavar="NAME", help="Only if the last run was by this agent.")
+@click.option("--since", callback=_moment, metavar="TIME", help="Such as 2h, 3d or 2026-01-31.")
 @_as_json
 @click.pass_obj
-def list_(flags: dict[str, str | None], limit: int, before: float | None, as_json: bool) -> None:
-    """List threads, last changed first."""
-    _print(_within(flags, lambda office: office.list(limit, before)), as_json)
+def list_(
+    flags: dict[str, str | None],
+    limit: int,
+    before: float | None,
+    status: str | None,
+    agent: str | None,
+    since: float | None,
+    as_json: bool,
+) -> None:
+    """List threads, last changed first, with their last run and what their runs have cost."""
+    answer = _within(
+        flags,
+        lambda office: office.list(limit, before, status=status, agent=agent, since=since),
+    )
+    facts = answer.data or {}
+    found = cast("Sequence[dict[str, Any]]", facts.get("threads") or ())
+    if as_json or not found:
+        _print(answer, as_json)
+        return
+    from ..terminal.tables import THREAD_COLUMNS, print_table, thread_cells
+
+    print_table(THREAD_COLUMNS, map(thread_cells, found))
+    if "next_before" in facts:
+        click.echo(f"More: --before {facts['next_before']}", err=True)
 
 
 @threads.command()
@@ -74,6 +116,7 @@ def list_(flags: dict[str, str | None], limit: int, before: float | None, as_jso
 @_limit
 @click.option("--before", help="For the next page: the value that this page names.")
 @click.option("--transcript", is_flag=True, help="Print the messages as Markdown instead.")
+@click.option("--follow", is_flag=True, help="Then print what its runs do, until Ctrl-C.")
 @_as_json
 @click.pass_obj
 def show(
@@ -82,6 +125,7 @@ def show(
     limit: int,
     before: str | None,
     transcript: bool,
+    follow: bool,
     as_json: bool,
 ) -> None:
     """Show a thread's todos, runs, open questions and checkpoints."""
@@ -89,6 +133,29 @@ def show(
         click.echo(_within(flags, lambda office: office.transcript(thread)), nl=False)
     else:
         _print(_within(flags, lambda office: office.show(thread, limit, before)), as_json)
+    if follow:
+        _follow(flags, thread, as_json=as_json)
+
+
+def _follow(flags: dict[str, str | None], thread: str, *, as_json: bool) -> None:
+    """Print what runs of a thread do, in words or as JSON lines, until Ctrl-C."""
+    from ..terminal.steps import Steps
+    from ..terminal.views import step_line
+
+    steps = Steps()
+
+    async def following(office: ThreadAdmin) -> None:
+        async for one in office.follow(thread):
+            event = {"run_id": one.run_id, "seq": one.seq, "mode": one.mode}
+            event |= {"path": list(one.path), **one.data}
+            if as_json:
+                click.echo(json.dumps(event, ensure_ascii=False))
+                continue
+            for step in steps.hear(event, at_once=True):
+                click.echo(step_line(step))
+
+    with suppress(KeyboardInterrupt):
+        _within(flags, following)
 
 
 @threads.command()
@@ -177,6 +244,8 @@ def import_(flags: dict[str, str | None], file: str, target: str | None) -> None
     callback=_bytes,
     help="Remove the oldest until a thread is this small, such as 20M.",
 )
+@click.option("--dry-run", is_flag=True, help="Say what would be removed; remove nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
 def prune(
     flags: dict[str, str | None],
@@ -184,13 +253,29 @@ def prune(
     keep_latest: int | None,
     older_than: float | None,
     max_size: int | None,
+    dry_run: bool,
+    yes: bool,
 ) -> None:
-    """Remove old checkpoints of a thread, or of all threads. Remaining states stay whole."""
+    """Remove old checkpoints of a thread, or of all threads. Remaining states stay whole.
+
+    Without THREAD, it asks first.
+    """
     if keep_latest is None and older_than is None and max_size is None:
         raise click.UsageError(
-            "say what shall go: --keep-latest N, --older-than DAYS, --max-size SIZE"
+            "Say what to remove: --keep-latest N, --older-than DAYS, or --max-size SIZE."
         )
+    if dry_run and max_size is not None:
+        raise click.UsageError("--dry-run cannot tell what --max-size would remove.")
     before = None if older_than is None else time.time() - older_than * 86_400
+    if dry_run or (thread is None and not yes):
+        whole = "It would remove checkpoints of any thread that is larger than this"
+        if max_size is None:
+            count, of = _within(flags, lambda one: one.prunable(thread, keep_latest, before))
+            whole = f"Checkpoints to remove: {count}, of {of} threads"
+        click.echo(f"{whole}.")
+        if dry_run:
+            return
+        click.confirm("Remove them for good?", abort=True)
     removed = _within(flags, lambda office: office.prune(thread, keep_latest, before, max_size))
     click.echo(f"Checkpoints removed: {removed}.")
 

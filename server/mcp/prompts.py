@@ -271,19 +271,17 @@ def _rules(withheld: Collection[str]) -> Iterator[str]:
             "skill(name)."
         )
     if offered("wait"):
-        who = "task and wait return" if offered("task") else "A call returns"
         yield (
-            f'- {who} when the run is done, or status "running" when the time is over: that is no '
-            "error. Call wait(run_id); it blocks, so do not poll. A run goes on without you."
+            '- status "running" is no error: the run goes on without you. Call wait(run_id); it '
+            "blocks, so do not poll."
         )
     if offered("reply"):
         yield (
-            '- status "needs_approval": show the pending questions to the user and pass the '
-            "decision on with reply(run_id, …). Never decide for the user."
+            '- status "needs_approval": ask the user what is pending, and pass the decision on '
+            "with reply(run_id, …). Never decide for the user."
         )
     if history := "; ".join(_history(withheld)):
         yield f"- {history}."
-    yield "- Errors say what failed, whether anything happened, and what to call next."
 
 
 def _history(withheld: Collection[str]) -> Iterator[str]:

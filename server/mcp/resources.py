@@ -69,6 +69,7 @@ __all__ = [
     "UI_SETTINGS",
     "FurtherResources",
     "Resources",
+    "file_contents",
     "viewer_contents",
     "viewer_resource",
 ]
@@ -265,7 +266,7 @@ class Resources:
             data = await read_skill_file(self._services.skills, *skill)
             if data is None:
                 raise _missing(ctx, uri, "No skill has this file; resources/list names the skills.")
-            return _content(uri, data, skill[1])
+            return file_contents(uri, data, skill[1])
         if (name := parse_agent(uri)) is not None:
             subagent = offered_agents(self._services).subagents.get(name)
             if subagent is None:
@@ -343,7 +344,7 @@ class Resources:
             verdict = ALLOW if policy is None else policy.judge(path=path)
             if verdict.action != "allow":
                 raise _missing(ctx, uri, f"The policy guards it ({verdict.reason}).")
-            return _content(uri, await files.read(path), path)
+            return file_contents(uri, await files.read(path), path)
         except FileError as error:
             raise _missing(ctx, uri, str(error)) from error
 
@@ -381,7 +382,7 @@ def _text(uri: str, text: str, mime: str) -> ReadResourceResult:
 _TEXT_TYPES: Mapping[str, str] = {".md": "text/markdown", ".yaml": "text/yaml", ".yml": "text/yaml"}
 
 
-def _content(uri: str, data: bytes, path: str) -> ReadResourceResult:
+def file_contents(uri: str, data: bytes, path: str) -> ReadResourceResult:
     """Return a file: media as what their bytes say they are, whatever they are called."""
     media = media_type_of(data)
     suffix = path[path.rfind(".") :].lower()

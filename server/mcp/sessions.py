@@ -34,7 +34,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_REQUEST
 
 from ..auth.caller import Caller, current_caller, owner_of
-from ..runs.active_run import ThreadPart
+from ..runs.active_run import WRITING, ThreadPart
 from .uris import OWN_URIS, moved_uri, owned_uri, thread_uri
 
 __all__ = ["MAX_WATCHED", "Announcements", "Relay", "SessionRegistry"]
@@ -324,7 +324,7 @@ class Announcements:
             is_new: Whether this is its first step.
             relayed: Whether another server says so.
         """
-        if self._relay is not None and not relayed:
+        if self._relay is not None and not relayed and parts is not WRITING:
             self._relay.thread_changed(thread_id, parts=parts, files=files, is_new=is_new)
         heard = self.sessions.watched or getattr(self.bus, "listeners", True)
         if not (heard or is_new):  # of new threads all are told

@@ -6,7 +6,7 @@ import re
 from urllib.parse import quote, unquote
 
 from ..auth.caller import current_caller
-from ..runs.active_run import PARTS
+from ..runs.active_run import PARTS, WRITING
 
 __all__ = [
     "AGENT_SCHEME",
@@ -69,7 +69,7 @@ def parse_thread(uri: str) -> tuple[str, str] | None:
         return None
     thread_id, slash, part = uri[len(THREAD_SCHEME) :].partition("/")
     part = unquote(part)
-    if not slash or not thread_id or not (part in PARTS or part.startswith("files/")):
+    if not slash or not thread_id or not (part in (*PARTS, *WRITING) or part.startswith("files/")):
         return None
     return thread_id, part
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import anyio
 import anyio.to_thread
 from pydantic import JsonValue
 
-from ...harness.checkpoint.base import Run, RunStatus, taken_over
+from ...harness.checkpoint.base import Interrupt, Run, RunStatus, taken_over
 from ...harness.errors import HarnessError, UnknownRun
 from ...harness.limits.limits import Used
 from ..results import Answer, moment, unknown
@@ -19,8 +19,9 @@ from ..runs.cancellation import Cancellation
 from ..settings.settings import Settings
 from ..threads.journal_servers import ReplicaServers
 from ..threads.journals import Beside, journal_beside_servers
-from ..threads.listing import question_line, run_facts, run_line
+from ..threads.listing import cost_of, question_line, run_facts
 from .retries import RetryRequests
+from .run_answers import open_questions, store_answers, until_it_stops
 
 __all__ = ["RunAdmin"]
 
@@ -63,14 +64,8 @@ class RunAdmin:
         """Return runs, newest first."""
         runs = await self._journal.find_runs(status=status, thread_id=thread, limit=limit + 1)
         shown = [(run, await self._place(run)) for run in runs[:limit]]
-        lines = [
-            f"- {run_line(run)}; thread: {run.thread_id}; {moment(run.updated_at)}{_words(place)}"
-            for run, place in shown
-        ]
-        if len(runs) > limit:
-            lines.append(f"There are more: --limit, now {limit}, shows them.")
         data: list[JsonValue] = [_facts(run, place) for run, place in shown]
-        text = "\n".join(lines) or "There are no such runs."
+        text = "" if data else "There are no such runs."
         return Answer(text, {"runs": data, "more": len(runs) > limit})
 
     async def show(self, run_id: str) -> Answer:
@@ -81,7 +76,8 @@ class RunAdmin:
         """
         run = await self._find(run_id)
         place = await self._place(run)
-        questions = [one for one in await self._journal.interrupts(run.id) if not one.answered]
+        asked = await self._journal.interrupts(run.id)
+        questions = [one for one in asked if not one.answered and one.kind != "message"]
         used = Used.from_json(json.loads(run.used)) if run.used else None
         lines = [
             f"Run {run.id} on thread {run.thread_id}: {run.status}{_words(place)}",
@@ -136,6 +132,44 @@ class RunAdmin:
         ]
         return Answer("\n".join(lines), {"runs": [run_facts(one) for one in ended]})
 
+    async def wait(self, run_id: str, seconds: float | None) -> Answer:
+        """Wait until a run pauses or ends, whichever server works on it; return it.
+
+        Raises:
+            UnknownRun: There is no such run.
+            HarnessError: No server works on it, so it would not end.
+        """
+        run = await self._find(run_id)
+        if run.status == "running" and await self._is_left(run):
+            raise HarnessError(
+                f"No server works on run {run.id}, so it would not end. Start one, or go on with "
+                f"it here: deep-agent-mcp run --resume {run.id}"
+            )
+        await until_it_stops(self._journal, run, seconds)
+        return await self.show(run_id)
+
+    async def questions(self, run_id: str) -> Sequence[Interrupt]:
+        """Return what a run waits for a person to answer.
+
+        Raises:
+            UnknownRun: There is no such run.
+            HarnessError: It asks nothing.
+        """
+        return await open_questions(self._journal, await self._find(run_id))
+
+    async def answer(self, run_id: str, answers: Mapping[str, JsonValue]) -> Answer:
+        """Store answers to a run's questions, and have a server go on once all are answered.
+
+        Raises:
+            UnknownRun, UnknownInterrupt, InvalidAnswer: Nothing was stored.
+            HarnessError: A server says that it cannot go on.
+        """
+        run = await self._find(run_id)
+        if not await store_answers(self._journal, run, answers):
+            text = f"Stored. Run {run.id} asks more: runs show {run.id}"
+            return Answer(text, {**run_facts(run), "taken": False})
+        return await self._gone_on(run)
+
     async def retry(self, run_id: str) -> Answer:
         """Have a server go on with a run that failed, paused or was left, at its last step.
 
@@ -147,18 +181,27 @@ class RunAdmin:
         problem = await self._why_not(run)
         if problem is not None:
             raise HarnessError(f"Run {run.id} {problem} Nothing was changed.")
+        return await self._gone_on(run)
+
+    async def _gone_on(self, run: Run) -> Answer:
+        """Have a server go on with a run.
+
+        Raises:
+            HarnessError: A server says that it cannot.
+        """
         if isinstance(self._processes, ReplicaServers):
             # Any of them goes on with what belongs to nobody.
             await self._journal.commit(taken_over(run, status="running", owner=None))
-            await self._processes.cancel_requests.tell("run", run_id, "left")
-            run = await self._find(run_id)
+            await self._processes.cancel_requests.tell("run", run.id, "left")
+            run = await self._find(run.id)
         else:
             await anyio.to_thread.run_sync(self._requests.store, run)
         now = await self._taken(run)
         if now is None:
             text = (
                 f"No server has gone on with run {run.id} yet. The request is stored: a server of "
-                "this journal goes on with it, or the next one that starts."
+                "this journal goes on with it, or the next one that starts. Without a server: "
+                f"deep-agent-mcp run --resume {run.id}"
             )
             return Answer(text, {**run_facts(run), "taken": False})
         text = f"Run {run.id} goes on, as attempt {now.attempt}: {now.status}."
@@ -169,8 +212,8 @@ class RunAdmin:
             return f"is {run.status}, so there is nothing to go on with. Start a new one."
         if run.status == "needs_approval":
             return (
-                "waits for an answer. Give it with the tool reply of a client, or on the page at "
-                "/ui; `runs cancel` ends the run."
+                "waits for an answer. Give it with `runs approve` or `runs reply`, with the tool "
+                "reply of a client, or on the page at /ui; `runs cancel` ends the run."
             )
         if run.status == "running" and not await self._is_left(run):
             return "is at work in a server. `runs cancel` ends it."
@@ -198,7 +241,7 @@ class RunAdmin:
 
 
 def _facts(run: Run, place: bool | None) -> dict[str, JsonValue]:
-    facts = {
+    facts: dict[str, JsonValue] = {
         **run_facts(run),
         "thread_id": run.thread_id,
         "agent": run.agent,
@@ -206,6 +249,9 @@ def _facts(run: Run, place: bool | None) -> dict[str, JsonValue]:
         "created": moment(run.created_at),
         "updated": moment(run.updated_at),
     }
+    cost = cost_of(run)
+    if cost is not None:
+        facts["cost"] = round(cost, 6)
     return facts if place is None else {**facts, "at_work": place}
 
 

@@ -26,11 +26,13 @@ from ...harness.errors import HarnessError, ThreadBusy
 from ...harness.loop.run.context import RunControl
 from ...harness.loop.run.events import Emit, Event
 from ..sampling.queue import Offer, SampledRun
+from .writing import Writing
 
 __all__ = [
     "HEARTBEAT_SECONDS",
     "MAX_UNHEARD",
     "PARTS",
+    "WRITING",
     "ActiveRun",
     "GateHolder",
     "Report",
@@ -45,11 +47,15 @@ __all__ = [
 ]
 
 
-ThreadPart: TypeAlias = Literal["todos", "transcript", "checkpoints", "files"]
-"""What of a thread can be read; `files` is the listing."""
+ThreadPart: TypeAlias = Literal["todos", "transcript", "checkpoints", "files", "steps", "writing"]
+"""What of a thread can be read; `files` is the listing, `steps` those of subagents too, `writing`
+the answers that models write just now."""
 
-PARTS: tuple[ThreadPart, ...] = ("todos", "transcript", "checkpoints", "files")
-"""All of them."""
+PARTS: tuple[ThreadPart, ...] = ("todos", "transcript", "checkpoints", "files", "steps")
+"""Those that are in the journal."""
+
+WRITING: tuple[ThreadPart, ...] = ("writing",)
+"""The one that is not, and of which other servers know nothing."""
 
 MAX_UNHEARD = 16
 """How many events are kept for who will listen."""
@@ -80,6 +86,7 @@ class ActiveRun:
         written: Paths of files it has written since that was last announced.
         ran_commands: Whether it has run commands since.
         line: The newest thing it does that is worth a line.
+        writing: The answers that its models are writing just now.
         offer: What the client lends of its model that made it go; None if it goes on by itself.
         sampled: Its calls of a client's model, while it is carried.
         result: Where it stopped.
@@ -99,6 +106,7 @@ class ActiveRun:
     written: dict[str, None] = field(default_factory=dict[str, None])
     ran_commands: bool = False
     line: str | None = None
+    writing: Writing = field(default_factory=Writing)
     result: RunResult | None = None
     error: HarnessError | None = None
 
@@ -136,9 +144,9 @@ class ActiveRun:
         That of a subagent is none of the thread's own: what it brings comes with its caller's.
         """
         if len(event.path) > 1:
-            return set()
+            return {"steps"}
         keys = cast("list[str]", event.data.get("keys") or ())
-        return {"checkpoints", *(_PARTS[key] for key in keys if key in _PARTS)}
+        return {"checkpoints", "steps", *(_PARTS[key] for key in keys if key in _PARTS)}
 
     def take_written(self) -> tuple[set[ThreadPart], list[str]]:
         """Return what is to be announced of files that were written, and forget it."""
@@ -260,6 +268,9 @@ def describe(event: Event) -> str | None:
             return f"{agents}: {data.get('name')} failed: {text[:100]}"
         case "tool_end" if data.get("status") == "waiting":
             return f"{agents}: {data.get('name')} waits for an answer"
+        case "message_taken":
+            text = " ".join(str(data.get("text") or "").split())
+            return f"{agents}: reads your message: {text[:100]}"
         case _:
             return _noted(agents, data.get("data")) if event.mode == "custom" else None
 

@@ -28,6 +28,7 @@ from ...harness.errors import (
     UnknownThread,
 )
 from ...harness.limits.limits import Limits
+from ...harness.loop.run.caller_messages import CallerMessage, messages_of
 from ...harness.loop.run.choices import RunChoices
 from ...harness.loop.run.events import Emit
 from ...harness.messages.message import ToolMessage
@@ -214,7 +215,8 @@ class RunManager(RunStarter):
 
     async def asked(self, run_id: str) -> Sequence[Interrupt]:
         """Return the questions of a run, answered or not, also while it works on other calls."""
-        return await self._journal.interrupts(run_id)
+        asked = await self._journal.interrupts(run_id)
+        return [one for one in asked if one.kind != "message"]
 
     async def questions(self, run_id: str) -> list[Interrupt]:
         """Return those of them that are open."""
@@ -303,6 +305,21 @@ class RunManager(RunStarter):
         return {
             key: stored[key] for key in answers if answers[key] != stored.get(key, answers[key])
         }
+
+    async def tell(self, run: Run, message: str) -> CallerMessage:
+        """Send a message to a run at work, or that waits; see `Agent.asteer`."""
+        await self._agent.prepare(run.id)
+        agent = self._carrier.agent_of(run, self._agent(run.id))
+        try:
+            return await agent.asteer(run.id, message)
+        except RunEnded as error:
+            raise RunEnded(f"The message was not stored: {error}.") from error
+
+    async def messages(self, run: Run) -> Sequence[CallerMessage]:
+        """Return what its caller has sent to a run while it was at work, oldest first."""
+        if run.kind == "drive":
+            return ()
+        return messages_of(run, await self._journal.interrupts(run.id))
 
     async def _answered_elsewhere(self, run_id: str, answers: Mapping[str, JsonValue]) -> bool:
         """Store answers for a run that another server works on, or has just paused.

@@ -21,7 +21,7 @@ from ...harness.loop.run.events import Event, StreamMode
 from ...harness.subagents.background.engine import parent_thread
 from ..auth.caller import Principals, owner_of
 from ..sampling.queue import Offer, SamplingQueue
-from .active_run import ActiveRun, GateHolder, ThreadLocks, busy, describe, todos_of
+from .active_run import WRITING, ActiveRun, GateHolder, ThreadLocks, busy, describe, todos_of
 from .cancellation import Cancellation
 from .contracts import Agents, Changed, Servers, Work
 from .lifecycle import JournalWait, RunFigures, Stopping
@@ -133,7 +133,7 @@ class RunSupervisor:
         live: ActiveRun,
         work: Work,
         *,
-        modes: Sequence[StreamMode] = ("tasks", "checkpoints", "custom"),
+        modes: Sequence[StreamMode] = ("tasks", "checkpoints", "custom", "messages"),
         key: str | None = None,
         is_new: bool = False,
         trust_cache: bool = False,
@@ -222,7 +222,12 @@ class RunSupervisor:
             await self.adopt(run)
 
     def _hear(self, live: ActiveRun, event: Event) -> None:
+        if event.mode == "messages":
+            if live.writing.take(event):
+                self.changed(live.thread_id, parts=WRITING)
+            return
         if event.mode == "checkpoints":
+            live.writing.end(event.path)
             live.hear(event)
             parts, files = live.changed_by(event), list[str]()
             if event.data.get("author") == "tools" and "checkpoints" in parts:
@@ -238,8 +243,13 @@ class RunSupervisor:
         live.line = line or live.line
         if live.sampled is not None:
             live.sampled.hear(event)
-        if event.data.get("event") == "tool_start":
-            live.note_written(event.data.get("name"), event.data.get("args"))
+        match event.data.get("event"):
+            case "tool_start":
+                live.note_written(event.data.get("name"), event.data.get("args"))
+            case "tool_end" if event.data.get("status") == "waiting":
+                self.changed(live.thread_id, parts=("steps",))
+            case _:
+                pass
 
     async def _go_on_if_answered(self, result: RunResult) -> None:
         """Resume a run that got its answer in the moment in which it went to wait for it."""

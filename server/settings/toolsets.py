@@ -14,6 +14,7 @@ from typing import Literal, Protocol, TypeAlias, cast
 
 __all__ = [
     "ANSWERING",
+    "COMPACT_ARGUMENTS",
     "READ_ONLY",
     "TOOLSETS",
     "Toolset",
@@ -24,7 +25,9 @@ __all__ = [
     "without",
 ]
 
-Toolset: TypeAlias = Literal["todos", "files", "skills", "commands", "delegation", "history"]
+Toolset: TypeAlias = Literal[
+    "todos", "files", "skills", "commands", "delegation", "history", "compact"
+]
 
 ANSWERING = ("wait", "reply", "cancel")
 """What every tool needs whose calls may take long or ask."""
@@ -36,7 +39,15 @@ TOOLSETS: Mapping[Toolset, tuple[str, ...]] = {
     "commands": ("execute", "job", *ANSWERING),
     "delegation": ("task", *ANSWERING),
     "history": ("threads", "rewind"),
+    "compact": ("task", "wait", "reply", "threads"),
 }
+
+COMPACT_ARGUMENTS: Mapping[str, tuple[str, ...]] = {
+    "task": ("goal", "thread_id", "agent", "wait_seconds"),
+    "wait": ("run_id", "wait_seconds", "answer_offset"),
+    "threads": ("thread_id", "limit", "before"),
+}
+"""The arguments that the set `compact` shows; the tools take all others as well."""
 
 READ_ONLY = frozenset({"ls", "read_file", "glob", "grep", "skill", "wait", "threads"})
 """Those whose hints say that they change nothing."""
@@ -107,12 +118,13 @@ def require_a_tool(choice: ToolChoice) -> None:
 def withheld_tools(choice: ToolChoice) -> frozenset[str]:
     """Return the names of the tools that clients are not offered.
 
-    `wait`, `reply` and `cancel` come with every set, too, if calls may stop for an approval.
+    `wait`, `reply` and `cancel` come with every set that lacks them if calls may stop for an
+    approval.
     """
     offered = set(_TOOLS)
     if choice.toolsets:
         offered = {name for one in choice.toolsets for name in TOOLSETS[one]}
-        if choice.approve or choice.policy:
+        if (choice.approve or choice.policy) and not {"wait", "reply"} <= offered:
             offered |= {*ANSWERING}
     if choice.read_only:
         offered &= READ_ONLY

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeAlias
+from urllib.parse import quote
 
 from mcp.types import ReadResourceResult, ResourceTemplate, TextResourceContents
 from pydantic import JsonValue
@@ -16,7 +17,11 @@ from pydantic import JsonValue
 from ...harness.checkpoint.base import Run
 from ..auth.caller import current_caller
 from ..mcp.requests import Services
+from .agents import AgentTree, spans_of
+from .branches import Branches
 from .catalogue import Catalogue
+from .conversation import Conversation
+from .history import History
 from .overview import me, run_json, thread_overview
 from .queries import Address, NotThere
 from .questions import Questions
@@ -33,6 +38,32 @@ _TEMPLATES = {
         "Threads by words, status, agent and date",
     ),
     "thread-overview": ("thread://{thread_id}/overview", "A thread with its runs and costs"),
+    "thread-steps": (
+        "thread://{thread_id}/steps{?before,after,limit}",
+        "The conversation of a thread, subagents included",
+    ),
+    "thread-step": ("thread://{thread_id}/steps/{key}{?ns}", "A step of a thread, whole"),
+    "thread-writing": ("thread://{thread_id}/writing", "Answers that models write just now"),
+    "thread-history": (
+        "thread://{thread_id}/history{?before,limit}",
+        "Checkpoints of a thread, with what each changed",
+    ),
+    "thread-at": ("thread://{thread_id}/at/{checkpoint_id}", "A thread's state at a checkpoint"),
+    "thread-file-at": (
+        "thread://{thread_id}/at/{checkpoint_id}/files/{+path}",
+        "A file as it was at a checkpoint",
+    ),
+    "thread-diff": (
+        "thread://{thread_id}/diff{?from,to,path}",
+        "What differs between the files of two checkpoints",
+    ),
+    "thread-tree": ("thread://{thread_id}/tree{?path,limit}", "A directory of a thread's files"),
+    "thread-rewind": (
+        "thread://{thread_id}/rewind/{checkpoint_id}",
+        "What a rewind to a checkpoint would do",
+    ),
+    "thread-agents": ("thread://{thread_id}/agents", "The agents of a thread, with time and cost"),
+    "run-spans": ("run://{run_id}/spans", "When each call of a run began and ended"),
     "run-questions": ("run://{run_id}/questions", "The questions of a run"),
     "run-question": ("run://{run_id}/questions/{question_id}", "A question, whole"),
 }
@@ -45,8 +76,25 @@ class Studio:
         self._services = services
         self._questions = Questions(services)
         self.catalogue = Catalogue(services)
-        self._of_thread: Mapping[str, _Read] = {"overview": self._overview}
-        self._of_run: Mapping[str, _Read] = {"questions": self._of_questions}
+        branches = Branches(services.journal)
+        self._conversation = Conversation(services, branches)
+        self._agents = AgentTree(services, branches)
+        self._history = History(services, branches)
+        self._of_thread: Mapping[str, _Read] = {
+            "overview": self._overview,
+            "steps": self._steps,
+            "writing": self._writing,
+            "agents": self._agents_of,
+            "history": self._history_of,
+            "at": self._at,
+            "diff": self._diff,
+            "tree": self._tree,
+            "rewind": self._rewind,
+        }
+        self._of_run: Mapping[str, _Read] = {
+            "questions": self._of_questions,
+            "spans": self._spans,
+        }
 
     @staticmethod
     def templates() -> list[ResourceTemplate]:
@@ -101,6 +149,39 @@ class Studio:
 
     async def _overview(self, address: Address, rest: str) -> JsonValue:
         return await thread_overview(self._services, self._questions, address.id)
+
+    async def _steps(self, address: Address, rest: str) -> JsonValue:
+        if rest:
+            return await self._conversation.whole(address.id, rest, address.query.text("ns"))
+        return await self._conversation.page(address.id, address.query)
+
+    async def _writing(self, address: Address, rest: str) -> JsonValue:
+        return self._conversation.writing(address.id)
+
+    async def _agents_of(self, address: Address, rest: str) -> JsonValue:
+        return await self._agents.of_thread(address.id)
+
+    async def _history_of(self, address: Address, rest: str) -> JsonValue:
+        return await self._history.page(address.id, address.query)
+
+    async def _at(self, address: Address, rest: str) -> JsonValue | ReadResourceResult:
+        checkpoint_id, _, file = rest.partition("/files/")
+        if file:
+            uri = f"thread://{address.id}/{quote(address.path)}"
+            return await self._history.file_at(uri, address.id, checkpoint_id, f"/{file}")
+        return await self._history.state_at(address.id, checkpoint_id)
+
+    async def _diff(self, address: Address, rest: str) -> JsonValue:
+        return await self._history.diff(address.id, address.query)
+
+    async def _tree(self, address: Address, rest: str) -> JsonValue:
+        return await self._history.tree(address.id, address.query)
+
+    async def _rewind(self, address: Address, rest: str) -> JsonValue:
+        return await self._history.rewind_plan(address.id, rest)
+
+    async def _spans(self, address: Address, rest: str) -> JsonValue:
+        return await spans_of(self._services, await self._run(address.id))
 
     async def _of_questions(self, address: Address, rest: str) -> JsonValue:
         run = await self._run(address.id)

@@ -7,10 +7,13 @@ from contextlib import asynccontextmanager
 from functools import cache
 from typing import TextIO
 
+import anyio
+from pydantic import JsonValue
+
 from ...harness.agent import Agent
-from ...harness.checkpoint.base import Run
+from ...harness.checkpoint.base import Run, RunEvent, ThreadInfo
 from ...harness.checkpoint.encryption import EncryptedCheckpointer
-from ...harness.checkpoint.maintenance import prune_to_size
+from ...harness.checkpoint.maintenance import all_threads, count_prunable, prune_to_size
 from ...harness.checkpoint.transfer import export_thread, import_thread
 from ...harness.deep_agent import create_deep_agent
 from ...harness.errors import CheckpointError, ThreadBusy, UnknownRun, UnknownThread
@@ -18,18 +21,20 @@ from ...harness.messages.message import new_id
 from ...harness.subagents.background.engine import delete_with_tasks, task_threads
 from ..auth.caller import Principals
 from ..auth.shared_state import open_shared_state
-from ..results import Answer, unknown
+from ..results import Answer, moment, unknown
 from ..runs.approvals import event_page
 from ..runs.commands import files_of
 from ..runs.reloadable_agent import LazyModel
 from ..settings.settings import Settings
 from .journals import Beside, journal_beside_servers
-from .listing import list_threads, show_thread, transcript
+from .listing import cost_of, run_facts, show_thread, transcript
 from .rewinding import Rewound, rewind
 
 __all__ = ["ThreadAdmin"]
 
 _UNFINISHED = ("running", "needs_approval")
+_PAGE = 200
+_LOOK_SECONDS = 0.25
 
 
 class ThreadAdmin:
@@ -83,9 +88,81 @@ class ThreadAdmin:
         """Whether the journal is."""
         return isinstance(self._journal, EncryptedCheckpointer)
 
-    async def list(self, limit: int, before: float | None) -> Answer:
-        """Return a page of threads, last changed first."""
-        return await list_threads(self._journal, limit, before, more="More: --before {before}")
+    async def list(
+        self,
+        limit: int,
+        before: float | None,
+        *,
+        status: str | None = None,
+        agent: str | None = None,
+        since: float | None = None,
+    ) -> Answer:
+        """Return a page of threads, last changed first, with what their runs have cost.
+
+        Args:
+            limit: How many at most.
+            before: Where the page before this one ended.
+            status: Only threads whose last run has this status.
+            agent: Only threads whose last run was by this agent.
+            since: Only threads that changed after this Unix time.
+        """
+
+        def is_wanted(one: ThreadInfo) -> bool:
+            run = one.last_run
+            return (status is None or (run is not None and run.status == status)) and (
+                agent is None or (run is not None and run.agent == agent)
+            )
+
+        found: list[ThreadInfo] = []
+        while page := await self._journal.threads(limit=_PAGE, before=before):
+            recent = [one for one in page if since is None or one.updated_at >= since]
+            found += filter(is_wanted, recent)
+            if len(found) > limit or len(recent) < len(page) or len(page) < _PAGE:
+                break
+            before = page[-1].updated_at
+        shown = found[:limit]
+        data: dict[str, JsonValue] = {"threads": [await self._facts(one) for one in shown]}
+        if len(found) > limit:
+            data["next_before"] = repr(shown[-1].updated_at)
+        chosen = status or agent or since or len(await self._journal.threads(limit=1))
+        none = "There are no such threads." if chosen else "There are no threads yet."
+        return Answer("" if shown else none, data)
+
+    async def _facts(self, thread: ThreadInfo) -> JsonValue:
+        run = thread.last_run
+        runs = await self._journal.find_runs(thread_id=thread.thread_id, limit=_PAGE)
+        costs = [cost for one in runs if (cost := cost_of(one)) is not None]
+        return {
+            "thread_id": thread.thread_id,
+            "updated": moment(thread.updated_at),
+            "checkpoints": thread.checkpoints,
+            "last_run": None if run is None else {**run_facts(run), "agent": run.agent},
+            **({"cost": round(sum(costs), 6)} if costs else {}),
+        }
+
+    async def follow(self, thread_id: str) -> AsyncGenerator[RunEvent]:
+        """Yield what runs of a thread do from now on, as it is stored; never ends.
+
+        Raises:
+            UnknownThread: There is no such thread.
+        """
+        newest = await self._require(thread_id)
+        at: dict[str, int] = {}
+        if newest is not None and newest.status not in ("running", "queued"):
+            at[newest.id] = await self._last_event(newest.id)
+        while True:
+            for run in reversed(await self._journal.find_runs(thread_id=thread_id, limit=1)):
+                while page := await self._journal.events(run.id, after=at.get(run.id, 0)):
+                    at[run.id] = page[-1].seq
+                    for one in page:
+                        yield one
+            await anyio.sleep(_LOOK_SECONDS)
+
+    async def _last_event(self, run_id: str) -> int:
+        last = 0
+        while page := await self._journal.events(run_id, after=last):
+            last = page[-1].seq
+        return last
 
     async def show(self, thread_id: str, limit: int, before: str | None) -> Answer:
         """Return a thread's todos, runs, questions and a page of its checkpoints.
@@ -253,6 +330,26 @@ class ThreadAdmin:
         except CheckpointError as error:
             raise CheckpointError(f"{removed} checkpoints were removed, but {error}") from error
         return removed
+
+    async def prunable(
+        self, thread_id: str | None, keep_latest: int | None, older_than: float | None
+    ) -> tuple[int, int]:
+        """Return how many checkpoints `prune` would remove, and of how many threads.
+
+        Raises:
+            UnknownThread: There is no such thread.
+        """
+        names = [thread_id]
+        if thread_id is None:
+            names = await all_threads(self._journal)
+        else:
+            await self._require(thread_id)
+            names += await task_threads(self._journal, thread_id)
+        counts = [
+            await count_prunable(self._journal, name or "", keep_latest, older_than)
+            for name in names
+        ]
+        return sum(counts), sum(count > 0 for count in counts)
 
     async def _require_unowned(self, run: Run | None) -> None:
         in_line = run is not None and run.status == "paused" and run.attempt == 1

@@ -16,13 +16,23 @@ from pydantic import JsonValue
 
 from ...harness.agent import Agent
 from ...harness.checkpoint.base import Checkpoint, Interrupt, Run
+from ...harness.errors import CheckpointError
+from ...harness.limits.carried_limits import used_by
 from ...harness.messages.message import AIMessage, HumanMessage, Message, ToolCall, ToolMessage
 from ...harness.middleware.todo_list import Todo, render_todos
 from ..auth.caller import JournalReader
 from ..results import Answer, moment
 from ..runs.approvals import show
 
-__all__ = ["list_threads", "question_line", "run_facts", "run_line", "show_thread", "transcript"]
+__all__ = [
+    "cost_of",
+    "list_threads",
+    "question_line",
+    "run_facts",
+    "run_line",
+    "show_thread",
+    "transcript",
+]
 
 
 LAST_RUNS = 5
@@ -159,7 +169,7 @@ def _fitting(shown: Sequence[JsonValue], room: int | None) -> int:
 async def _questions(journal: JournalReader, runs: Sequence[Run]) -> list[Interrupt]:
     waiting = [run for run in runs if run.status in ("needs_approval", "running")]
     asked = [one for run in waiting for one in await journal.interrupts(run.id)]
-    return [one for one in asked if not one.answered]
+    return [one for one in asked if not one.answered and one.kind != "message"]
 
 
 def question_line(question: Interrupt) -> str:
@@ -185,6 +195,15 @@ def run_facts(run: Run) -> dict[str, JsonValue]:
     if run.reason:
         shown["reason"] = run.reason[:200]
     return shown
+
+
+def cost_of(run: Run) -> float | None:
+    """Return the US dollars that a run has used by list prices; None if nothing is known of it."""
+    try:
+        used = used_by(run)
+    except CheckpointError:
+        return None
+    return None if used is None or not used.model_calls else used.cost
 
 
 def run_line(run: Run) -> str:

@@ -21,7 +21,7 @@ from ...harness.tools.tool import ToolRuntime
 from ..auth.caller import current_caller
 from ..results import unknown
 
-__all__ = ["Rewound", "reading_policy", "reading_runtime", "rewind"]
+__all__ = ["Rewound", "guarded_files", "reading_policy", "reading_runtime", "rewind"]
 
 
 _WRITERS = ("write_file", "edit_file", "delete_file")
@@ -87,7 +87,7 @@ async def rewind(
         raise UnknownCheckpoint(unknown("checkpoint", checkpoint_id, known, advice, owner=owner))
     before = await _files(agent, thread_id)
     changes = await journal.file_changes(thread_id, target.checkpoint.seq)
-    guarded = _guarded(agent, {one.path for one in changes})
+    guarded = guarded_files(agent, {one.path for one in changes})
     if guarded and not force:
         raise _refused(guarded)
     able = backend if isinstance(backend, Restorable) else None
@@ -114,7 +114,7 @@ async def rewind(
     return Rewound(fork, [*restored, *changed], left)
 
 
-def _guarded(agent: Agent, paths: Collection[str]) -> Mapping[str, Verdict]:
+def guarded_files(agent: Agent, paths: Collection[str]) -> Mapping[str, Verdict]:
     """Return which of these files only a person may write, or nobody, and why."""
     policy, tools = agent.definition.pipeline.policy, agent.definition.tools
     if not policy.reads_paths:

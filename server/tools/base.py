@@ -20,11 +20,11 @@ from mcp.types import (
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from ...harness._internal.records import record
-from ...harness.tools.schemas import model_problems
+from ...harness.tools.schemas import refusal
 from ...harness.tools.tool import InvalidArguments, flat_schema
 from ..auth.caller import ALL_SCOPES, Scope
 from ..mcp.requests import Context
-from ..settings.toolsets import without
+from ..settings.toolsets import COMPACT_ARGUMENTS, without
 
 __all__ = [
     "Arguments",
@@ -33,6 +33,8 @@ __all__ = [
     "TaskStarted",
     "TaskSupport",
     "ToolReply",
+    "brief",
+    "compact",
     "define",
     "parse",
     "plain_schema",
@@ -79,6 +81,16 @@ class FaceTool:
         return replace(self, definition=changed)
 
 
+def compact(tool: Tool) -> Tool:
+    """Return a definition as the toolset `compact` shows it: the arguments most calls need."""
+    shown = COMPACT_ARGUMENTS.get(tool.name)
+    schema = tool.input_schema
+    if shown is not None:
+        properties = cast("dict[str, Any]", schema["properties"])
+        schema = {**schema, "properties": {name: properties[name] for name in shown}}
+    return tool.model_copy(update={"input_schema": schema, "output_schema": None})
+
+
 class Arguments(BaseModel):
     """Base of the arguments of a tool: unknown ones are refused."""
 
@@ -98,28 +110,18 @@ def parse(model: type[_A], name: str, args: Mapping[str, JsonValue]) -> _A:
     try:
         return model.model_validate(args)
     except ValidationError as error:
-        expected = json.dumps(plain_schema(model)["properties"], ensure_ascii=False)
-        raise InvalidArguments(
-            f"{name} did nothing: {model_problems(error)}. Expected arguments: {expected}"
-        ) from error
+        problems = refusal(error, plain_schema(model))
+        raise InvalidArguments(f"{name} did nothing: {problems}") from error
 
 
 def plain_schema(model: type[BaseModel]) -> dict[str, JsonValue]:
-    """Return the schema of a model's fields as every client understands it; see `plain`.
-
-    What lists of tools can do without is left out: what a model says of itself, and that a text or
-    a list is empty where it is not given.
-    """
+    """Return the schema of a model's fields as `tools/list` shows it; see `plain` and `brief`."""
     return json.loads(_plain_schema(model))
 
 
 @lru_cache(maxsize=64)
 def _plain_schema(model: type[BaseModel]) -> str:
-    schema = plain(model.model_json_schema())
-    schema.pop("description", None)
-    arguments = cast("dict[str, JsonValue]", schema["properties"])
-    brief = {name: _brief(one) for name, one in arguments.items()}
-    return json.dumps({**schema, "properties": brief})
+    return json.dumps(brief(plain(model.model_json_schema())))
 
 
 def plain(schema: Mapping[str, Any]) -> dict[str, JsonValue]:
@@ -142,19 +144,32 @@ def _without_unions(node: Any) -> Any:
     return {key: _without_unions(value) for key, value in kept.items()}
 
 
-def _brief(argument: JsonValue) -> JsonValue:
-    """Return the schema of an argument without what lists of tools can do without."""
-    if not isinstance(argument, dict):
-        return argument
-    kept = dict(argument)
-    if kept.get("default") in ("", []):
-        del kept["default"]
-    if kept.get("additionalProperties") is True:
-        del kept["additionalProperties"]
-    items = kept.get("items")
-    if isinstance(items, dict) and "properties" in items:
-        kept["items"] = {key: one for key, one in items.items() if key != "description"}
+def brief(schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return the schema of an object without what a model can do without.
+
+    That is: what the object says of itself, that unknown arguments are refused, defaults that are
+    empty, and bounds that nobody would cross. The server checks all of it anyway.
+    """
+    kept = {
+        key: value
+        for key, value in schema.items()
+        if key not in ("description", "additionalProperties", "minLength", "maxLength")
+        and not (key == "default" and not value)
+        and not (key in ("minimum", "exclusiveMinimum") and value in (0, 1))
+    }
+    properties, items = kept.get("properties"), kept.get("items")
+    if isinstance(properties, dict):
+        kept["properties"] = {name: _brief_argument(one) for name, one in properties.items()}
+    if isinstance(items, dict):
+        kept["items"] = brief(items)
     return kept
+
+
+def _brief_argument(schema: JsonValue) -> JsonValue:
+    if not isinstance(schema, dict):
+        return schema
+    said = schema.get("description")
+    return {**({"description": said} if said else {}), **brief(schema)}
 
 
 def define(
@@ -178,10 +193,9 @@ def define(
     """
     meta: dict[str, Any] = {"anthropic/alwaysLoad": True} if always_load else {}
     if page:
-        meta |= {"ui": {"resourceUri": page}, "ui/resourceUri": page}  # flat: for the first hosts
+        meta["ui"] = {"resourceUri": page}
     return Tool(
-        name=name,
-        title=title,
+        name=name,  # the title stands in the annotations, where clients of all revisions look
         description=" ".join(description.split()) if "\n\n" not in description else description,
         input_schema=dict(schema),
         output_schema=dict(output) if output is not None else None,

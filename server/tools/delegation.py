@@ -29,7 +29,6 @@ from .base import (
     parse,
     plain_schema,
 )
-from .driven import THREAD_ID
 from .history import Reply, hand_over
 from .run_results import RUN_SCHEMA, run_result, with_notes
 from .task_options import TaskFile, TaskLimits, checked_choices, require_allowed, task_inputs
@@ -37,15 +36,12 @@ from .wait_for_run import OwnRun, own_run, resumed_run, resumes_own, wait_for_ru
 
 __all__ = ["Delegation"]
 
-RunId = Annotated[
-    str, Field(min_length=1, description="The run, as task named it, such as run_9f86d081884c7d65.")
-]
+RunId = Annotated[str, Field(min_length=1, description="From a result of task")]
 WaitSeconds = Annotated[
     float | None,
     Field(
         ge=0,
-        description="Most seconds to wait; by default what your client bears. 0: don't, and ask "
-        "the user nothing.",
+        description="Default: as long as your client allows. 0 returns at once.",
     ),
 ]
 
@@ -73,23 +69,27 @@ class TaskArguments(Arguments):
 
     goal: str = Field(
         min_length=1,
-        description="What shall be done, self-contained: all facts the agent needs, and what it "
-        "shall report.",
+        description="Self-contained: what to do, every fact the agent needs, and what to report.",
     )
-    thread_id: str = Field(default="", description=str(THREAD_ID["description"]))
+    thread_id: str = Field(
+        default="",
+        description="The durable workspace to continue, such as thr_9f86d081884c7d65. Every result "
+        "names its own; all tools called with it see the same todos and files. Leave out to start "
+        "a new one.",
+    )
     agent: str = Field(
         default="",
-        description="A subagent to give the goal to, such as general-purpose. Leave out for the "
-        "main agent, which plans and uses subagents.",
+        description="A subagent, such as general-purpose. Leave out for the main agent, which "
+        "plans and uses subagents.",
     )
     task_id: str = Field(
         default="",
-        description="Go on with a subagent of an earlier call: the task_id in its answer, such as "
-        "sub-9f86d081. Goes with that result's thread_id.",
+        description="Continue with the subagent that answered with it, such as sub-9f86d081; also "
+        "pass that result's thread_id.",
     )
     output_schema: dict[str, Any] | None = Field(
         default=None,
-        description="JSON schema of an object; the answer is JSON that fits it, see answer_data.",
+        description="JSON schema of an object: the answer fits it, and is in answer_data.",
     )
     model: str = Field(default="", max_length=200, description="A model in place of the agent's.")
     effort: str = Field(
@@ -99,18 +99,17 @@ class TaskArguments(Arguments):
     )
     limits: TaskLimits | None = Field(
         default=None,
-        description="Bounds narrower than the server's; cost in US dollars.",
+        description="Narrower than the server's; cost in US dollars.",
     )
     files: tuple[TaskFile, ...] = Field(
         default=(),
-        description="Files and images the agent finds below /inputs: each a name and one of text, "
-        "data (base64), uri (thread:// or skill://).",
+        description="Put below /inputs for the agent. Each has a name and one of text, data "
+        "(base64), uri (thread:// or skill://).",
     )
     wait_seconds: WaitSeconds = None
     idempotency_key: str = Field(
         default="",
-        description="Any text of yours. A second call with the same key returns the first call's "
-        "run, also after a restart.",
+        description="A second call with the same key returns the first call's run.",
     )
 
 
@@ -120,13 +119,12 @@ class WaitArguments(Arguments):
     run_id: RunId
     wait_seconds: WaitSeconds = None
     answer_offset: int = Field(
-        default=0, ge=0, description="Where to go on in an answer that is too long for one result."
+        default=0, ge=0, description="Where a long answer goes on, as the result said."
     )
     events_after: int | None = Field(
         default=None,
         ge=0,
-        description="Also return what happened after this event of the run; 0 for all. The result "
-        "says where to go on.",
+        description="Also return the run's events after this one; 0 for all.",
     )
 
 
@@ -136,21 +134,20 @@ class ReplyArguments(Arguments):
     run_id: RunId
     decision: Literal["", "approve", "reject", "respond"] = Field(
         default="",
-        description="Decides the one approval that is pending: approve runs the call, reject does "
-        "not and message says why, respond does not and message is its result. If more is "
-        "pending, or the run was given this decision before, use answers.",
+        description="For the one pending approval: approve runs the call; reject does not, and "
+        "message says why; respond does not, and message is its result.",
     )
     message: str = Field(
         default="",
-        description="Goes with reject and respond; alone it answers a question in words, or goes "
-        "on with a run that has ended.",
+        description="For reject and respond. Alone: the answer to a question, or the next "
+        "instruction for a run, at work or ended.",
     )
     answers: dict[str, Any] = Field(
         default_factory=dict,
-        description='Instead of decision, one answer per question id, such as {"int_1f": '
-        '{"decision": "edit", "args": {"path": "/a.txt"}}, "int_2b": "approve"}.',
+        description="Instead of decision, if more is pending: an answer per question id, such as "
+        '{"int_2b": "approve", "int_1f": {"decision": "edit", "args": {"path": "/a.txt"}}}',
     )
-    wait_seconds: WaitSeconds = None
+    wait_seconds: float | None = Field(default=None, ge=0, description="As in wait")
 
 
 class CancelArguments(Arguments):
@@ -173,12 +170,11 @@ class Delegation:
         definition = define(
             "task",
             "Delegate a goal",
-            """Give a goal to an agent with a model of its own that works on it with todos, files,
-            skills and subagents until it is done. Use it for work of many steps whose details you
-            do not need to see; for single steps call the other tools yourself. Returns the answer
-            if the agent is done within the wait; otherwise status "running" and a run_id: then
-            call wait. The run goes on if this call is cut off, and survives a restart of the
-            server. status "needs_approval" has questions for the user: answer with reply.""",
+            """Give a goal of many steps to an agent that works on it with its own model, todos,
+            files, skills and subagents until it is done. Returns the answer, or status "running"
+            and a run_id if it takes longer: then call wait. The run goes on if this call is cut
+            off or the server restarts. status "needs_approval" has questions for the user: pass
+            their answers on with reply.""",
             plain_schema(TaskArguments),
             destructive=True,
             open_world=True,
@@ -193,15 +189,13 @@ class Delegation:
         definition = define(
             "wait",
             "Wait for a run",
-            """Wait until a run is done, fails or needs an answer, and return where it stands. It
-            blocks as long as your client bears, so one call after the other is right and anything
-            faster is waste. Also shows the result of a run that ended long ago, and with
-            events_after what it has done.""",
+            """Wait until a run ends or needs an answer; returns what task returns. It blocks as
+            long as your client allows, so do not poll. Also shows the result of a run that ended
+            long ago.""",
             plain_schema(WaitArguments),
             read_only=True,
             idempotent=True,
             always_load=True,
-            output=RUN_SCHEMA,
             page=VIEWER_URI,
         )
         return FaceTool(definition, self.wait)
@@ -211,14 +205,12 @@ class Delegation:
             "reply",
             "Answer a run",
             """Answer what a run asks, then wait for it like wait. Pass on what the user decided;
-            never approve on your own. For a run with status "needs_approval" give answers (by
-            question id), or decision if it asks one thing only. For a failed or paused run call it
-            with run_id alone to go on where it stopped. With message alone on a run that has
-            ended, the agent goes on in the same thread with that message.""",
+            never approve on your own. With run_id alone, a failed or paused run goes on where it
+            stopped. With message alone, the agent reads it before its next step, or, if the run
+            has ended, goes on in the same thread.""",
             plain_schema(ReplyArguments),
             destructive=True,
             open_world=True,
-            output=RUN_SCHEMA,
         )
         return FaceTool(definition, self.reply, frozenset({"delegate", "approve"}))
 
@@ -226,12 +218,11 @@ class Delegation:
         definition = define(
             "cancel",
             "Cancel a run",
-            """Stop a run. What it has done stays in its thread. Not needed to stop waiting: a
-            run does not depend on your calls. Cancelling a run that has ended changes nothing.""",
+            """Stop a run for good. What it has done stays in its thread. Not needed to stop
+            waiting: a run does not depend on your calls.""",
             plain_schema(CancelArguments),
             destructive=True,
             idempotent=True,
-            output=RUN_SCHEMA,
         )
         return FaceTool(definition, self.cancel, frozenset({"delegate", "drive"}))
 
@@ -317,7 +308,8 @@ class Delegation:
                 if isinstance(outcome, CallToolResult):
                     return outcome
                 run_id = outcome
-            return await self._settled(ctx, params, run_id, given.wait_seconds, own=own)
+            told = given.message != ""
+            return await self._settled(ctx, params, run_id, given.wait_seconds, own=own, told=told)
 
     async def _go_on(self, ctx: Context, own: OwnRun, run: Run, message: str) -> str:
         """Go on with the thread of a run that has ended; what was chosen for it holds again.
@@ -355,6 +347,7 @@ class Delegation:
         asked: float | None,
         given: WaitArguments | None = None,
         own: OwnRun | None = None,
+        told: bool = False,
     ) -> ToolReply:
         if own is not None and resumes_own(params):
             own.began(run_id)
@@ -368,9 +361,17 @@ class Delegation:
         if isinstance(settled, InputRequiredResult):
             return settled
         doing = self._services.runs.doing(run_id)
+        sent = await self._services.runs.messages(settled.run)
+        messages = [one for one in sent if one.status != "taken" or (told and one is sent[-1])]
         if given is None:
-            return run_result(settled, doing=doing)
+            return run_result(settled, doing=doing, messages=messages)
         events = None
         if given.events_after is not None:
             events = await event_page(self._services.journal, run_id, given.events_after)
-        return run_result(settled, answer_offset=given.answer_offset, events=events, doing=doing)
+        return run_result(
+            settled,
+            answer_offset=given.answer_offset,
+            events=events,
+            doing=doing,
+            messages=messages,
+        )

@@ -25,7 +25,7 @@ from ..auth.caller import Scope
 from ..mcp.requests import Context, Services, takes_tasks, wait_seconds
 from ..results import Answer, error
 from ..runs.runs import Snapshot
-from .base import FaceTool, Handler, TaskStarted, ToolReply, define, plain
+from .base import FaceTool, Handler, TaskStarted, ToolReply, brief, define, plain
 from .run_results import run_result
 from .wait_for_run import resumed_run, wait_for_run
 
@@ -48,17 +48,8 @@ ALWAYS_LOAD = frozenset({"write_todos", "skill"})
 MAX_MEDIA = 700_000
 """Most characters of an encoded image or recording in a result; some clients bear no megabyte."""
 
-THREAD_ID: dict[str, JsonValue] = {
-    "type": "string",
-    "description": "Thread to work in, as an earlier result named it, such as "
-    "thr_9f86d081884c7d65. Leave out to begin a new one.",
-}
-
-_THREAD_NOTE = (
-    "Works in the durable thread `thread_id`; without one a new thread begins. The result names "
-    "the thread: pass it on in every later call of the same work. Agents started with `task` on "
-    "that thread see the same todos and files."
-)
+THREAD_ID: dict[str, JsonValue] = {"type": "string"}
+"""Says no more: the server's instructions and `task` explain threads once for all tools."""
 
 
 def drivable(agent: Agent) -> frozenset[str]:
@@ -74,14 +65,14 @@ def drivable(agent: Agent) -> frozenset[str]:
 
 def driven_tool(tool: Tool, services: Services) -> FaceTool:
     """Return the face of one of the agent's tools."""
-    schema = plain(tool.parameters)
+    schema = brief(plain(tool.parameters))
     properties = schema["properties"]
     assert isinstance(properties, dict)
     properties["thread_id"] = dict(THREAD_ID)
     definition = define(
         tool.name,
         tool.title or tool.name,
-        f"{tool.description}\n\n{_THREAD_NOTE}",
+        tool.description,
         schema,
         read_only=tool.read_only,
         destructive=tool.destructive,

@@ -42,27 +42,21 @@ PART_CHARS = 3_000
 class ThreadsArguments(Arguments):
     """Arguments of `threads`."""
 
-    thread_id: str = Field(default="", description="Show this thread; leave out to list threads.")
-    limit: int = Field(default=20, ge=1, le=50, description="Most threads or checkpoints to show.")
-    before: str = Field(
-        default="", description="For the next page: next_before of the page before it."
-    )
-    todos_after: int = Field(
-        default=0, ge=0, description="For the rest of many todos: todos_next of the page before it."
-    )
+    thread_id: str = Field(default="", description="Show this thread. Leave out to list threads.")
+    limit: int = Field(default=20, ge=1, le=50, description="Most threads or checkpoints")
+    before: str = Field(default="", description="next_before of the page before")
+    todos_after: int = Field(default=0, ge=0, description="todos_next of the page before")
 
 
 class RewindArguments(Arguments):
     """Arguments of `rewind`."""
 
-    thread_id: str = Field(min_length=1, description="The thread.")
-    checkpoint_id: str = Field(
-        min_length=1, description="Go back to the state after this step, as threads names it."
-    )
+    thread_id: str = Field(min_length=1)
+    checkpoint_id: str = Field(min_length=1, description="From threads")
     force: bool = Field(
         default=False,
-        description="Put files back although somebody else changed them since; their changes are "
-        "lost. Leave those as they are that the policy guards; without a root, all on disk.",
+        description="Also overwrite files that others have changed since, and leave those as they "
+        "are that may not be put back.",
     )
 
 
@@ -77,10 +71,9 @@ class History:
         threads = define(
             "threads",
             "Threads and history",
-            """Without thread_id: list the threads, last changed first, with their last run. With
-            thread_id: its todos, last runs, open questions and checkpoints (its history, newest
-            first). Use it to find the ids that the other tools take, to go on after a restart,
-            and to choose a checkpoint for rewind.""",
+            """List the threads, last changed first, with their last run. With thread_id: show its
+            todos, last runs, open questions and checkpoints, newest first. Use it to find ids
+            again, and to choose a checkpoint for rewind.""",
             plain_schema(ThreadsArguments),
             read_only=True,
             idempotent=True,
@@ -88,11 +81,10 @@ class History:
         rewind = define(
             "rewind",
             "Go back to a checkpoint",
-            """Make an earlier state of a thread its newest one: messages, todos, and files, which
-            are put back on disk too. Nothing is forgotten: the steps after it stay in the
-            history, and rewinding to one of them undoes the rewind. Refused while a run is active
-            or waits on the thread, and when a file cannot be put back (see force).
-            Returns which files were put back.""",
+            """Take a thread back to the state after a checkpoint: messages, todos, and files, also
+            on disk. Later steps stay in the history; rewinding to one of them undoes the rewind.
+            Refused while a run is active or waits on the thread, and when a file cannot be put
+            back (see force).""",
             plain_schema(RewindArguments),
             destructive=True,
         )
@@ -191,8 +183,8 @@ class Reply:
 
     Attributes:
         decision: On the one approval that is open; empty for none.
-        message: What goes with it; alone, words for the one question that is open, or for a run
-            that has ended.
+        message: What goes with it; alone, words for the one question that is open, for the agent of
+            a run that is at work, or for a run that has ended.
         answers: Instead of these, by question, however many are open.
     """
 
@@ -225,6 +217,11 @@ class Reply:
             elif one.kind == "question" and self.message and not self.decision:
                 answers[one.id] = self.message
         return answers
+
+    def is_news_to(self, asked: Sequence[Interrupt]) -> bool:
+        """Whether it is a message for the agent, and no answer that comes once more."""
+        said = any(one.answered and one.answer == self.message for one in asked)
+        return bool(self.message) and not self.decides and not said
 
     def may_be_an_old_one(
         self, answers: Mapping[str, JsonValue], asked: Sequence[Interrupt]
@@ -267,6 +264,8 @@ async def hand_over(
     pending = [one for one in asked if waits and not one.answered]
     if pending and (run.status != "paused" or reply.decides):
         answers = reply.to(pending, asked)
+        if not answers and run.kind == "delegate" and reply.is_news_to(asked):
+            return await _tell(runs, run, reply, asked)
         if not answers:
             return run_result(snapshot)
         _require_approver(answers, asked)
@@ -283,7 +282,7 @@ async def hand_over(
                 "See where it stands with wait."
             )
     else:
-        return await _go_on(runs, snapshot, reply.message, asked, offer, go_on)
+        return await _go_on(runs, snapshot, reply, asked, offer, go_on)
     stored = await runs.reply(run.id, answers)
     if stored:
         return run_result(replace(await runs.snapshot(run.id), notes=too_late(stored)))
@@ -312,25 +311,20 @@ def _short(shown: dict[str, JsonValue]) -> dict[str, JsonValue]:
 async def _go_on(
     runs: RunManager,
     snapshot: Snapshot,
-    message: str,
+    reply: Reply,
     asked: Sequence[Interrupt],
     offer: Offer,
     go_on: GoOn | None,
 ) -> str:
     """Let a run go on, or its thread with a message; return the run to wait for."""
-    run = snapshot.run
+    run, message = snapshot.run, reply.message
     if snapshot.stuck:
         raise HarnessError(
             f"Run {run.id} cannot go on, so nothing was done. Once the cause is removed, wait for "
             f"it. The cause: {snapshot.stuck}"
         )
-    if run.status == "running":
-        if not any(one.answered and one.answer == message for one in asked):
-            raise HarnessError(
-                f"Run {run.id} is still working and asks nothing; the message was not delivered. "
-                "Wait for it, or cancel it and start a new task on its thread."
-            )
-        return run.id
+    if run.status in ("running", "queued"):
+        return await _tell(runs, run, reply, asked)
     goes_on = run.status in ("failed", "paused", "needs_approval")
     if message or goes_on:
         _require_delegate()
@@ -340,6 +334,23 @@ async def _go_on(
         return await runs.start(message, thread_id=run.thread_id, offer=offer)
     if goes_on:
         await runs.reply(run.id, {}, offer=offer)
+    return run.id
+
+
+async def _tell(runs: RunManager, run: Run, reply: Reply, asked: Sequence[Interrupt]) -> str:
+    """Send a message to a run that works or waits, unless it comes once more; return the run.
+
+    Raises:
+        HarnessError: It takes none, or the caller may send none; nothing was stored.
+    """
+    if reply.is_news_to(asked):
+        _require_delegate()
+        await runs.tell(run, reply.message)
+    elif not reply.message:
+        raise HarnessError(
+            f"Run {run.id} is {run.status} and asks nothing, and this reply has no message, so "
+            "nothing was done. Send one, or wait for the run."
+        )
     return run.id
 
 

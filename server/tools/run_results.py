@@ -10,10 +10,11 @@ from typing import TypeVar, cast
 from mcp.types import CallToolResult, TextContent
 from pydantic import JsonValue
 
-from ...harness.checkpoint.base import Interrupt
+from ...harness.checkpoint.base import Interrupt, Run
 from ...harness.errors import CheckpointError
 from ...harness.limits.carried_limits import used_by
 from ...harness.limits.limits import Used
+from ...harness.loop.run.caller_messages import CallerMessage
 from ..results import Answer
 from ..runs.approvals import EventPage, show
 from ..runs.runs import Snapshot
@@ -30,59 +31,24 @@ MAX_TWICE_CHARS = 2_000
 
 _TEXT: JsonValue = {"type": "string"}
 
+_FACTS: JsonValue = {"type": "object"}
+
 RUN_SCHEMA: dict[str, JsonValue] = {
     "type": "object",
     "properties": {
         "run_id": _TEXT,
         "thread_id": _TEXT,
         "status": {
-            "type": "string",
             "enum": ["running", "needs_approval", "paused", "done", "failed", "cancelled"],
         },
-        "answer": {
-            "type": "string",
-            "description": "The agent's final words; those that were cut off, with a mark, when it "
-            "failed for that",
-        },
-        "answer_data": {
-            "type": "object",
-            "description": "The answer as JSON, where it has a schema",
-        },
-        "task_id": _TEXT,
-        "reason": {
-            "type": "string",
-            "description": "Why it failed, paused, was cancelled, or cannot go on",
-        },
-        "doing": {"type": "string", "description": "What it does right now"},
-        "pending": {
-            "type": "array",
-            "description": "Questions that reply answers",
-            "items": {"type": "object"},
-        },
-        "events": {
-            "type": "array",
-            "description": "What happened, oldest first, when asked for",
-            "items": {"type": "object"},
-        },
-        "events_next": {"type": "integer", "description": "events_after for the next page"},
-        "events_more": {"type": "boolean", "description": "Whether there is one now"},
-        "events_missing": {
-            "type": "integer",
-            "description": "Events before these that are no longer kept",
-        },
-        "usage": {
-            "type": "object",
-            "description": "Calls, tokens and US dollars used, and a line per agent and model",
-        },
-        "notes": {
-            "type": "array",
-            "description": "What became of answers that were not taken",
-            "items": _TEXT,
-        },
-        "next": {"type": "string", "description": "What to do now"},
+        "answer": _TEXT,
+        "answer_data": _FACTS,
+        "pending": {"type": "array", "items": _FACTS},
+        "next": _TEXT,
     },
     "required": ["run_id", "thread_id", "status", "next"],
 }
+"""Of all four tools. Only `task` shows it, because structured content needs none."""
 
 
 def run_result(
@@ -91,10 +57,16 @@ def run_result(
     answer_offset: int = 0,
     events: EventPage | None = None,
     doing: str | None = None,
+    messages: Sequence[CallerMessage] = (),
 ) -> CallToolResult:
     """Return a run's result; a failed run is flagged as an error for clients that look at that.
 
-    `doing` is a line about what it does right now, if it is running and that is known.
+    Args:
+        snapshot: Where it stands.
+        answer_offset: Where the answer goes on.
+        events: What it has done.
+        doing: A line about what it does right now, if it is running and that is known.
+        messages: Those its caller has sent to it that are worth telling about.
     """
     snapshot = _as_it_went(snapshot)
     run = snapshot.run
@@ -117,9 +89,9 @@ def run_result(
     if doing and run.status == "running":
         data["doing"] = doing
         lines.append(f"Right now: {doing}")
-    if snapshot.notes:
-        data["notes"] = [*snapshot.notes]
-        lines += [f"Note: {one}" for one in snapshot.notes]
+    facts, said = _noted(snapshot, messages)
+    data |= facts
+    lines += said
     if snapshot.questions:
         shown = [show(one) for one in snapshot.questions]
         data["pending"] = cast("JsonValue", shown)
@@ -130,7 +102,7 @@ def run_result(
         lines.append(f"Note: {error}")
     else:
         if used is not None and used.model_calls:
-            data["usage"] = used.to_json()
+            data["usage"] = _usage(used)
             lines.append(_used_line(used))
     if events is not None:
         data |= events.data()
@@ -138,6 +110,40 @@ def run_result(
     data["next"] = following
     lines.append(f"Next: {following}")
     return Answer("\n".join(lines), data, failed=run.status == "failed").result()
+
+
+def _noted(
+    snapshot: Snapshot, messages: Sequence[CallerMessage]
+) -> tuple[dict[str, JsonValue], list[str]]:
+    """Return notes, and what became of messages, as data and as lines of text."""
+    notes = [*snapshot.notes, *(_about_message(one, snapshot.run) for one in messages)]
+    facts: dict[str, JsonValue] = {}
+    if messages:
+        facts["messages"] = [_message(one) for one in messages]
+    if notes:
+        facts["notes"] = [*notes]
+    return facts, [f"Note: {one}" for one in notes]
+
+
+def _message(message: CallerMessage) -> dict[str, JsonValue]:
+    shown: dict[str, JsonValue] = {"id": message.id, "status": message.status}
+    if message.checkpoint_id is not None:
+        shown["checkpoint_id"] = message.checkpoint_id
+    return shown
+
+
+def _about_message(message: CallerMessage, run: Run) -> str:
+    """Return what became of a message that was sent to a run."""
+    match message.status:
+        case "queued":
+            return f"message {message.id} is queued: the run takes it before its next model call."
+        case "taken":
+            return f"message {message.id} was taken at checkpoint {message.checkpoint_id}."
+        case "missed":
+            return (
+                f"message {message.id} was not taken: the run ended first. To go on with it, call "
+                f'task with thread_id="{run.thread_id}". It said: {message.text[:200]}'
+            )
 
 
 def with_notes(reply: _Reply, notes: Sequence[str]) -> _Reply:
@@ -208,6 +214,24 @@ def _answer_page(
     return page, following
 
 
+def _usage(used: Used) -> dict[str, JsonValue]:
+    """Return what was used, each figure once: none that is zero, and no line like the total."""
+    lines: list[JsonValue] = [one.to_json() for one in used.ledger]
+    if len(used.ledger) == 1:
+        (only,) = used.ledger
+        lines = [{"agent": only.agent, "model": only.model, "calls": only.calls}]
+    facts: dict[str, JsonValue] = {
+        "model_calls": used.model_calls,
+        "tool_calls": used.tool_calls,
+        "usage": {key: value for key, value in used.usage.to_json().items() if value},
+        "cost": round(used.cost, 6),
+        "seconds": round(used.seconds, 1),
+        "unpriced_calls": used.unpriced_calls,
+        "ledger": lines,
+    }
+    return {key: value for key, value in facts.items() if value}
+
+
 def _used_line(used: Used) -> str:
     cost = "" if used.unpriced_calls else f", ${used.cost:.4f}"
     silent = used.unpriced_calls and not used.tokens  # a client's model does not say
@@ -231,9 +255,9 @@ def _next(snapshot: Snapshot) -> str:
             return _next_while_running(snapshot)
         case "needs_approval":
             return (
-                "put the pending questions to the user, then call "
-                f'reply(run_id="{run.id}", answers={example(snapshot.questions)}), with what '
-                "they decide. Do not decide for the user."
+                "ask the user, then pass their decision on with "
+                f'reply(run_id="{run.id}", answers={example(snapshot.questions)}). Never decide '
+                "for them."
             )
         case "paused" if is_parked(run):
             return (
@@ -243,10 +267,7 @@ def _next(snapshot: Snapshot) -> str:
         case "paused":
             return f'it stopped where it can go on; call reply(run_id="{run.id}") for that.'
         case "done":
-            return (
-                f'to go on, call task with thread_id="{run.thread_id}"; files and todos of the '
-                "thread are there for the other tools too."
-            )
+            return f'to go on, call task or any other tool with thread_id="{run.thread_id}".'
         case "failed" if snapshot.result is not None:
             return (
                 "what it did so far is kept. Once the cause is removed, make the call again with "

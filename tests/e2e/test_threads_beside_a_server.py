@@ -72,7 +72,7 @@ async def test_runs_at_work_and_in_wait_go_on_after_everything_was_pruned(tmp_pa
             works = await call(client, "task", goal="take long", wait_seconds=0)
             assert works["status"] == "running"
 
-            pruned = await threads(setup, "prune", "--keep-latest", "1")
+            pruned = await threads(setup, "prune", "--keep-latest", "1", "--yes")
             assert pruned.returncode == 0, pruned.stderr
             refused = await threads(setup, "delete", works["thread_id"], "--yes")
             assert refused.returncode == 1 and works["run_id"] in refused.stderr

@@ -68,7 +68,7 @@ async def _lists(client: Client) -> None:
     assert [tool.name for tool in tools] == TOOLS
     for tool in tools:
         hints = tool.annotations
-        assert hints is not None and hints.title and tool.title and tool.description
+        assert hints is not None and hints.title and tool.description
         stated = (
             hints.read_only_hint,
             hints.destructive_hint,

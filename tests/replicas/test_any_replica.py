@@ -59,6 +59,17 @@ async def test_a_run_of_one_is_waited_for_and_answered_through_others(fleet: Fle
     assert not fleet.effects.repeated()
 
 
+async def test_a_message_through_another_replica_reaches_the_run(fleet: Fleet) -> None:
+    async with clients(*fleet.all.values()) as (a, b, c):
+        before = count(fleet, "nap")
+        run = await begun(a, "nap 1 work 9")
+        await at_work(fleet, "nap", before)
+        told = await call(b, "reply", run_id=run["run_id"], message="work 1", wait_seconds=0)
+        assert [one["status"] for one in told["messages"]] == ["queued"]
+        done = await waited(c, run["run_id"])
+        assert (done["status"], done["answer"]) == ("done", "Finished work 1.")
+
+
 async def test_who_waits_elsewhere_is_woken_at_once_and_hears_what_happens(fleet: Fleet) -> None:
     heard: list[str] = []
 

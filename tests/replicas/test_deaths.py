@@ -74,6 +74,9 @@ async def test_runs_of_a_killed_replica_go_on_elsewhere(database: Database, tmp_
                 held = await begun(on_a, "think 600")
                 asks = await begun(on_a, "ask work 1")
                 await waited(on_b, asks["run_id"])
+                told = await begun(on_a, "nap 600")
+                await until(lambda: bool(fleet.effects.begun("nap")))
+                await call(on_b, "reply", run_id=told["run_id"], message="work 1", wait_seconds=0)
                 await until(lambda: begun_in(fleet, a) > 20)
                 a.kill()
                 died = time.monotonic()
@@ -88,6 +91,8 @@ async def test_runs_of_a_killed_replica_go_on_elsewhere(database: Database, tmp_
             assert not fleet.effects.repeated("pay")
             for one in runs:
                 assert await finished_calls_ran_once(on_c, one["run_id"])
+            # A message that the dead one had not taken reaches the run all the same.
+            assert (await waited(on_b, told["run_id"]))["answer"] == "Finished work 1."
             # What waited for an answer, waits on.
             await call(on_c, "reply", run_id=asks["run_id"], decision="approve")
             assert (await waited(on_b, asks["run_id"]))["status"] == "done"

@@ -110,7 +110,7 @@ async def test_every_definition_is_flat_and_states_every_hint(tmp_path: Path) ->
     assert len(tools) == 16
     for tool in tools:
         hints = tool.annotations
-        assert hints is not None and tool.title and hints.title == tool.title
+        assert hints is not None and hints.title
         stated = hints.model_dump(exclude={"title"})
         assert None not in stated.values(), tool.name
         assert not (hints.read_only_hint and hints.destructive_hint), tool.name

@@ -55,7 +55,7 @@ async def test_files_of_the_state_directory_are_private(tmp_path: Path) -> None:
     flags = ["--state-dir", str(state)]
     for command in (
         ["token", *flags, "create", "me"],
-        ["threads", *flags, "prune", "--keep-latest", "1"],
+        ["threads", *flags, "prune", "--keep-latest", "1", "--yes"],
     ):
         done = await anyio.to_thread.run_sync(CliRunner().invoke, cli, command)
         assert done.exit_code == 0, done.output

@@ -91,8 +91,11 @@ async def test_runs_are_listed_and_shown_by_what_they_are(tmp_path: Path) -> Non
         page = await data(tmp_path, "list", "--limit", "2")
         assert len(page["runs"]) == 2 and page["more"]
         text = (await runs(tmp_path, "list")).stdout
-        assert f"- {slow} delegate running; goal: slow; thread: " in text
-        assert text.splitlines()[0].endswith("; a server works on it")
+        assert text.splitlines()[0].split() == [
+            *("RUN", "STATUS", "CHANGED", "COST", "THREAD", "GOAL,", "REASON")
+        ]
+        first = text.splitlines()[1]
+        assert first.startswith(f"{slow}  running") and first.endswith("slow")
         assert (
             "There are no such runs." in (await runs(tmp_path, "list", "--status", "paused")).stdout
         )
@@ -206,3 +209,38 @@ async def test_a_run_of_another_process_is_cancelled_and_retried(tmp_path: Path)
             assert (now["status"], now["reason"]) == ("cancelled", "cancelled on the command line")
             run_id = failed.structured_content["run_id"]
             assert f"Run {run_id} goes on, as attempt 2" in await command("retry", run_id)
+
+
+async def test_a_run_is_waited_for_with_an_exit_code_that_says_how_it_ended(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path) as app:
+        done, failed, asks = [await ended(app, goal) for goal in ("simple", "flaky", "ask")]
+        slow = await app.runs.start("slow")
+        codes = [(await runs(tmp_path, "wait", one)).exit_code for one in (done, failed, asks)]
+        assert codes == [0, 1, 3]
+        assert (await runs(tmp_path, "wait", slow, "--timeout", "0.1")).exit_code == 124
+        await app.runs.cancel(slow, "enough")
+        assert (await runs(tmp_path, "wait", slow)).exit_code == 1
+
+
+async def test_a_call_is_shown_whole_and_approved_and_the_server_goes_on(tmp_path: Path) -> None:
+    async with serving(tmp_path) as app:
+        asks = await ended(app, "ask")
+        asked = await runs(tmp_path, "approve", asks)  # nobody says yes
+        assert asked.exit_code == 1
+        assert "write_todos needs approval" in asked.stderr and "todos: []" in asked.stderr
+        assert (await app.runs.snapshot(asks)).run.status == "needs_approval"
+        done = await runs(tmp_path, "approve", asks, "--yes")
+        assert done.exit_code == 0, done.output
+        assert (await app.runs.wait(asks, 30)).run.answer == "Asked."
+        assert "asks nothing" in await refused(tmp_path, "approve", asks, "--yes")
+
+
+async def test_an_approval_without_a_server_is_kept_for_the_next_one(tmp_path: Path) -> None:
+    async with serving(tmp_path) as app:
+        asks = await ended(app, "ask")
+    done = await runs(tmp_path, "approve", asks, "--reject", "--message", "Not now.")
+    assert "run --resume" in done.stdout
+    async with serving(tmp_path) as app:
+        assert (await app.runs.wait(asks, 30)).run.answer == "Asked."

@@ -142,7 +142,7 @@ def test_threads_are_listed_with_their_last_run_and_page_by_page(written: Office
     first = written.data("list", "--limit", "1")
     assert [one["thread_id"] for one in first["threads"]] == ["talk"]
     assert first["threads"][0]["last_run"]["answer"] == "Hello."
-    assert "More: --before" in written.threads("list", "--limit", "1").stdout
+    assert "More: --before" in written.threads("list", "--limit", "1").stderr
     rest = written.data("list", "--before", first["next_before"])
     assert [one["thread_id"] for one in rest["threads"]] == ["notes"]
 
@@ -151,8 +151,8 @@ def test_a_thread_stays_on_one_line_whatever_its_run_failed_of(office: Office) -
     strict = {"expect": {"last": "Another goal."}, "text": "Done."}  # the reason is a diff
     office.work(strict, thread_id="one")
     listed = office.threads("list").stdout
-    assert "reason: " in listed
-    assert len(listed.splitlines()) == 1
+    assert "Write the file.; " in listed
+    assert len(listed.splitlines()) == 2  # the first names the columns
 
 
 def test_a_thread_is_shown_with_its_history_or_its_messages(written: Office) -> None:
@@ -400,10 +400,36 @@ def test_pruning_beside_a_reader_says_how_many_went_and_that_the_log_holds_them(
 def test_prune_keeps_threads_below_a_size(written: Office) -> None:
     before = written.data("show", "notes")["checkpoints"]
     assert written.threads("prune", "notes", "--max-size", "20M").stdout.endswith(": 0.\n")
-    done = written.threads("prune", "--max-size", "1")
+    done = written.threads("prune", "--max-size", "1", "--yes")
     assert done.stdout == f"Checkpoints removed: {len(before) - 1}.\n"
     (left,) = written.data("show", "notes")["checkpoints"]
     assert left == before[0]
     wrong = written.threads("prune", "--max-size", "much")
     assert wrong.exit_code == 2
     assert "'much' is not a size" in wrong.output
+
+
+def test_threads_are_chosen_by_status_agent_and_time(written: Office) -> None:
+    strict = {"expect": {"last": "Another goal."}, "text": "Done."}
+    written.work(strict, thread_id="bad")
+
+    def chosen(*args: str) -> list[str]:
+        return [one["thread_id"] for one in written.data("list", *args)["threads"]]
+
+    assert chosen("--status", "failed") == ["bad"]
+    assert chosen("--status", "done") == ["notes"]
+    assert chosen("--since", "1h", "--agent", "main") == ["bad", "notes"]
+    assert chosen("--since", "2100-01-01") == []
+    assert written.threads("list", "--since", "2100-01-01").stdout == "There are no such threads.\n"
+    assert "'soon' is no time" in written.threads("list", "--since", "soon").stderr
+
+
+def test_pruning_all_threads_asks_first_and_says_what_would_go(written: Office) -> None:
+    before = len(written.data("show", "notes")["checkpoints"])
+    would = f"Checkpoints to remove: {before - 1}, of 1 threads.\n"
+    assert written.threads("prune", "--keep-latest", "1", "--dry-run").stdout == would
+    refused = written.threads("prune", "--keep-latest", "1", input="n\n")
+    assert refused.exit_code == 1 and refused.stdout.startswith(would)
+    assert len(written.data("show", "notes")["checkpoints"]) == before
+    done = written.threads("prune", "--keep-latest", "1", "--yes")
+    assert done.stdout == f"Checkpoints removed: {before - 1}.\n"

@@ -52,6 +52,8 @@ def text_of(result: CallToolResult) -> str:
         ({"toolsets": ("files",)}, {*TOOLSETS["files"]}),
         ({"toolsets": ("Files, todos",)}, {*TOOLSETS["files"], "write_todos"}),
         ({"toolsets": "delegation"}, {"task", "wait", "reply", "cancel"}),
+        ({"toolsets": "compact"}, {*TOOLSETS["compact"]}),
+        ({"toolsets": "compact", "approve": ("execute",)}, {*TOOLSETS["compact"]}),
         (
             {"toolsets": ("skills",), "approve": ("skill",)},
             {"skill", "wait", "reply", "cancel"},
@@ -83,6 +85,16 @@ async def test_clients_are_offered_what_the_operator_chose_and_told_of_nothing_e
             assert not re.search(rf"\b{name}\(|`{name}`|[Cc]all {name}\b|with {name}\b", text), text
 
 
+async def test_the_compact_set_shows_few_arguments_and_takes_them_all(tmp_path: Path) -> None:
+    async with client_of(tmp_path, toolsets="compact") as client:
+        tools = {one.name: one for one in (await client.list_tools()).tools}
+        shown = {name: {*one.input_schema["properties"]} for name, one in tools.items()}
+        assert shown["task"] == {"goal", "thread_id", "agent", "wait_seconds"}
+        assert not any(one.output_schema for one in tools.values())
+        given = {"goal": "x", "limits": {"tokens": 0}}
+        assert "limits.tokens" in text_of(await client.call_tool("task", given))
+
+
 async def test_a_tool_that_is_withheld_cannot_be_called(tmp_path: Path) -> None:
     async with client_of(tmp_path, read_only=True) as client:
         refused = await client.call_tool("write_file", {"path": "/a", "content": "x"})
@@ -102,7 +114,7 @@ async def test_read_only_is_what_the_hints_say(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        ({"toolsets": ("file",)}, "todos, files, skills, commands, delegation, history"),
+        ({"toolsets": ("file",)}, "todos, files, skills, commands, delegation, history, compact"),
         ({"exclude_tools": ("delete_everything",)}, "there is no such tool; tools are cancel,"),
         ({"toolsets": ("commands",)}, "needs --execute"),
         ({"toolsets": ("todos",), "read_only": True}, "leave no tool"),

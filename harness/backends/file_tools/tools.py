@@ -134,7 +134,7 @@ class FileCalls:
         self,
         runtime: ToolRuntime,
         path: _Path,
-        content: Annotated[str, Field(description="The whole text")],
+        content: str,
     ) -> ToolResult:
         """Create a file, with its directories, or replace all of it.
 
@@ -165,8 +165,8 @@ class FileCalls:
         runtime: ToolRuntime,
         path: _Path,
         old_string: Annotated[str, Field(description="Exactly as in the file")],
-        new_string: Annotated[str, Field(description="What takes its place")],
-        replace_all: Annotated[bool, Field(description="Replace it everywhere")] = False,
+        new_string: str,
+        replace_all: bool = False,
     ) -> ToolResult:
         """Replace text in a file that was read before.
 
@@ -236,7 +236,7 @@ class FileCalls:
             Literal["files", "content", "count"],
             Field(description="Paths, lines with their numbers, or matches per file"),
         ] = "files",
-        ignore_case: Annotated[bool, Field(description="Match in any case")] = False,
+        ignore_case: bool = False,
         skip_ignored: _SkipIgnored = False,
         offset: _Offset = 0,
     ) -> ToolResult:

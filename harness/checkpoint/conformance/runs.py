@@ -238,6 +238,21 @@ async def a_change_stored_with_a_checkpoint_comes_after_it(journal: Checkpointer
     equal([each.checkpoint_seq for each in await journal.file_changes(THREAD, seq)], [seq])
 
 
+@LAWS.law
+async def a_message_for_a_run_is_kept_until_it_is_taken(journal: Checkpointer) -> None:
+    steps = await grow(journal, "a", "b", "c")
+    await journal.commit(Batch(THREAD, runs=[run("run_1")]))
+    message = replace(interrupt("msg_1", "", ns="caller"), kind="message", payload={})
+    await journal.commit(Batch(THREAD, interrupts=[message]))
+    await journal.prune(THREAD, keep_latest=1)
+    equal(list(await journal.interrupts("run_1")), [message])
+    taken = replace(step_batch(steps[-1], "d"), answers={"msg_1": step_id(steps[-1])})
+    await journal.commit(taken)
+    (found,) = await journal.interrupts("run_1")
+    equal(found.answer, step_id(steps[-1]))
+    equal(list((await loaded(journal)).interrupts), [])
+
+
 EVENT_LAWS = Laws("events")
 
 

@@ -28,8 +28,9 @@ ORDER BY id LIMIT %(limit)s
 _ANSWERED = """
 SELECT r.id FROM {runs} AS r
 WHERE r.status = 'needs_approval' AND r.id > %(after)s
-    AND NOT EXISTS (SELECT 1 FROM {interrupts} AS i WHERE i.run_id = r.id AND NOT i.answered)
-    AND EXISTS (SELECT 1 FROM {interrupts} AS i WHERE i.run_id = r.id)
+    AND NOT EXISTS (SELECT 1 FROM {interrupts} AS i
+                    WHERE i.run_id = r.id AND NOT i.answered AND i.kind <> 'message')
+    AND EXISTS (SELECT 1 FROM {interrupts} AS i WHERE i.run_id = r.id AND i.kind <> 'message')
 ORDER BY r.id LIMIT %(limit)s
 """
 _MARKS = """

@@ -36,8 +36,9 @@ class Event:
             `dropped` says that the pieces of this path since its last whole answer do not count:
             the call failed, or is made anew. `custom`: what was written, under `data`.
             `checkpoints`: what the step is, and the state `keys` that it wrote. `tasks`: `event`
-            (`model_start`, `model_end`, `tool_start`, `tool_end`), and `name`, `tool_call_id`,
-            `args`, `status`, `text`, `usage` where they apply.
+            (`model_start`, `model_end`, `tool_start`, `tool_end`, and, of a message that the caller
+            sends to the run, `message_queued`, `message_taken`), and `name`, `tool_call_id`,
+            `args`, `status`, `text`, `usage`, `message_id`, `checkpoint_id` where they apply.
         thread_id: The thread.
         run_id: The run.
         seq: Counts up from 1 without a gap, anew each time the run is begun or resumed.

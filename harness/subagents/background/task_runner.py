@@ -150,7 +150,8 @@ class TaskRunner:
                     return
 
     async def _answered(self, run: Run) -> set[str]:
-        return {one.id for one in await self._journal.interrupts(run.id) if one.answered}
+        asked = await self._journal.interrupts(run.id)
+        return {one.id for one in asked if one.answered and one.kind != "message"}
 
     async def _try_again(self, turn: Turn) -> None:
         """Let a run that could not go on be carried again, later and later, or give it up."""

@@ -1,0 +1,200 @@
+"""`deep-agent-mcp run`: gives an agent a goal at the terminal."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .errors import Failed, Refused
+
+__all__ = ["SHARED", "run"]
+
+SHARED = (
+    "agent_file",
+    "trust_root",
+    "root",
+    "skills",
+    "agents",
+    "memory",
+    "model",
+    "profiles",
+    "state_dir",
+    "journal",
+    "journal_url_file",
+    "store",
+    "store_url_file",
+    "journal_key_file",
+    "beyond_allowed_tools",
+    "policy",
+    "protect",
+    "protect_paths",
+    "execute",
+    "allow_network",
+    "background_subagents",
+    "telemetry",
+    "telemetry_content",
+    "model_patience",
+    "config",
+    "log_level",
+)
+"""Options of `serve` that mean the same here."""
+
+
+@click.command()
+@click.argument("goal", required=False)
+@click.option("--resume", metavar="RUN", help="Go on with a run that paused, failed or asks.")
+@click.option("--thread", metavar="THREAD", help="Go on in a thread.  [a new one]")
+@click.option("--subagent", metavar="NAME", help="Give the goal to this subagent.")
+@click.option(
+    "--attach",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Send a file along. Repeatable.",
+)
+@click.option("--output-schema", metavar="FILE", help="The answer is JSON that fits this schema.")
+@click.option("--max-cost", type=click.FloatRange(0, min_open=True), help="In US dollars.")
+@click.option("--max-tokens", type=click.IntRange(1), help="Of all model calls together.")
+@click.option("--max-seconds", type=click.FloatRange(0, min_open=True), help="While it works.")
+@click.option(
+    "--approve",
+    multiple=True,
+    metavar="ask|never|stop|GLOB",
+    help="Who decides what needs approval: you (ask), nobody (never: reject it; stop: exit with "
+    "code 3). A GLOB names tools that need it. Repeatable.  [ask; without a terminal stop]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print events and the result as JSON lines.")
+@click.option("--quiet", is_flag=True, help="Print the answer only.")
+@click.option("--connect", metavar="URL", help="Work on this server, such as http://host:8000/mcp.")
+@click.option("--token", metavar="TOKEN", help="For --connect.  [DEEP_AGENT_TOKEN]")
+@click.pass_context
+def run(
+    ctx: click.Context,
+    goal: str | None,
+    resume: str | None,
+    thread: str | None,
+    subagent: str | None,
+    attach: tuple[Path, ...],
+    output_schema: str | None,
+    max_cost: float | None,
+    max_tokens: int | None,
+    max_seconds: float | None,
+    approve: tuple[str, ...],
+    as_json: bool,
+    quiet: bool,
+    connect: str | None,
+    token: str | None,
+    config: str | None,
+    **flags: object,
+) -> None:
+    """Give an agent GOAL, watch it work, and print its answer.
+
+    With `-`, the goal is read from standard input. The answer goes to standard output and
+    everything else to standard error. Ctrl-C pauses the run.
+
+    Exit codes: 0 done, 1 failed, 2 nothing was started, 3 needs approval, 4 limit reached, 130
+    interrupted.
+    """
+    if (goal is None) == (resume is None):
+        raise click.UsageError("Say what to do: either a GOAL, or --resume RUN.")
+    from ..terminal.states import Task
+    from ..terminal.working import Choices, run_goal
+
+    mode, globs = approval(approve)
+    model = "" if connect is None else _only_local(flags, globs)
+    limits = {"cost": max_cost, "tokens": max_tokens, "seconds": max_seconds}
+    task = (
+        None
+        if goal is None
+        else Task(
+            goal=_goal(goal),
+            thread_id=thread or "",
+            agent=subagent or "",
+            model=model,
+            output_schema=_schema(output_schema),
+            limits={name: value for name, value in limits.items() if value is not None},
+        )
+    )
+    choices = Choices(
+        {**flags, "approve": globs}, config, connect, token, mode, as_json, quiet, again(ctx)
+    )
+    sys.exit(refusing(lambda: run_goal(choices, task, resume, attach)))
+
+
+def approval(given: tuple[str, ...]) -> Any:
+    """Return the mode and the globs of `--approve`."""
+    from ..settings.settings import SettingsError
+    from ..terminal.working import split_approve
+
+    try:
+        return split_approve(given)
+    except SettingsError as error:
+        raise Refused(f"{error}. Nothing was started.") from None
+
+
+def refusing(work: Any) -> int:
+    """Do some work; what it raises on purpose becomes a message and an exit code."""
+    from ...harness.errors import HarnessError
+    from ..settings.settings import SettingsError
+    from ..settings.state_dir import StateDirError
+    from ..terminal.states import LinkError, NotStarted
+
+    try:
+        return work()
+    except (SettingsError, StateDirError, HarnessError) as error:
+        raise Refused(f"{str(error).rstrip('.')}. Nothing was started.") from None
+    except NotStarted as error:
+        raise Refused(str(error)) from None
+    except LinkError as error:
+        raise Failed(str(error)) from None
+
+
+def again(ctx: click.Context) -> str:
+    """Return the options that go on with what a command has begun, each after a space."""
+    words: list[str] = []
+    for one in ctx.command.params:
+        value = ctx.params.get(one.name or "")
+        kept = one.name in (*SHARED, "approve", "connect")
+        if not kept or value in (None, ()) or not isinstance(one, click.Option):
+            continue
+        values: tuple[object, ...] = value if one.multiple else (value,)
+        words += (
+            [one.opts[0]] if one.is_flag else [w for v in values for w in (one.opts[0], str(v))]
+        )
+    return "".join(f" {shlex.quote(word)}" for word in words)
+
+
+def _goal(given: str) -> str:
+    text = sys.stdin.read() if given == "-" else given
+    if not text.strip():
+        raise click.UsageError("The goal is empty.")
+    return text
+
+
+def _schema(file: str | None) -> Any:
+    if file is None:
+        return None
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+        return json.loads(text)
+    except (OSError, ValueError) as error:
+        raise Refused(f"--output-schema {file}: {error}. Nothing was started.") from None
+
+
+def _only_local(flags: dict[str, object], globs: tuple[str, ...]) -> str:
+    """Refuse options that a server elsewhere decides; return the model that it is asked for."""
+    model = str(flags.pop("model", None) or "")
+    given = sorted(name for name, value in flags.items() if value not in (None, ()))
+    if globs:
+        given.append("approve GLOB")
+    if given:
+        named = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise Refused(
+            f"{named}: the server at --connect decides this. Nothing was started. Leave it out, or "
+            "set it where the server is started."
+        )
+    return model

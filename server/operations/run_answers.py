@@ -1,0 +1,55 @@
+"""Answers to runs from the command line, stored for the server that has them or the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import anyio
+from pydantic import JsonValue
+
+from ...harness.checkpoint.base import Batch, Checkpointer, Interrupt, Run
+from ...harness.errors import HarnessError
+from ...harness.loop.run.interrupts import check_answers
+
+__all__ = ["open_questions", "store_answers", "until_it_stops"]
+
+_LOOK_SECONDS = 0.25
+
+
+async def until_it_stops(journal: Checkpointer, run: Run, seconds: float | None) -> Run:
+    """Return a run once it has paused or ended, or after so many seconds."""
+    with anyio.move_on_after(seconds):
+        while run.status in ("running", "queued"):
+            await anyio.sleep(_LOOK_SECONDS)
+            run = await journal.run(run.id) or run
+    return run
+
+
+async def open_questions(journal: Checkpointer, run: Run) -> Sequence[Interrupt]:
+    """Return what a run waits for a person to answer.
+
+    Raises:
+        HarnessError: It asks nothing.
+    """
+    asked = [one for one in await journal.interrupts(run.id) if str(one.kind) != "message"]
+    found = [one for one in asked if not one.answered]
+    if not found or run.status in ("done", "failed", "cancelled"):
+        raise HarnessError(
+            f"Run {run.id} is {run.status} and asks nothing. Nothing was stored. `runs show "
+            f"{run.id}` shows where it stands."
+        )
+    return found
+
+
+async def store_answers(journal: Checkpointer, run: Run, answers: Mapping[str, JsonValue]) -> bool:
+    """Store answers; return whether nothing is open any more.
+
+    Raises:
+        UnknownInterrupt, InvalidAnswer: One is to no question of the run, or does not fit it;
+            nothing was stored.
+    """
+    fresh = check_answers(await journal.interrupts(run.id), answers)
+    if fresh:
+        await journal.commit(Batch(run.thread_id, answers=fresh))
+    asked = await journal.interrupts(run.id)
+    return all(one.answered or str(one.kind) == "message" for one in asked)

@@ -1,0 +1,198 @@
+"""Link: a connection to a server, and what a terminal asks of it.
+
+The server is in this process or elsewhere; the tools and resources are those of every MCP client,
+so one set of rules holds for all of them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Any, TypeAlias
+from uuid import uuid4
+
+import anyio
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+from mcp.types import CallToolResult, TextContent, TextResourceContents
+from pydantic import JsonValue
+
+from ...harness.mcp_servers.transports import LOST, UNSENT
+from .states import LinkError, Question, RunState, Task
+
+__all__ = ["Link", "OnLine"]
+
+WAIT_SECONDS = 600.0
+"""How long one call waits for a run; the server may bear less."""
+
+RECONNECT_SECONDS = 120.0
+"""How long a server may be away before a call gives up."""
+
+OnLine: TypeAlias = Callable[[str], object]
+"""Told what a run does right now."""
+
+
+class Link:
+    """Calls on one connection.
+
+    Args:
+        client: Connected.
+        is_local: Whether the server is in this process, so that the run ends with it.
+        on_lost: Told, in words, when the server is away; and with "" when it is back.
+    """
+
+    def __init__(self, client: Client, *, is_local: bool, on_lost: OnLine = lambda _: None) -> None:
+        self._client = client
+        self.is_local = is_local
+        self.on_lost = on_lost
+
+    # --- runs ------------------------------------------------------------------------------
+
+    async def start(self, task: Task) -> RunState:
+        """Give an agent a goal; return its run.
+
+        Raises:
+            LinkError: Nothing was started.
+        """
+        args = {**task.arguments(), "idempotency_key": f"terminal-{uuid4().hex}"}
+        return await self._run("task", {**args, "wait_seconds": 0})
+
+    async def look(self, run_id: str) -> RunState:
+        """Return where a run stands now.
+
+        Raises:
+            LinkError: There is no such run.
+        """
+        return await self._run("wait", {"run_id": run_id, "wait_seconds": 0})
+
+    async def wait(self, run_id: str, on_line: OnLine) -> RunState:
+        """Wait until a run pauses or ends, or as long as the server bears; return where it stands.
+
+        Raises:
+            LinkError: The run cannot be waited for.
+        """
+
+        async def on_progress(_: float, __: float | None, message: str | None) -> None:
+            on_line(message or "")
+
+        args = {"run_id": run_id, "wait_seconds": WAIT_SECONDS}
+        return await self._run("wait", args, on_progress)
+
+    async def answer(self, run_id: str, answers: Mapping[str, JsonValue]) -> RunState:
+        """Answer questions of a run; without answers, let a paused or failed one go on.
+
+        Raises:
+            LinkError: Nothing was stored.
+        """
+        given = {"answers": dict(answers)} if answers else {}
+        return await self._run("reply", {"run_id": run_id, "wait_seconds": 0, **given})
+
+    async def cancel(self, run_id: str) -> RunState:
+        """End a run.
+
+        Raises:
+            LinkError: It did not end.
+        """
+        return await self._run("cancel", {"run_id": run_id})
+
+    async def events(self, run_id: str, after: int) -> tuple[list[dict[str, Any]], bool]:
+        """Return a page of stored events after a number, and whether there are more now.
+
+        Raises:
+            LinkError: There is no such run.
+        """
+        page = json.loads(await self.read(f"run://{run_id}/events?after={after}"))
+        return page["events"], bool(page["events_more"])
+
+    async def whole_answer(self, state: RunState) -> RunState:
+        """Return a state with all of a long answer.
+
+        Raises:
+            LinkError: The rest cannot be read.
+        """
+        pages, state_now = [state.answer], state
+        while state.data is None and len(state_now.answer) >= 3_000:
+            offset = sum(map(len, pages))
+            args = {"run_id": state.run_id, "wait_seconds": 0, "answer_offset": offset}
+            state_now = await self._run("wait", args)
+            pages.append(state_now.answer)
+        return replace(state, answer="".join(pages))
+
+    # --- threads ---------------------------------------------------------------------------
+
+    async def call(self, tool: str, **args: Any) -> dict[str, Any]:
+        """Call a tool; return its facts.
+
+        Raises:
+            LinkError: It failed.
+        """
+        result = await self._call(tool, args)
+        if result.is_error:
+            raise LinkError(_text(result))
+        facts: dict[str, Any] = dict(result.structured_content or {})
+        return facts or {"text": _text(result)}
+
+    async def read(self, uri: str) -> str:
+        """Return a resource's text.
+
+        Raises:
+            LinkError: It is not there, or no text.
+        """
+
+        async def reading() -> Any:
+            return await self._client.read_resource(uri, cache_mode="bypass")
+
+        result = await self._patiently(reading)
+        content = result.contents[0]
+        if not isinstance(content, TextResourceContents):
+            raise LinkError(f"{uri} is no text")
+        return content.text
+
+    # --- the wire --------------------------------------------------------------------------
+
+    async def _run(self, tool: str, args: dict[str, Any], on_progress: Any = None) -> RunState:
+        result = await self._call(tool, args, on_progress)
+        facts: dict[str, Any] = dict(result.structured_content or {})
+        if "run_id" not in facts or "status" not in facts:
+            raise LinkError(_text(result))
+        return RunState(
+            facts["run_id"],
+            facts["thread_id"],
+            facts["status"],
+            facts.get("answer", ""),
+            facts.get("answer_data"),
+            facts.get("reason", ""),
+            tuple(Question.of(one) for one in facts.get("pending", ())),
+            facts.get("usage") or {},
+            tuple(facts.get("notes", ())),
+        )
+
+    async def _call(self, tool: str, args: dict[str, Any], on_progress: Any = None) -> Any:
+        async def calling() -> Any:
+            return await self._client.call_tool(tool, args, progress_callback=on_progress)
+
+        return await self._patiently(calling)
+
+    async def _patiently(self, work: Callable[[], Awaitable[Any]]) -> Any:
+        """Do something again while the server is away; all of our calls may come twice."""
+        until, pause, lost = anyio.current_time() + RECONNECT_SECONDS, 0.25, False
+        while True:
+            try:
+                done = await work()
+            except MCPError as error:
+                away = error.error.data in (UNSENT, LOST)
+                if not away or anyio.current_time() > until:
+                    raise LinkError(str(error.error.message)) from None
+                lost = True
+                self.on_lost(f"the server is away ({error.error.message}); trying again")
+                await anyio.sleep(pause)
+                pause = min(pause * 2, 5.0)
+            else:
+                if lost:
+                    self.on_lost("")
+                return done
+
+
+def _text(result: CallToolResult) -> str:
+    return "\n".join(one.text for one in result.content if isinstance(one, TextContent))

@@ -1,0 +1,288 @@
+"""Questions of a run, shown whole and decided by the person at the terminal.
+
+A change of a file is shown as its difference from the file as it is now, a command with where it
+runs, anything else as its arguments. What cannot be shown whole cannot be approved here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol, TextIO, cast
+
+from pydantic import JsonValue
+from rich.console import Console
+from rich.text import Text
+
+from ...harness._internal.records import record
+from .link import Link
+from .states import LinkError, Question
+from .texts import clean
+
+if TYPE_CHECKING:
+    from prompt_toolkit import PromptSession
+
+__all__ = ["Ask", "Asker", "Interrupted", "Reject", "Stop", "WholeQuestion", "shown", "whole"]
+
+REFUSED = "nobody is asked in this run (--approve never); find another way, or say what is missing"
+
+_STYLES = {"+": "green", "-": "red", "@": "cyan"}
+
+
+class Interrupted(Exception):
+    """The person pressed Ctrl-C or Ctrl-D instead of deciding."""
+
+
+@record
+class WholeQuestion:
+    """A question with all that a person needs to decide it.
+
+    Attributes:
+        question: As the run has it, with all of the call's arguments where they can be had.
+        preview: What the call would change, as the server works it out; None if it does not.
+        why: What the agent said before the call.
+        rule: The rule that asks.
+        digest: Says to the server what was shown.
+    """
+
+    question: Question
+    preview: Mapping[str, Any] | None = None
+    why: str = ""
+    rule: str = ""
+    digest: str = ""
+
+    @property
+    def can_approve(self) -> bool:
+        """Whether the call can be shown whole."""
+        return self.question.is_whole
+
+
+async def whole(link: Link, run_id: str, question: Question) -> WholeQuestion:
+    """Read all of a question; servers that only know its beginning leave it not whole."""
+    if not question.tool:
+        return WholeQuestion(question)
+    try:
+        facts: dict[str, Any] = json.loads(
+            await link.read(f"run://{run_id}/questions/{question.id}")
+        )
+    except (LinkError, ValueError):
+        return WholeQuestion(question)
+    args = facts.get("args_json")
+    if isinstance(args, str):
+        question = replace(question, args=args, is_whole=True)
+    return WholeQuestion(
+        question,
+        cast("Mapping[str, Any] | None", facts.get("preview")),
+        str(facts.get("why") or ""),
+        str(facts.get("rule") or ""),
+        str(facts.get("digest") or ""),
+    )
+
+
+def shown(one: WholeQuestion) -> Text:
+    """Return a question in full, for a terminal."""
+    question, text = one.question, Text()
+    if one.why:
+        text.append(f"{clean(one.why)}\n", "dim")
+    text.append(f"{clean(question.text)}\n", "bold yellow")
+    text.append(f"asked by {clean(question.asked_by)}\n", "dim")
+    preview = one.preview or {}
+    if question.tool and preview.get("kind") == "file" and isinstance(preview.get("diff"), str):
+        _file(text, question, preview)
+    elif question.tool and preview.get("kind") == "command":
+        _command(text, question, preview)
+    elif question.tool:
+        text.append(f"{question.tool}\n", "bold")
+        _arguments(text, question.args)
+    if not one.can_approve:
+        text.append("The arguments are longer than this server shows.\n", "red")
+    return text
+
+
+def _file(text: Text, question: Question, preview: Mapping[str, Any]) -> None:
+    new = preview.get("before") is None and not preview.get("too_large")
+    counts = f"+{preview.get('added', '?')} -{preview.get('removed', '?')}"
+    head = f"{question.tool} {clean(str(preview.get('path')))}"
+    text.append(f"{head}  {counts}{'  (a new file)' if new else ''}\n", "bold")
+    if preview.get("problem"):
+        text.append(f"It would fail now: {clean(str(preview['problem']))}\n", "red")
+    if preview.get("binary") or preview.get("problem") or not preview["diff"]:
+        _arguments(text, question.args)
+        return
+    for line in str(preview["diff"]).splitlines():
+        text.append(f"{clean(line)}\n", _STYLES.get(line[:1], ""))
+
+
+def _command(text: Text, question: Question, preview: Mapping[str, Any]) -> None:
+    text.append(f"{question.tool}\n", "bold")
+    text.append(f"  $ {clean(str(preview.get('command')))}\n")
+    text.append(f"  in {clean(str(preview.get('cwd')))}\n", "dim")
+    sandbox = preview.get("sandbox")
+    if isinstance(sandbox, dict):
+        text.append(f"  {clean(str(cast('dict[str, Any]', sandbox).get('about')))}\n", "dim")
+
+
+def _arguments(text: Text, args: str) -> None:
+    """Add a call's arguments: texts with their own line breaks, the rest as JSON."""
+    try:
+        given: object = json.loads(args)
+    except ValueError:
+        text.append(f"  {clean(args)}\n")
+        return
+    if not isinstance(given, dict):
+        text.append(f"  {clean(args)}\n")
+        return
+    for name, value in cast("dict[str, object]", given).items():
+        text.append(f"  {clean(name)}: ", "cyan")
+        said = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        lines = clean(said).split("\n")
+        if len(lines) > 1:
+            text.append("\n")
+            lines = [f"    {line}" for line in lines]
+        text.append("\n".join(lines) + "\n")
+
+
+class Asker(Protocol):
+    """Decides what a run asks."""
+
+    async def answers(self, link: Link, run_id: str, questions: Sequence[Question]) -> Answers:
+        """Return answers by question; none if the run shall wait.
+
+        Raises:
+            Interrupted: The person wants to end here.
+        """
+        ...
+
+
+Answers = dict[str, JsonValue]
+
+
+class Stop:
+    """Decides nothing: the run waits."""
+
+    async def answers(self, link: Link, run_id: str, questions: Sequence[Question]) -> Answers:
+        """See `Asker`."""
+        return {}
+
+
+class Reject:
+    """Rejects every call that needs approval; what else is asked stays open."""
+
+    async def answers(self, link: Link, run_id: str, questions: Sequence[Question]) -> Answers:
+        """See `Asker`."""
+        reject: JsonValue = {"decision": "reject", "message": REFUSED}
+        return {one.id: reject for one in questions if "reject" in one.decisions}
+
+
+_CHOICES = {
+    "approve": ("a", "pprove"),
+    "reject": ("r", "eject"),
+    "edit": ("e", "dit"),
+    "respond": ("o", "ther result"),
+}
+
+
+class Ask:
+    """Asks at the terminal, one question after the other.
+
+    Args:
+        console: Where questions are shown.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._session: PromptSession[str] | None = None
+
+    async def answers(self, link: Link, run_id: str, questions: Sequence[Question]) -> Answers:
+        """See `Asker`."""
+        found: Answers = {}
+        for number, one in enumerate(questions, start=1):
+            if len(questions) > 1:
+                self._console.print(f"Question {number} of {len(questions)}", style="dim")
+            answer = await self._decided(await whole(link, run_id, one))
+            if answer is not None:
+                found[one.id] = answer
+        return found
+
+    async def _decided(self, one: WholeQuestion) -> JsonValue:
+        self._console.print(shown(one), soft_wrap=True, end="")
+        if one.question.tool:
+            return await self._approval(one)
+        return await self._said(one.question.schema)
+
+    async def _approval(self, one: WholeQuestion) -> JsonValue:
+        may = [name for name in _CHOICES if name in one.question.decisions]
+        if not one.can_approve:
+            may = [name for name in may if name in ("reject", "respond")]
+        offer = ", ".join("[{}]{}".format(*_CHOICES[name]) for name in may) + ", [l]eave open: "
+        keys = {_CHOICES[name][0]: name for name in may}
+        while True:
+            said = (await self._line(offer)).strip().lower()
+            if said in ("l", "leave"):
+                return None
+            name = keys.get(said[:1], "") if said in (said[:1], keys.get(said[:1])) else ""
+            if name == "approve":
+                digest = {"digest": one.digest} if one.digest else {}
+                return {"decision": "approve", **digest}
+            if name == "edit":
+                edited = await self._edited(one.question.args)
+                if edited is not None:
+                    return {"decision": "edit", "args": edited}
+            elif name:
+                about = "Why: " if name == "reject" else "Result for the agent: "
+                message = await self._line(about)
+                return {"decision": name, **({"message": message} if message else {})}
+
+    async def _edited(self, args: str) -> JsonValue:
+        try:
+            pretty = json.dumps(json.loads(args), ensure_ascii=False, indent=2)
+        except ValueError:
+            pretty = args
+        while True:
+            self._console.print("Edit the arguments; Esc, then Enter, sends them.", style="dim")
+            pretty = await self._line("", default=pretty, multiline=True)
+            if not pretty.strip():
+                return None
+            try:
+                return cast("JsonValue", json.loads(pretty))
+            except ValueError as error:
+                self._console.print(f"That is no JSON: {error}", style="red", markup=False)
+
+    async def _said(self, schema: Mapping[str, Any]) -> JsonValue:
+        """Return an answer in words, or as JSON where the schema asks for more than a text."""
+        if schema.get("type", "string") == "string":
+            choices: Sequence[str] = schema.get("enum") or ()
+            offer = f"Answer ({', '.join(map(str, choices))}): " if choices else "Answer: "
+            while True:
+                said = await self._line(offer)
+                if not said or not choices or said in choices:
+                    return said or None
+        self._console.print(json.dumps(schema, indent=2), style="dim", markup=False)
+        while True:
+            said = await self._line("Answer as JSON: ")
+            if not said:
+                return None
+            try:
+                return cast("JsonValue", json.loads(said))
+            except ValueError as error:
+                self._console.print(f"That is no JSON: {error}", style="red", markup=False)
+
+    async def _line(self, offer: str, *, default: str = "", multiline: bool = False) -> str:
+        """Read a line, or several.
+
+        Raises:
+            Interrupted: Ctrl-C, or Ctrl-D.
+        """
+        from prompt_toolkit import PromptSession
+        from prompt_toolkit.output import create_output
+
+        if self._session is None:
+            output = create_output(cast("TextIO", self._console.file))
+            self._session = PromptSession(output=output, reserve_space_for_menu=0)
+        try:
+            return await self._session.prompt_async(
+                offer, default=default, multiline=multiline, handle_sigint=False
+            )
+        except (KeyboardInterrupt, EOFError):
+            raise Interrupted from None

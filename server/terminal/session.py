@@ -1,0 +1,259 @@
+"""Session: carries one run from its goal to its end at a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+import anyio
+
+from ...harness._internal.concurrency import raising_one
+from ...harness._internal.records import record
+from .exits import Exit, exit_code
+from .link import Link
+from .places import Place
+from .questions import Asker, Interrupted
+from .states import LinkError, NotStarted, RunState, Task
+from .steps import Steps
+from .views import View
+
+__all__ = ["Interrupts", "Outcome", "Session", "interrupts"]
+
+LOOK_SECONDS = 0.3
+"""How long at most until stored events are read; progress of the run wakes earlier."""
+
+COMMAND = "deep-agent-mcp"
+
+
+@record
+class Outcome:
+    """What a run has come to.
+
+    Attributes:
+        state: Where it stands.
+        code: The exit code that says so.
+    """
+
+    state: RunState
+    code: Exit
+
+
+@dataclass(slots=True, eq=False)
+class Interrupts:
+    """What Ctrl-C has asked for: first to pause, then to end at once."""
+
+    pause: anyio.Event = field(default_factory=anyio.Event)
+    end: anyio.Event = field(default_factory=anyio.Event)
+
+    def hear(self) -> None:
+        """Take one in."""
+        (self.end if self.pause.is_set() else self.pause).set()
+
+
+@contextmanager
+def interrupts() -> Generator[Interrupts]:
+    """Yield what SIGINT and SIGTERM set; the third one ends the process. Main thread only."""
+    import asyncio
+
+    heard, loop, count = Interrupts(), asyncio.get_running_loop(), 0
+
+    def on_signal(number: int, _: FrameType | None) -> None:
+        nonlocal count
+        count += 1
+        if count > 2:
+            os._exit(128 + number)
+        loop.call_soon_threadsafe(heard.hear)
+
+    handled = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, on_signal) for number in handled}
+    try:
+        yield heard
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class Session:
+    """Shows runs of one place, and answers what they ask.
+
+    Args:
+        place: Where they work.
+        view: Where they are shown.
+        asker: Who decides.
+        options: What a command that goes on needs to find the run again, such as `--state-dir`.
+    """
+
+    def __init__(self, place: Place, view: View, asker: Asker, options: str = "") -> None:
+        self._place = place
+        self._link: Link = place.link
+        self._view = view
+        self._asker = asker
+        self._options = options
+
+    async def run(self, task: Task, heard: Interrupts) -> Outcome:
+        """Give an agent a goal, and stay with it until it pauses or ends.
+
+        Raises:
+            NotStarted: The server refuses it.
+            LinkError: The server was lost.
+        """
+        try:
+            state = await self._link.start(task)
+        except LinkError as error:
+            raise NotStarted(str(error)) from None
+        self._view.begun(state)
+        return await self._carry(state, heard)
+
+    async def resume(self, run_id: str, heard: Interrupts) -> Outcome:
+        """Go on with a run that paused, failed, or asks something; stay with one that works.
+
+        Raises:
+            NotStarted: There is no such run, or it cannot go on.
+            LinkError: The server was lost.
+        """
+        after = 0
+        try:
+            state = await self._link.look(run_id)
+            if state.status in ("paused", "failed"):
+                after = await self._newest_event(run_id)
+                state = await self._link.answer(run_id, {})
+        except LinkError as error:
+            raise NotStarted(str(error)) from None
+        self._view.begun(state)
+        return await self._carry(state, heard, after)
+
+    async def _newest_event(self, run_id: str) -> int:
+        after, more = 0, True
+        while more:
+            events, more = await self._link.events(run_id, after)
+            after = events[-1]["seq"] if events else after
+        return after
+
+    async def _carry(self, state: RunState, heard: Interrupts, after: int = 0) -> Outcome:
+        watching = _Watching(self._place, self._view, state.run_id, after)
+        while True:
+            state = await watching.until_it_stops(heard)
+            if state.status != "needs_approval" or heard.pause.is_set():
+                break
+            try:
+                with self._view.paused():
+                    asked = state.questions
+                    answers = await self._asker.answers(self._link, state.run_id, asked)
+            except Interrupted:
+                heard.pause.set()
+                break
+            if not answers:
+                break
+            self._view.doing("goes on", "")
+            try:
+                state = await self._link.answer(state.run_id, answers)
+            except LinkError as error:  # the question is open still
+                self._view.note(str(error))
+        return self._settled(await self._link.whole_answer(state), heard)
+
+    def _settled(self, state: RunState, heard: Interrupts) -> Outcome:
+        code = exit_code(state.status, state.reason)
+        if code is Exit.STILL_AT_WORK or (code is not Exit.DONE and heard.pause.is_set()):
+            code = Exit.INTERRUPTED
+        self._view.settled(state, self._advice(state, code))
+        return Outcome(state, code)
+
+    def _advice(self, state: RunState, code: Exit) -> str:
+        resume = f"{COMMAND} run --resume {state.run_id}{self._options}"
+        match state.status:
+            case "done":
+                return f'Go on: {COMMAND} run --thread {state.thread_id}{self._options} "…"'
+            case "needs_approval":
+                return f"It waits for an answer. Decide: {resume}"
+            case "running" | "queued" if not self._link.is_local:
+                return f"The server works on it. Come back: {resume}"
+            case "paused" | "running" | "queued":
+                return f"Go on: {resume}"
+            case "failed" if code is Exit.LIMIT:
+                return f"What it did is kept. To go on with new limits: {resume}"
+            case "failed":
+                return f"What it did is kept. Once the cause is removed, go on: {resume}"
+            case _:
+                return ""
+
+
+class _Watching:
+    """Waits for a run, and shows what it does meanwhile."""
+
+    def __init__(self, place: Place, view: View, run_id: str, after: int) -> None:
+        self._place = place
+        self._link = place.link
+        self._view = view
+        self._run_id = run_id
+        self._after = after
+        self._steps = Steps()
+        self._wake = anyio.Event()
+
+    async def until_it_stops(self, heard: Interrupts) -> RunState:
+        """Return where the run stands once it pauses or ends, or the person leaves."""
+        found: list[RunState] = []
+        async with raising_one(), anyio.create_task_group() as group:
+            group.start_soon(self._interrupted, heard, group.cancel_scope)
+            group.start_soon(self._read_events)
+            while not found:
+                state = await self._link.wait(self._run_id, self._on_line)
+                if state.status not in ("running", "queued"):
+                    found.append(state)
+                elif state.reason:
+                    self._view.note(state.reason)
+                    await anyio.sleep(LOOK_SECONDS)
+            group.cancel_scope.cancel()
+        await self._read_page()
+        return found[0] if found else await self._link.look(self._run_id)
+
+    async def _interrupted(self, heard: Interrupts, scope: anyio.CancelScope) -> None:
+        await heard.pause.wait()
+        if not self._place.pause(self._run_id):
+            scope.cancel()
+            return
+        self._view.note("It pauses after this step. Press Ctrl-C again to end at once.")
+        await heard.end.wait()
+        await self._place.stop(self._run_id)
+        scope.cancel()
+
+    def _on_line(self, line: str) -> None:
+        used = self._steps
+        parts = [f"{used.tokens:,} tokens"] if used.tokens else []
+        self._view.doing(line, ", ".join(parts))
+        self._wake.set()
+
+    async def _read_events(self) -> None:
+        while True:
+            await self._read_page()
+            self._wake = anyio.Event()
+            with anyio.move_on_after(LOOK_SECONDS):
+                await self._wake.wait()
+
+    async def _read_page(self) -> None:
+        """Show all events that are stored and have not been shown."""
+        more = True
+        while more:
+            events, more = await self._link.events(self._run_id, self._after)
+            for one in events:
+                if one["seq"] > self._after:
+                    self._after = one["seq"]
+                    self._show(one)
+        if self._steps.wrote_todos and self._view.wants_steps:
+            self._steps.wrote_todos = False
+            await self._show_todos()
+
+    def _show(self, event: dict[str, Any]) -> None:
+        self._view.event(event)
+        if self._view.wants_steps:
+            for step in self._steps.hear(event):
+                self._view.step(step)
+
+    async def _show_todos(self) -> None:
+        state = await self._link.look(self._run_id)
+        self._view.todos(json.loads(await self._link.read(f"thread://{state.thread_id}/todos")))

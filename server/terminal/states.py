@@ -1,0 +1,126 @@
+"""States: what is asked of a server, and where a run stands. Imports nothing that is slow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from typing import Any, cast
+
+from pydantic import JsonValue
+
+from ...harness._internal.records import record
+
+__all__ = ["LinkError", "NotStarted", "Question", "RunState", "Task"]
+
+_ARGS_SHOWN = 2_000
+
+
+class LinkError(Exception):
+    """A call that the server refused, or that did not reach it."""
+
+
+class NotStarted(LinkError):
+    """The server cannot be reached, or refused the goal; nothing was started."""
+
+
+@record
+class Task:
+    """A goal and how to work on it.
+
+    Attributes:
+        goal: What to do.
+        thread_id: The thread to go on with; empty for a new one.
+        agent: The subagent that gets the goal; empty for the main agent.
+        model: Another model; empty for the server's.
+        output_schema: A JSON schema of the answer.
+        limits: Of `tokens`, `cost` and `seconds`.
+        files: Files that come with it, as `task` takes them.
+    """
+
+    goal: str
+    thread_id: str = ""
+    agent: str = ""
+    model: str = ""
+    output_schema: Mapping[str, Any] | None = None
+    limits: Mapping[str, float] = field(default_factory=dict[str, float])
+    files: Sequence[Mapping[str, str]] = ()
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of `task`, without those that say nothing."""
+        given = {
+            "goal": self.goal,
+            "thread_id": self.thread_id,
+            "agent": self.agent,
+            "model": self.model,
+            "output_schema": self.output_schema,
+            "limits": dict(self.limits),
+            "files": [dict(one) for one in self.files],
+        }
+        return {name: value for name, value in given.items() if value}
+
+
+@record
+class Question:
+    """A question that a run waits with.
+
+    Attributes:
+        id: Of the question.
+        text: What is asked.
+        asked_by: The agent that asks, below those that called it.
+        tool: The tool that would be called; empty if no approval is asked.
+        args: Its arguments as JSON.
+        decisions: What an approval may be answered with.
+        schema: What an answer in words or data has to look like.
+        is_whole: Whether `args` is complete.
+    """
+
+    id: str
+    text: str
+    asked_by: str
+    tool: str = ""
+    args: str = ""
+    decisions: Sequence[str] = ()
+    schema: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    is_whole: bool = True
+
+    @staticmethod
+    def of(shown: Mapping[str, Any]) -> Question:
+        """Return a question as results show it."""
+        args = str(shown.get("args", ""))
+        return Question(
+            str(shown["id"]),
+            str(shown.get("question", "")),
+            str(shown.get("asked_by", "")),
+            str(shown.get("tool") or ""),
+            args,
+            tuple(shown.get("decisions", ())),
+            cast("Mapping[str, Any]", shown.get("answer_schema") or {}),
+            not (args.endswith("…") and len(args) > _ARGS_SHOWN),
+        )
+
+
+@record
+class RunState:
+    """Where a run stands.
+
+    Attributes:
+        run_id: The run.
+        thread_id: Its thread.
+        status: As the server names it.
+        answer: The agent's final words, or JSON.
+        data: The answer as data, where it has a schema.
+        reason: Why it failed, paused or was cancelled.
+        questions: What it asks.
+        usage: Calls, tokens and dollars.
+        notes: What else the server says.
+    """
+
+    run_id: str
+    thread_id: str
+    status: str
+    answer: str = ""
+    data: JsonValue = None
+    reason: str = ""
+    questions: Sequence[Question] = ()
+    usage: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    notes: Sequence[str] = ()

@@ -1,0 +1,251 @@
+"""Views: how a run is shown, at a terminal, as plain lines, or as JSON.
+
+The answer goes to standard output and everything else to standard error, so that
+`answer=$(deep-agent-mcp run …)` holds the answer alone. With JSON, everything goes to standard
+output, one object a line.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from io import TextIOWrapper
+from typing import TYPE_CHECKING, Any, TextIO
+
+from typing_extensions import override
+
+from .steps import Event, Step
+from .texts import clean, dollars, one_line
+
+if TYPE_CHECKING:
+    from .states import RunState
+
+__all__ = ["JsonView", "LinesView", "View", "step_line", "streams", "summary"]
+
+Todos = Sequence[Mapping[str, Any]]
+
+MARKS = {"text": "", "call": "▸ ", "done": "✓ ", "failed": "✗ ", "waits": "? ", "note": "· "}
+BOXES = {"completed": "✓", "in_progress": "▸", "pending": "○"}
+
+
+def summary(state: RunState, seconds: float) -> str:
+    """Return what a run has come to, in one line."""
+    words = {"done": "Done", "failed": "Failed", "cancelled": "Cancelled", "paused": "Paused"}
+    parts = [f"{words.get(state.status, state.status)} after {_time(seconds)}"]
+    used = state.usage
+    if used.get("model_calls"):
+        parts.append(f"{used['model_calls']} model calls")
+    tokens = sum(dict(used.get("usage") or {}).values())
+    if tokens:
+        parts.append(f"{tokens:,} tokens")
+    if used.get("cost"):
+        parts.append(dollars(float(used["cost"])))
+    parts.append(f"thread {state.thread_id}")
+    return ", ".join(parts)
+
+
+def _time(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    return f"{int(seconds) // 60} min {int(seconds) % 60} s"
+
+
+class View:
+    """Shows a run; by itself the answer alone, and what the person has to know.
+
+    Everything it is given may hold what a model or a tool wrote.
+
+    Args:
+        out: Where the answer goes.
+        err: Where everything else goes.
+
+    Attributes:
+        wants_steps: Whether it shows steps and todos; else events are enough.
+    """
+
+    wants_steps = False
+
+    def __init__(self, out: TextIO, err: TextIO) -> None:
+        self.out, self.err = out, err
+        self._since = time.monotonic()
+        self._away = False
+
+    def hello(self, text: str) -> None:
+        """Say what works, and where; the first line."""
+
+    def begun(self, state: RunState) -> None:
+        """A run has begun or goes on."""
+
+    def event(self, event: Event) -> None:
+        """Something happened, as it is stored."""
+
+    def step(self, step: Step) -> None:
+        """The same, in words."""
+
+    def todos(self, todos: Todos) -> None:
+        """The main agent's list has changed."""
+
+    def doing(self, line: str, used: str) -> None:
+        """What it does right now, and what it has used."""
+
+    def note(self, text: str) -> None:
+        """Say something about the terminal itself."""
+        print(clean(text), file=self.err, flush=True)
+
+    def settled(self, state: RunState, advice: str) -> None:
+        """It has paused or ended; `advice` says what to do next."""
+        if state.status == "done":
+            write_answer(self.out, state)
+            return
+        if state.reason:
+            self.note(f"{state.status}: {state.reason}")
+        if advice:
+            self.note(advice)
+
+    def lost(self, text: str) -> None:
+        """The server is away, as `text` says; empty once it is back."""
+        if bool(text) != self._away:
+            self._away = bool(text)
+            self.note(text or "the server is back")
+
+    @contextmanager
+    def paused(self) -> Generator[None]:
+        """Leave the terminal to somebody else meanwhile."""
+        yield
+
+    def log_handler(self) -> logging.Handler:
+        """Return what prints log records."""
+        return logging.StreamHandler(self.err)
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+
+
+class LinesView(View):
+    """Plain lines, for files, pipes and logs of CI."""
+
+    wants_steps = True
+
+    def __init__(self, out: TextIO, err: TextIO) -> None:
+        super().__init__(out, err)
+        self._todos = ""
+
+    @override
+    def hello(self, text: str) -> None:
+        self.note(text)
+
+    @override
+    def begun(self, state: RunState) -> None:
+        self._since = time.monotonic()
+        self.note(f"run {state.run_id} on thread {state.thread_id}")
+
+    @override
+    def step(self, step: Step) -> None:
+        self.note(step_line(step))
+
+    @override
+    def todos(self, todos: Todos) -> None:
+        done = sum(one.get("status") == "completed" for one in todos)
+        now = [str(one.get("content")) for one in todos if one.get("status") == "in_progress"]
+        line = f"todos: {done} of {len(todos)} done"
+        line += f"; now: {one_line('; '.join(now), 200)}" if now else ""
+        if line != self._todos:
+            self._todos = line
+            self.note(line)
+
+    @override
+    def settled(self, state: RunState, advice: str) -> None:
+        if state.reason:
+            self.note(f"reason: {state.reason}")
+        for one in state.notes:
+            self.note(f"note: {one}")
+        self.note(summary(state, time.monotonic() - self._since))
+        if advice:
+            self.note(advice)
+        if state.status == "done":
+            write_answer(self.out, state)
+
+
+class JsonView(View):
+    """One JSON object a line: `run`, `event`, `todos`, `note`, `result`."""
+
+    def _say(self, kind: str, **facts: Any) -> None:
+        line = json.dumps({"type": kind, **facts}, ensure_ascii=False)
+        self.out.write(line + "\n")
+        self.out.flush()
+
+    @override
+    def begun(self, state: RunState) -> None:
+        self._say("run", run_id=state.run_id, thread_id=state.thread_id, status=state.status)
+
+    @override
+    def event(self, event: Event) -> None:
+        self._say("event", **event)
+
+    @override
+    def note(self, text: str) -> None:
+        self._say("note", text=text)
+
+    @override
+    def settled(self, state: RunState, advice: str) -> None:
+        facts: dict[str, Any] = {
+            "run_id": state.run_id,
+            "thread_id": state.thread_id,
+            "status": state.status,
+            "answer": state.answer,
+            "answer_data": state.data,
+            "reason": state.reason,
+            "pending": [
+                {
+                    "id": one.id,
+                    "question": one.text,
+                    "asked_by": one.asked_by,
+                    "tool": one.tool,
+                    "args": one.args,
+                    "decisions": list(one.decisions),
+                }
+                for one in state.questions
+            ],
+            "usage": dict(state.usage),
+            "notes": list(state.notes),
+            "next": advice,
+        }
+        self._say("result", **{name: value for name, value in facts.items() if value})
+
+
+def step_line(step: Step) -> str:
+    """Return a step as one plain line."""
+    return f"{step.agent}: {MARKS[step.kind]}{one_line(step.text, 300)}"
+
+
+def write_answer(out: TextIO, state: RunState) -> None:
+    """Write an answer: rendered at a terminal, as it is otherwise."""
+    text = state.answer
+    if state.data is not None:
+        text = json.dumps(state.data, ensure_ascii=False, indent=2)
+    if not text:
+        return
+    if not out.isatty():
+        out.write(text.rstrip("\n") + "\n")
+        out.flush()
+        return
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    console = Console(file=out, highlight=False)
+    if state.data is not None:
+        console.print_json(clean(text), highlight=not console.no_color)
+    else:
+        console.print(Markdown(clean(text)))
+
+
+def streams() -> tuple[TextIO, TextIO]:
+    """Return standard output and error; a console of another encoding gets what it can show."""
+    for one in (sys.stdout, sys.stderr):
+        if isinstance(one, TextIOWrapper) and one.encoding.lower() != "utf-8":
+            one.reconfigure(errors="replace")
+    return sys.stdout, sys.stderr

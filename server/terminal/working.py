@@ -1,0 +1,219 @@
+"""Starts what a command asked for, and ends it with an exit code."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, redirect_stdout
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from ...harness._internal.records import record
+from ..settings.settings import Settings, SettingsError
+from ..settings.sources import load_settings
+from .exits import Exit
+from .states import NotStarted, Task
+from .texts import one_line
+from .views import JsonView, LinesView, View, streams
+
+if TYPE_CHECKING:
+    from .places import Place
+    from .questions import Asker
+
+__all__ = ["ApproveMode", "Choices", "opened", "run_goal", "split_approve", "view_for"]
+
+ApproveMode: TypeAlias = Literal["ask", "never", "stop"]
+MODES: tuple[ApproveMode, ...] = ("ask", "never", "stop")
+
+TOKEN = "DEEP_AGENT_TOKEN"
+
+
+@record
+class Choices:
+    """What a command line says besides the goal.
+
+    Attributes:
+        flags: Settings, as `serve` takes them.
+        config: The file of settings.
+        connect: The URL of a server; None for one in this process.
+        token: Of that server.
+        approve: Who decides; None for the default.
+        as_json: Show JSON.
+        quiet: Show the answer alone.
+        again: The options of a command that goes on, each after a space.
+    """
+
+    flags: Mapping[str, object]
+    config: str | None = None
+    connect: str | None = None
+    token: str | None = None
+    approve: ApproveMode | None = None
+    as_json: bool = False
+    quiet: bool = False
+    again: str = ""
+
+
+def split_approve(given: Sequence[str]) -> tuple[ApproveMode | None, tuple[str, ...]]:
+    """Return the mode among the values of `--approve`, and the globs of tools.
+
+    Raises:
+        SettingsError: There is more than one mode.
+    """
+    modes: list[ApproveMode] = [one for one in MODES if one in given]
+    if len(modes) > 1:
+        raise SettingsError(f"--approve {modes[0]} and --approve {modes[1]}: choose one")
+    return (modes[0] if modes else None), tuple(one for one in given if one not in MODES)
+
+
+def view_for(choices: Choices) -> tuple[View, bool]:
+    """Return how a run is shown, and whether a person can be asked there."""
+    out, err = streams()
+    if choices.as_json:
+        return JsonView(out, err), False
+    if not err.isatty():
+        return (View if choices.quiet else LinesView)(out, err), False
+    from .live import LiveView
+
+    return LiveView(out, err, quiet=choices.quiet), sys.stdin.isatty()
+
+
+def asker_for(choices: Choices, view: View, *, can_ask: bool) -> Asker:
+    """Return who decides.
+
+    Raises:
+        SettingsError: A person shall be asked, and there is none.
+    """
+    from .questions import Ask, Reject, Stop
+
+    mode = choices.approve or ("ask" if can_ask else "stop")
+    if mode == "ask":
+        from .live import LiveView
+
+        if not can_ask or not isinstance(view, LiveView):
+            raise SettingsError(
+                "--approve ask needs a terminal to ask at, and there is none, or --json is set. "
+                "Use --approve stop, which ends with exit code 3 and leaves the question open, or "
+                "--approve never, which rejects the call"
+            )
+        return Ask(view.console)
+    return Reject() if mode == "never" else Stop()
+
+
+@asynccontextmanager
+async def opened(choices: Choices, view: View) -> AsyncGenerator[Place]:
+    """Open where runs work.
+
+    Raises:
+        SettingsError, HarnessError, StateDirError, LinkError: It cannot be used.
+    """
+    if choices.connect is not None:
+        from .places import remote_place
+
+        token = choices.token or os.environ.get(TOKEN)
+        async with remote_place(choices.connect, token, view.lost) as place:
+            yield place
+        return
+    settings = local_settings(choices, view)
+    from .places import local_place
+
+    async with local_place(settings) as place:
+        yield place
+
+
+def local_settings(choices: Choices, view: View) -> Settings:
+    """Read the settings, and say in a first line what they come to.
+
+    Raises:
+        SettingsError: They are refused, or are those of several servers.
+    """
+    with redirect_stdout(sys.stderr):  # of modules that the agent file names, when they print
+        settings = load_settings(choices.flags, dict(os.environ), config=choices.config)
+    for secret in ("JOURNAL_KEY", "JOURNAL", "STORE"):
+        os.environ.pop(f"DEEP_AGENT_{secret}", None)
+    if settings.replicas:
+        raise SettingsError(
+            "setting 'replicas' lets several servers share the journal; give the goal to one of "
+            "them with --connect URL"
+        )
+    logging.getLogger().setLevel(settings.log_level.upper())
+    where = f"in {settings.root}" if settings.root is not None else "with files in the thread"
+    view.hello(f"{settings.model or 'the default model'}, {where}")
+    return settings
+
+
+def attached(files: Sequence[Path]) -> list[dict[str, str]]:
+    """Return files as `task` takes them.
+
+    Raises:
+        NotStarted: One cannot be read.
+    """
+    from base64 import b64encode
+
+    try:
+        return [{"name": one.name, "data": b64encode(one.read_bytes()).decode()} for one in files]
+    except OSError as error:
+        raise NotStarted(f"--attach: {error}. Nothing was started.") from None
+
+
+def run_goal(
+    choices: Choices, task: Task | None, resume: str | None, attach: Sequence[Path]
+) -> int:
+    """Work on a goal, or go on with a run; return the exit code.
+
+    Raises:
+        SettingsError, HarnessError, StateDirError, NotStarted: Nothing was started.
+        LinkError: The server was lost.
+    """
+    view, can_ask = view_for(choices)
+    asker = asker_for(choices, view, can_ask=can_ask)
+    if choices.connect is not None:
+        view.hello(f"at {one_line(choices.connect, 200)}")
+
+    async def main() -> int:
+        from .session import Session, interrupts
+
+        with interrupts() as heard:
+            async with opened(choices, view) as place:
+                session = Session(place, view, asker, choices.again)
+                if task is None:
+                    return (await session.resume(resume or "", heard)).code
+                return (await session.run(replace(task, files=attached(attach)), heard)).code
+
+    return working(main, view)
+
+
+def working(main: Callable[[], Any], view: View) -> int:
+    """Run an asynchronous command, and return its exit code.
+
+    Whoever reads the output may leave: that ends it without a word.
+    """
+    import anyio
+
+    from ...harness._internal.concurrency import leaves
+
+    problems: list[BaseException] = []
+    code = 0
+    logging.basicConfig(handlers=[view.log_handler()], format="%(message)s", force=True)
+    try:
+        try:
+            code = anyio.run(main, backend="asyncio")
+        except* BrokenPipeError:
+            _forget_output()
+            code = Exit.NO_READER
+        except* Exception as group:  # noqa: BLE001 - raised below, without the groups around it
+            problems += leaves(group)
+    finally:
+        view.close()
+    if problems:
+        raise problems[0]
+    return int(code)
+
+
+def _forget_output() -> None:
+    """Let the interpreter's last flush go nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for descriptor in (1, 2):
+        os.dup2(nowhere, descriptor)

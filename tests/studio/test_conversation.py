@@ -1,0 +1,136 @@
+"""A thread is read as a conversation, subagents included, page by page and while it goes on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp.shared.exceptions import MCPError
+
+from deep_agent_mcp.harness.loop.run.events import Event
+from tests.studio.looking import Looking, looking, script
+
+pytestmark = pytest.mark.anyio
+
+WRITE = {"name": "write_file", "args": {"path": "/sum.txt", "content": "a\nb\n"}}
+TASK = {"name": "task", "args": {"description": "count them"}}
+LS = {"name": "ls", "args": {}}
+RUNS = script(
+    sum={
+        "main": [
+            {"text": "I ask.", "tool_calls": [TASK, LS]},
+            {"text": "I write.", "tool_calls": [WRITE]},
+            {"text": "All done."},
+        ],
+        "general-purpose": [{"text": "I look.", "tool_calls": [LS]}, {"text": "Two."}],
+    },
+)
+
+
+async def tree(server: Looking) -> tuple[str, list[dict[str, Any]]]:
+    thread_id = (await server.call("task", goal="sum it"))["thread_id"]
+    return thread_id, (await server.read(f"thread://{thread_id}/steps"))["steps"]
+
+
+async def test_the_conversation_has_all_messages_in_order_and_knows_who_started_whom(
+    tmp_path: Path,
+):
+    async with looking(tmp_path, RUNS) as server:
+        _, steps = await tree(server)
+        said = [(one["kind"], one.get("agent"), one["text"]) for one in steps]
+        assert said[0] == ("user", None, "sum it")
+        assert said[1][:2] == ("text", "main")
+        assert ("text", "general-purpose", "Two.") in said
+        assert said[-1] == ("text", "main", "All done.")
+        assert [one["n"] for one in steps] == sorted(one["n"] for one in steps)
+        started = steps[1]["calls"][0]
+        inner = [one for one in steps if one["ns"]]
+        assert {one["ns"] for one in inner} == {started["subagent_ns"]}
+        assert {one["call"] for one in inner} == {started["call_id"]}
+        assert "count them" in inner[0]["text"]
+        write = next(one for one in steps if one["text"] == "I write.")["calls"][0]
+        assert json.loads(write["args_json"]) == WRITE["args"]
+        assert write["file"] == {"path": "/sum.txt", "added": 2, "removed": None}
+        result = next(one for one in steps if one.get("call_id") == write["call_id"])
+        assert (result["kind"], result["status"]) == ("tool", "ok")
+
+
+async def test_pages_go_back_and_forth_and_join_without_a_gap(tmp_path: Path):
+    async with looking(tmp_path, RUNS) as server:
+        thread_id, steps = await tree(server)
+        uri = f"thread://{thread_id}/steps"
+        page = await server.read(f"{uri}?limit=2")
+        found = page["steps"]
+        while page["before"]:
+            page = await server.read(f"{uri}?limit=2&before={page['before']}")
+            found = page["steps"] + found
+        assert [one["key"] for one in found] == [one["key"] for one in steps]
+        newest = await server.read(uri)
+        assert newest["after"]
+        none = await server.read(f"{uri}?after={newest['after']}")
+        assert (none["steps"], none["after"]) == ([], newest["after"])
+        await server.call("task", goal="sum it", thread_id=thread_id)
+        more = await server.read(f"{uri}?after={newest['after']}")
+        assert more["steps"][0]["kind"] == "user"
+        assert not {one["key"] for one in more["steps"]} & {one["key"] for one in steps}
+        whole = await server.read(f"{uri}/{steps[1]['key']}")
+        assert whole["text"] == "I ask."
+        with pytest.raises(MCPError, match="has no step 'msg_x'"):
+            await server.read(f"{uri}/msg_x")
+
+
+async def test_what_a_rewind_left_behind_is_not_part_of_the_conversation(tmp_path: Path):
+    async with looking(tmp_path, RUNS) as server:
+        thread_id, steps = await tree(server)
+        ask = next(one for one in steps if one["text"] == "I ask.")
+        await server.call("rewind", thread_id=thread_id, checkpoint_id=ask["checkpoint_id"])
+        left = (await server.read(f"thread://{thread_id}/steps"))["steps"]
+        assert [one["key"] for one in left] == [one["key"] for one in steps[:2]]
+
+
+async def test_long_texts_are_cut_and_can_be_read_whole(tmp_path: Path):
+    runs = script(long=[{"text": "x" * 30_000}])
+    async with looking(tmp_path, runs) as server:
+        thread_id = (await server.call("task", goal="long"))["thread_id"]
+        last = (await server.read(f"thread://{thread_id}/steps"))["steps"][-1]
+        assert (len(last["text"]), last["cut"]) == (20_000, {"text": 30_000})
+        whole = await server.read(f"thread://{thread_id}/steps/{last['key']}")
+        assert len(whole["text"]) == 30_000
+
+
+async def test_agents_come_with_their_task_time_and_calls(tmp_path: Path):
+    async with looking(tmp_path, RUNS) as server:
+        run = await server.call("task", goal="sum it")
+        agents = (await server.read(f"thread://{run['thread_id']}/agents"))["agents"]
+        main, sub = agents
+        assert (main["name"], sub["name"]) == ("main", "general-purpose")
+        assert sub["path"] == ["main", sub["call_id"], "general-purpose"]
+        assert (sub["model_calls"], sub["tool_calls"]) == (2, 1)
+        assert (main["model_calls"], main["tool_calls"]) == (3, 3)
+        assert sub["started"] <= sub["ended"] <= main["ended"]
+        spans = (await server.read(f"run://{run['run_id']}/spans"))["spans"]
+        tools = [one for one in spans if one["kind"] == "tool"]
+        assert {one["name"] for one in tools} == {"task", "ls", "write_file"}
+        assert all(one["started"] and one["ended"] for one in spans)
+
+
+async def test_an_answer_can_be_read_while_it_is_written_and_watchers_are_told(tmp_path: Path):
+    turns = [{"text": "Once upon a time there was a thread.", "delay": 30}]
+    async with looking(tmp_path, script(tale=turns)) as server:
+        run = await server.call("task", goal="tale", wait_seconds=0)
+        live = server.app.runs.carrier.live[run["run_id"]]
+
+        def piece(text: str) -> Event:
+            data: dict[str, Any] = {"kind": "text", "text": text}
+            return Event("messages", data, live.thread_id, live.run_id, 1, ("main",))
+
+        server.app.runs.carrier._hear(live, piece("Once "))
+        server.app.runs.carrier._hear(live, piece("upon"))
+        now = await server.read(f"thread://{run['thread_id']}/writing")
+        assert [(one["path"], one["text"]) for one in now["working"]] == [(["main"], "Once upon")]
+        assert now["run_id"] == run["run_id"]
+        await server.call("cancel", run_id=run["run_id"])
+        await live.finished.wait()
+        assert (await server.read(f"thread://{run['thread_id']}/writing"))["working"] == []

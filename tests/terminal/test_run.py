@@ -1,0 +1,202 @@
+"""`deep-agent-mcp run`: what a person and a script see of it."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.terminal.screen import at_terminal, run
+
+SCRIPT = """
+name: clerk
+runs:
+  - match: write it
+    agents:
+      main:
+        - text: I plan first.
+          tool_calls:
+            - {name: write_todos, args: {todos: [{content: write, status: in_progress},
+                                                 {content: check, status: pending}]}}
+            - {name: write_file, args: {path: /note.txt, content: "one\\ntwo\\n"}}
+        - text: "It is **written**."
+  - match: look closely
+    agents:
+      main:
+        - text: I look.
+          tool_calls: [{name: ls, args: {path: /}}]
+        - delay: 2
+          text: I look again.
+          tool_calls: [{name: ls, args: {path: /}}]
+        - text: Nothing there.
+  - match: as data
+    agents:
+      main:
+        - tool_calls: [{name: town, args: {name: Bern}}]
+  - match: be rude
+    agents:
+      main:
+        - text: "\\e[31mred\\e[0m \\u202Etxt"
+          tool_calls: [{name: ls, args: {path: /}}]
+        - text: Sorry.
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / "script.yaml").write_text(SCRIPT)
+    return tmp_path
+
+
+MODEL = ("--model", "scripted:script.yaml")
+
+
+def events_of(text: str) -> Iterator[dict[str, object]]:
+    return map(json.loads, text.splitlines())
+
+
+def test_a_person_sees_steps_todos_and_the_answer(home: Path) -> None:
+    with at_terminal(home, "run", "write it", *MODEL) as screen:
+        first = screen.until("\n")
+        code, seen = screen.end()
+    assert "scripted:script.yaml, with files in the thread" in first
+    assert code == 0
+    for text in ("I plan first.", "✓ write_file /note.txt", "▸ write", "It is written.", "Done"):
+        assert text in seen
+    assert "deep-agent-mcp run --thread thr_" in seen
+
+
+def test_a_script_gets_the_answer_alone_on_standard_output(home: Path) -> None:
+    done = run(home, "run", "-", *MODEL, says="write it\n")
+    assert (done.returncode, done.stdout) == (0, "It is **written**.\n")
+    assert "main: ✓ write_file /note.txt" in done.stderr
+    assert "todos: 0 of 2 done; now: write" in done.stderr
+    assert "\x1b" not in done.stderr
+    quiet = run(home, "run", "write it", *MODEL, "--quiet")
+    assert (quiet.stdout, quiet.stderr) == ("It is **written**.\n", "")
+
+
+def test_nothing_runs_before_the_person_has_seen_the_call_and_approved_it(home: Path) -> None:
+    (home / "files").mkdir()
+    options = (*MODEL, "--root", "files", "--approve", "write_file")
+    with at_terminal(home, "run", "write it", *options) as screen:
+        asked = screen.until("eave open:")
+        assert "/note.txt" in asked and "one" in asked and "two" in asked
+        assert not (home / "files/note.txt").exists()
+        screen.types("a\r")
+        code, seen = screen.end()
+    assert code == 0
+    assert "It is written." in seen
+    assert (home / "files/note.txt").read_text() == "one\ntwo\n"
+
+
+def test_a_rejected_call_does_not_run_and_the_run_goes_on(home: Path) -> None:
+    (home / "files").mkdir()
+    options = (*MODEL, "--root", "files", "--approve", "write_file")
+    with at_terminal(home, "run", "write it", *options) as screen:
+        screen.until("eave open:")
+        screen.types("r\r")
+        screen.until("Why:")
+        screen.types("not there\r")
+        code, seen = screen.end()
+    assert code == 0
+    assert "✗ write_file /note.txt: " in seen
+    assert not (home / "files/note.txt").exists()
+
+
+def test_without_a_terminal_a_question_stays_open_and_can_be_decided_later(home: Path) -> None:
+    (home / "files").mkdir()
+    options = (*MODEL, "--root", "files", "--approve", "write_file")
+    done = run(home, "run", "write it", "--json", *options)
+    *_, last = events_of(done.stdout)
+    assert (done.returncode, last["status"]) == (3, "needs_approval")
+    assert "run --resume" in str(last["next"])
+    with at_terminal(home, "run", "--resume", str(last["run_id"]), *options) as screen:
+        screen.until("eave open:")
+        screen.types("a\r")
+        assert screen.end()[0] == 0
+    assert (home / "files/note.txt").read_text() == "one\ntwo\n"
+
+
+def test_with_approve_never_what_needs_approval_is_rejected(home: Path) -> None:
+    options = ("--approve", "never", "--approve", "write_file")
+    done = run(home, "run", "write it", *MODEL, *options)
+    assert done.returncode == 0
+    assert "✗ write_file /note.txt" in done.stderr
+
+
+def test_ctrl_c_pauses_after_the_step_and_the_run_can_go_on(home: Path) -> None:
+    with at_terminal(home, "run", "look closely", *MODEL) as screen:
+        screen.until("✓ ls")
+        screen.process.send_signal(signal.SIGINT)
+        screen.until("pauses after this step")
+        code, seen = screen.end()
+    assert code == 130
+    assert "Paused" in seen
+    run_id = seen.partition("--resume ")[2].split()[0]
+    done = run(home, "run", "--resume", run_id, *MODEL)
+    assert (done.returncode, done.stdout) == (0, "Nothing there.\n")
+
+
+def test_a_second_ctrl_c_ends_at_once(home: Path) -> None:
+    script = SCRIPT.replace("delay: 2", "delay: 600")
+    (home / "script.yaml").write_text(script)
+    with at_terminal(home, "run", "look closely", *MODEL) as screen:
+        screen.until("✓ ls")
+        screen.process.send_signal(signal.SIGINT)
+        screen.until("pauses after this step")
+        screen.process.send_signal(signal.SIGINT)
+        code, seen = screen.end()
+    assert code == 130
+    assert "run --resume run_" in seen
+
+
+def test_a_reached_limit_has_an_exit_code_of_its_own(home: Path) -> None:
+    done = run(home, "run", "look closely", *MODEL, "--max-seconds", "0.001")
+    assert done.returncode == 4
+    assert "limit: 0.001 seconds allowed" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("run",), "either a GOAL, or --resume"),
+        (("run", "x", "--approve", "ask", *MODEL), "--approve ask needs a terminal"),
+        (("run", "x", "--thread", "thr_none", *MODEL), "There is no thread 'thr_none'"),
+        (("run", "x", "--root", "nowhere", *MODEL), "nowhere"),
+        (("run", "x", "--connect", "http://127.0.0.1:1/mcp"), "cannot be reached"),
+        (("run", "x", "--connect", "http://a/mcp", "--root", "."), "--root: the server at"),
+    ],
+)
+def test_what_cannot_start_says_why_with_exit_code_2(
+    home: Path, args: tuple[str, ...], said: str
+) -> None:
+    done = run(home, *args)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_answer_with_a_schema_is_json(home: Path) -> None:
+    town = {"title": "town", "type": "object", "properties": {"name": {"type": "string"}}}
+    (home / "town.json").write_text(json.dumps(town))
+    done = run(home, "run", "as data", *MODEL, "--output-schema", "town.json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"name": "Bern"}
+
+
+def test_texts_of_a_model_cannot_steer_the_terminal(home: Path) -> None:
+    done = run(home, "run", "be rude", *MODEL)
+    assert "[U+001B][31mred[U+001B][0m [U+202E]txt" in done.stderr
+
+
+def test_a_reader_that_leaves_early_ends_the_run_without_a_word(home: Path) -> None:
+    source, sink = os.pipe()
+    with at_terminal(home, "run", "look closely", "--json", *MODEL, stdout=sink) as screen:
+        os.close(sink)
+        os.read(source, 1)
+        os.close(source)
+        code, seen = screen.end()
+    assert (code, seen.strip()) == (141, "")
