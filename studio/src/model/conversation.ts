@@ -2,7 +2,7 @@
 
 import { parsed } from "../lib/exact";
 import type { CallState } from "./words";
-import type { Step, Writing } from "./types";
+import type { FileLines, Step, StepCall, Writing } from "./types";
 
 export interface Agent {
   key: string;
@@ -29,7 +29,7 @@ export interface Row {
   args?: unknown;
   argsText?: string;
   state: CallState;
-  file?: { path: string; added: number; removed: number } | null;
+  file?: FileLines | null;
   images?: Step["images"];
   agents: Agent[];
   cut?: Record<string, number>;
@@ -48,8 +48,12 @@ const MAIN = ["main"];
 
 /** Gathers steps, or events of a run where there is nothing else. */
 export class Conversation {
+  /** By namespace, or by path where only events are known. */
   readonly agents = new Map<string, Agent>();
   private readonly rows = new Map<string, Row>();
+  /** The newest call of an id, and the newest agent of a chain of calls. */
+  private readonly calls = new Map<string, Row>();
+  private readonly chains = new Map<string, Agent>();
   private readonly thinking = new Map<Agent, Row>();
   private readonly begun = new Map<string, Agent[]>();
   private top: Agent | null = null;
@@ -58,7 +62,7 @@ export class Conversation {
   missing = 0;
 
   get main(): Agent {
-    return this.top ?? this.agent(MAIN);
+    return this.top ?? this.agent("", MAIN);
   }
 
   get after(): number {
@@ -71,12 +75,11 @@ export class Conversation {
     return size;
   }
 
-  agent(path: string[]): Agent {
-    const key = path.join("\n");
+  /** Return an agent, made if it is new; `path`: names and ids of calls in turn. */
+  private agent(key: string, path: string[]): Agent {
     const found = this.agents.get(key);
     if (found) return found;
-    const callKey = path.slice(0, -1).join("\n");
-    const call = path.length > 2 ? (this.rows.get(callKey) ?? null) : null;
+    const subagents = [...this.agents.values()].filter((one) => one.path.length > 2).length;
     const made: Agent = {
       key,
       path,
@@ -84,16 +87,40 @@ export class Conversation {
       task: "",
       state: "works",
       rows: [],
-      number: path.length > 2 ? [...this.agents.values()].filter((one) => one.path.length > 2).length + 1 : 0,
-      call,
+      number: path.length > 2 ? subagents + 1 : 0,
+      call: null,
     };
     this.agents.set(key, made);
+    this.chains.set(chainOf(path), made);
     if (path.length > 2) {
-      this.agent(path.slice(0, -2));
-      if (call) this.bind(made, call);
+      const callKey = chainOf(path);
       this.begun.set(callKey, [...(this.begun.get(callKey) ?? []), made]);
+      const call = this.calls.get(callKey);
+      if (call) this.bind(made, call);
     } else this.top ??= made;
     return made;
+  }
+
+  /** Return the agent of a path of events, and those above it. */
+  private byPath(path: string[]): Agent {
+    const chain = chainOf(path);
+    const found = this.chains.get(chain);
+    if (found) return found;
+    if (path.length > 2) this.byPath(path.slice(0, -2));
+    return this.agent(chain, path);
+  }
+
+  /** Return the agent of a namespace such as `task:call_1@step/task:call_2@step`. */
+  private byNamespace(ns: string): Agent {
+    const found = this.agents.get(ns);
+    if (found) return found;
+    if (!ns) return this.agent("", MAIN);
+    const at = ns.lastIndexOf("/");
+    const parent = this.byNamespace(at < 0 ? "" : ns.slice(0, at));
+    const call = ns.slice(at + 1).replace(/^task:/, "").replace(/@[^@]*$/, "");
+    const row = this.calls.get(chainOf([...parent.path, call]));
+    const name = (row?.args as { subagent_type?: unknown } | undefined)?.subagent_type;
+    return this.agent(ns, [...parent.path, call, typeof name === "string" ? name : "subagent"]);
   }
 
   private bind(agent: Agent, call: Row): void {
@@ -106,7 +133,7 @@ export class Conversation {
     }
   }
 
-  private put(agent: Agent, key: string, made: Partial<Row> & Pick<Row, "kind">, first = false): Row {
+  private put(agent: Agent, key: string, made: Partial<Row> & Pick<Row, "kind">): Row {
     const found = this.rows.get(key);
     if (found) {
       Object.assign(found, made);
@@ -124,8 +151,7 @@ export class Conversation {
       ...made,
     };
     this.rows.set(key, row);
-    if (first) agent.rows.unshift(row);
-    else agent.rows.push(row);
+    agent.rows.push(row);
     return row;
   }
 
@@ -133,74 +159,98 @@ export class Conversation {
 
   /** Take in a page of steps; `older`: they come before all that is here. */
   takeSteps(steps: Step[], older = false): void {
-    const held = older ? [...this.agents.values()].map((one) => [one, one.rows] as const) : [];
-    if (older) for (const [agent] of held) agent.rows = [];
+    if (!older) {
+      for (const step of steps) this.takeStep(step);
+      return;
+    }
+    const held = [...this.agents.values()].map((one) => [one, one.rows] as const);
+    const calls = new Map(this.calls);
+    const begun = new Map(this.begun);
+    for (const [agent] of held) agent.rows = [];
+    this.calls.clear();
+    this.begun.clear();
     for (const step of steps) this.takeStep(step);
     for (const [agent, rows] of held) agent.rows = [...agent.rows, ...rows];
+    // What began there may have ended here.
+    for (const [key, row] of calls) {
+      const before = this.calls.get(key);
+      if (before?.state === "works" && !row.argsText) this.join(before, row);
+      else this.calls.set(key, row);
+    }
+    for (const [key, agents] of begun) {
+      const call = this.calls.get(key);
+      for (const one of agents) if (call && !one.call) this.bind(one, call);
+      this.begun.set(key, agents);
+    }
+  }
+
+  /** Make one row of a call and of its result, which came on another page. */
+  private join(call: Row, result: Row): void {
+    const { text, state, images, cut, step, seconds } = result;
+    Object.assign(call, { text, state, images, cut, step, seconds });
+    call.version += 1;
+    result.agent.rows = result.agent.rows.filter((one) => one !== result);
+    this.rows.delete(result.key);
+    for (const one of call.agents) this.end(one, state);
   }
 
   private takeStep(step: Step): void {
-    const path = step.path.length ? step.path : MAIN;
-    const agent = this.agent(path.length % 2 ? path : path.slice(0, -1));
-    const { key, time, text = "" } = step;
-    if (step.kind === "tool") return this.result(agent, step);
+    const agent = this.byNamespace(step.ns ?? "");
+    const { key: id, time, text = "" } = step;
+    const key = `${agent.key}\n${id}`;
+    if (step.kind === "tool") return this.result(agent, step, key);
     if (step.kind !== "text") {
-      const own = agent.path.length > 2 && step.kind === "user";
-      if (own) agent.task ||= text; // a subagent's first message is its task
-      if (own && agent.call) return;
-      this.put(agent, key, { kind: step.kind, text, time, step, cut: step.cut, name: step.source ?? "" });
+      const isTask = agent.path.length > 2 && step.kind === "user" && !agent.rows.length;
+      if (isTask) agent.task ||= text; // its call says it already
+      if (isTask && agent.call) return;
+      const name = step.source ?? "";
+      this.put(agent, key, { kind: step.kind, text, time, step, cut: step.cut, name, images: step.images });
       return;
     }
-    if (text || step.thinking || !step.calls?.length)
-      this.put(agent, key, {
-        kind: "text",
-        text,
-        thinking: step.thinking,
-        time,
-        step,
-        cut: step.cut,
-        name: agent.name,
-      });
-    for (const call of step.calls ?? []) {
-      const callKey = [...agent.path, call.call_id].join("\n");
-      const args = parsed(call.args_json);
-      const known = this.rows.get(callKey);
-      const row = this.put(agent, callKey, {
-        kind: "tool",
-        name: call.name,
-        args: args ?? call.args_json,
-        argsText: call.args_json,
-        time: known?.time ?? time,
-        state: known?.step ? known.state : "works",
-      });
-      for (const one of this.begun.get(callKey) ?? []) this.bind(one, row);
+    if (step.agent) agent.name = step.agent;
+    if (text || step.thinking || !step.calls?.length) {
+      const { thinking, cut } = step;
+      this.put(agent, key, { kind: "text", text, thinking, time, step, cut, name: agent.name });
     }
+    for (const call of step.calls ?? []) this.called(agent, step, call, key);
   }
 
-  private result(agent: Agent, step: Step): void {
-    const callKey = [...agent.path, step.call_id ?? step.key].join("\n");
-    const state: CallState = step.status === "error" ? "error" : "success";
-    const row = this.put(agent, callKey, {
+  private called(agent: Agent, step: Step, call: StepCall, key: string): void {
+    const chain = chainOf([...agent.path, call.call_id]);
+    const rowKey = `${key}\n${call.call_id}`;
+    const ended = this.rows.get(rowKey)?.step;
+    const row = this.put(agent, rowKey, {
       kind: "tool",
-      name: step.name ?? "",
-      text: step.text ?? "",
-      time: step.time,
-      state,
-      file: step.file,
-      images: step.images,
-      seconds: step.seconds,
-      step,
-      cut: step.cut,
-      ...(step.args_json !== undefined && {
-        args: parsed(step.args_json) ?? step.args_json,
-        argsText: step.args_json,
-      }),
+      name: call.name,
+      args: parsed(call.args_json) ?? call.args_json,
+      argsText: call.args_json,
+      file: call.file,
+      ...(!ended && { time: step.time, state: "works" as const }),
     });
-    if (step.subagent?.name) {
-      const sub = this.agent([...agent.path, step.call_id ?? step.key, step.subagent.name]);
-      sub.task ||= step.subagent.task;
-      this.bind(sub, row);
-    }
+    this.calls.set(chain, row);
+    const own = call.subagent_ns ? this.agents.get(call.subagent_ns) : undefined;
+    if (own) this.bind(own, row);
+    else for (const one of this.begun.get(chain) ?? []) if (!one.call) this.bind(one, row);
+    if (call.subagent_ns && !own) this.bind(this.byNamespace(call.subagent_ns), row);
+  }
+
+  private result(agent: Agent, step: Step, key: string): void {
+    const chain = chainOf([...agent.path, step.call_id ?? step.key]);
+    const state: CallState = step.status === "error" ? "error" : "success";
+    const call = this.calls.get(chain);
+    const { text = "", images, cut, time } = step;
+    const row = this.put(agent, call?.key ?? key, {
+      kind: "tool",
+      name: step.name ?? call?.name ?? "",
+      text,
+      state,
+      images,
+      step,
+      cut,
+      seconds: call?.seconds ?? secondsBetween(call?.time, time),
+      ...(!call && { time }),
+    });
+    this.calls.set(chain, row);
     for (const one of row.agents) this.end(one, state);
   }
 
@@ -211,31 +261,33 @@ export class Conversation {
 
   /** Show what is being written right now. */
   takeWriting(writing: Writing[]): void {
-    for (const row of this.writing) {
+    const gone = new Set(this.writing);
+    this.writing = [];
+    for (const { path, text, thinking } of writing) {
+      if (!text && !thinking) continue;
+      const agent = this.byPath(path.length ? path : MAIN);
+      const key = `${agent.key}\nwriting`;
+      const row = this.put(agent, key, { kind: "writing", text, thinking, name: agent.name, state: "works" });
+      gone.delete(row);
+      this.writing.push(row);
+      if (agent.rows.at(-1) !== row) agent.rows = [...agent.rows.filter((one) => one !== row), row];
+    }
+    for (const row of gone) {
       row.agent.rows = row.agent.rows.filter((one) => one !== row);
       this.rows.delete(row.key);
     }
-    this.writing = writing
-      .filter((one) => one.text)
-      .map(({ path, text }) => {
-        const agent = this.agent(path.length ? path : MAIN);
-        return this.put(agent, `${agent.key}\nwriting`, {
-          kind: "writing",
-          text,
-          name: agent.name,
-          state: "works",
-        });
-      });
   }
 
-  /** Mark the calls that wait for a person. */
-  markWaiting(keys: Set<string>): void {
-    for (const [key, row] of this.rows) {
+  /** Mark the calls that wait for a person, by the paths of their questions. */
+  markWaiting(paths: string[][]): void {
+    const waiting = new Set(paths.map((path) => this.calls.get(chainOf(path))));
+    for (const row of this.rows.values()) {
       if (row.kind !== "tool" || row.step) continue;
-      const state = keys.has(key) ? "waiting" : row.state === "waiting" ? "works" : row.state;
+      const state = waiting.has(row) ? "waiting" : row.state === "waiting" ? "works" : row.state;
       if (state === row.state) continue;
       row.state = state;
       row.version += 1;
+      for (const one of row.agents) one.state = state;
     }
   }
 
@@ -254,7 +306,7 @@ export class Conversation {
   private hear(event: Record<string, any>): void {
     const path =
       Array.isArray(event.path) && event.path.length ? event.path.map(String) : MAIN;
-    const agent = this.agent(path.length % 2 === 0 ? path.slice(0, -1) : path);
+    const agent = this.byPath(path.length % 2 === 0 ? path.slice(0, -1) : path);
     const time = event.time as string;
     switch (event.mode === "tasks" ? event.event : event.mode) {
       case "model_start":
@@ -274,7 +326,9 @@ export class Conversation {
           state: "works",
           time,
         });
-        for (const one of this.begun.get(row.key) ?? []) this.bind(one, row);
+        const chain = chainOf(path);
+        this.calls.set(chain, row);
+        for (const one of this.begun.get(chain) ?? []) this.bind(one, row);
         return;
       }
       case "tool_end": {
@@ -342,6 +396,16 @@ function toldBy(data: unknown): { event?: string; text?: string } {
   if (typeof data !== "string") return (data ?? {}) as { event?: string; text?: string };
   const [, event, text] = /^\{"event": "(\w+)"(?:, "text": "([^"\\]*)")?/.exec(data) ?? [];
   return { event, text };
+}
+
+/** Return the calls that lead to an agent, or to a call of it. */
+function chainOf(path: string[]): string {
+  return path.filter((_, at) => at % 2 === 1).join("\n");
+}
+
+function secondsBetween(from: string | undefined, to: string | undefined): number | undefined {
+  const seconds = (Date.parse(to ?? "") - Date.parse(from ?? "")) / 1000;
+  return Number.isFinite(seconds) ? seconds : undefined;
 }
 
 function taskOf(call: Row): string {

@@ -22,13 +22,15 @@ export function threadUri(id: string, part: string, query: Record<string, string
 }
 
 export class Thread {
-  readonly conversation = new Conversation();
+  conversation = new Conversation();
   readonly version = signal(0);
   readonly overview = signal<Overview | null>(null);
   readonly only = signal<string | null>(null);
+  readonly doing = signal("");
   readonly loadingOlder = signal(false);
   readonly older = signal<string | null>(null);
   private after = "";
+  private total = 0;
   private acts = 0;
   private shownAs = "";
 
@@ -51,16 +53,29 @@ export class Thread {
     const steps = threadUri(this.id, "steps", this.after ? { after: this.after } : { limit: `${PAGE}` });
     const [overview, page] = await Promise.all([
       readData(server.current, threadUri(this.id, "overview"), this.end) as Promise<Overview>,
-      readData(server.current, steps, this.end) as unknown as Promise<StepPage>,
+      this.steps(steps),
     ]);
     if (before !== this.acts) return 0; // it may tell of a time before what the person did
     this.take(overview, page);
+    if (page.more) return 0;
     const status = this.run?.status ?? "";
     if (status === "running" || status === "queued") return WORKING_SECONDS;
     return status === "needs_approval" ? WAITING_SECONDS : RESTING_SECONDS;
   }
 
+  private async steps(uri: string): Promise<StepPage> {
+    try {
+      return (await readData(server.current, uri, this.end)) as unknown as StepPage;
+    } catch (failure) {
+      // A thread whose first run waits in line has none yet.
+      if (!(failure instanceof Failure) || failure.kind !== "refused") throw failure;
+      return { steps: [], before: null, after: "" };
+    }
+  }
+
   private take(overview: Overview, page: StepPage): void {
+    if ((page.total ?? 0) < this.total) this.begin(); // it was rewound
+    this.total = page.total ?? 0;
     const first = !this.after;
     if (first) this.older.value = page.before;
     this.after = page.after || this.after;
@@ -69,12 +84,21 @@ export class Thread {
     const text = JSON.stringify(overview);
     if (text !== this.shownAs) this.overview.value = overview;
     this.shownAs = text;
-    this.conversation.markWaiting(new Set(overview.open_questions.map(callKeyOf)));
+    this.doing.value = page.doing ?? "";
+    this.conversation.markWaiting(overview.open_questions.map((one) => one.path ?? []));
     const main = this.conversation.main;
     const states = { running: "works", queued: "works", needs_approval: "waiting", failed: "error" } as const;
     const status = this.run?.status ?? "";
     main.state = Object.hasOwn(states, status) ? states[status as keyof typeof states] : "success";
     this.version.value += 1;
+  }
+
+  /** Forget the conversation: the next look reads it anew. */
+  private begin(): void {
+    this.conversation = new Conversation();
+    this.after = "";
+    this.total = 0;
+    this.older.value = null;
   }
 
   /** Load what came before all that is here. */
@@ -136,11 +160,6 @@ export async function acting<T>(asked: Promise<T>): Promise<T> {
     const advice = "It may have heard you all the same: see how the run stands before you repeat it.";
     throw new Failure("gone", `${failure.message} ${advice}`);
   }
-}
-
-/** Return the key of the call that a question is about, as far as its id tells. */
-function callKeyOf(question: Question & { path?: string[]; call_id?: string }): string {
-  return question.path ? question.path.join("\n") : (question.call_id ?? "");
 }
 
 /** Return what was asked for. That it is not there is said as people need it, not as models do. */

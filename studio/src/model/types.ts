@@ -17,6 +17,8 @@ export type Decision = "approve" | "edit" | "reject" | "respond";
 export interface FilePreview {
   kind: "file";
   path: string;
+  exists?: boolean | null;
+  diff_cut?: boolean;
   before: string | null;
   after: string | null;
   diff: string;
@@ -41,6 +43,7 @@ export interface Question {
   thread_id: string;
   title?: string;
   asked_by: string[];
+  path?: string[];
   since?: string;
   message: string;
   rule?: string | null;
@@ -145,8 +148,7 @@ export interface Overview {
   runs: RunFacts[];
   costs?: LedgerLine[];
   todos: Todo[];
-  checkpoints?: number;
-  namespaces?: { ns: string; parent_ns: string; call_id: string; agent: string; task: string }[];
+  checkpoint_id?: string | null;
   open_questions: Question[];
 }
 
@@ -154,7 +156,14 @@ export interface StepCall {
   call_id: string;
   name: string;
   args_json: string;
-  invalid?: boolean | string;
+  invalid?: string | null;
+  file?: FileLines | null;
+  subagent_ns?: string | null;
+}
+export interface FileLines {
+  path: string;
+  added: number;
+  removed: number | null;
 }
 export interface Step {
   key: string;
@@ -162,7 +171,7 @@ export interface Step {
   time?: string;
   checkpoint_id?: string | null;
   ns?: string;
-  path: string[];
+  agent?: string | null;
   run_id?: string;
   kind: "user" | "notice" | "text" | "tool";
   text?: string;
@@ -174,23 +183,22 @@ export interface Step {
   calls?: StepCall[];
   call_id?: string;
   name?: string;
-  args_json?: string;
   status?: string;
-  images?: { mime: string; data?: string; uri?: string }[];
-  seconds?: number | null;
-  file?: { path: string; added: number; removed: number } | null;
-  subagent?: { ns: string; name: string; task: string } | null;
+  images?: { mime: string; data?: string | null; bytes?: number }[];
   cut?: Record<string, number>;
 }
 export interface Writing {
   path: string[];
   text: string;
+  thinking?: string;
   since?: string;
 }
 export interface StepPage {
   steps: Step[];
   before: string | null;
   after: string;
+  more?: boolean;
   total?: number;
+  doing?: string | null;
   working?: Writing[];
 }

@@ -47,11 +47,18 @@ export function counted(hunks: Hunk[]): { added: number; removed: number } {
   return { added, removed };
 }
 
-export function Changed({ added = 0, removed = 0 }: { added?: number; removed?: number }): VNode {
+export function Changed({
+  added = 0,
+  removed = 0,
+}: {
+  added?: number | null;
+  removed?: number | null;
+}): VNode {
+  const words = `${plural(added ?? 0, "line")} added, ${removed ?? 0} removed`;
   return (
-    <span class="changed">
-      <span class="added">+{added}</span> <span class="removed">−{removed}</span>
-      <span class="unseen">{` ${plural(added, "line")} added, ${removed} removed`}</span>
+    <span class="changed" role="img" aria-label={words}>
+      <span class="added">+{added ?? 0}</span>
+      {removed ? <span class="removed"> −{removed}</span> : null}
     </span>
   );
 }

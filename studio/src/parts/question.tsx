@@ -3,7 +3,7 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentChild, VNode } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import { Json, parsed } from "../lib/exact";
+import { entriesOf, Json, parsed } from "../lib/exact";
 import { coloured } from "../lib/highlight";
 import { Markdown } from "../lib/markdown";
 import { count, oneLine, seen, shown } from "../lib/text";
@@ -276,7 +276,7 @@ function Call({
       {preview?.kind === "file" ? <FileChange question={question} preview={preview} /> : null}
       {preview?.kind === "command" ? <Command preview={preview} /> : null}
       {!preview && typeof json === "string" ? <Arguments json={json} /> : null}
-      {preview && typeof json === "string" ? (
+      {preview && typeof json === "string" && hasMore(question, preview) ? (
         <details>
           <summary>Arguments</summary>
           <Arguments json={json} />
@@ -296,13 +296,20 @@ function Call({
   );
 }
 
+/** Whether the arguments say more than the change or the command does. */
+function hasMore(question: Question, preview: FilePreview | CommandPreview): boolean {
+  const names = entriesOf(question.args_json ?? "")?.map(([name]) => name) ?? [];
+  const said = preview.kind === "file" ? ["path", "content", "old_string", "new_string"] : ["command"];
+  return names.some((one) => !said.includes(one));
+}
+
 function isFileTool(question: Question): boolean {
   return question.tool === "write_file" || question.tool === "edit_file";
 }
 
 function FileChange({ question, preview }: { question: Question; preview: FilePreview }): VNode {
   // Without the texts, or for what is no text, the arguments say what would be written.
-  const shownWhole = preview.after !== null || Boolean(preview.diff);
+  const shownWhole = preview.after !== null || (Boolean(preview.diff) && !preview.diff_cut);
   return (
     <>
       {preview.problem ? (
@@ -312,7 +319,12 @@ function FileChange({ question, preview }: { question: Question; preview: FilePr
         </p>
       ) : null}
       {shownWhole && !preview.binary ? (
-        <Diff path={preview.path} before={preview.before} after={preview.after} patch={preview.diff} />
+        <Diff
+          path={preview.path}
+          before={preview.exists === false ? null : (preview.before ?? "")}
+          after={preview.after}
+          patch={preview.diff}
+        />
       ) : (
         <Arguments json={question.args_json ?? ""} />
       )}

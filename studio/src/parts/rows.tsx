@@ -157,7 +157,7 @@ function Called({ row, actions }: { row: Row; actions: RowActions }): VNode {
 }
 
 function Extent({ row }: { row: Row }): VNode | null {
-  if (row.file) return <Changed added={row.file.added} removed={row.file.removed} />;
+  if (row.file) return <Changed added={row.file.added} removed={row.file.removed ?? undefined} />;
   if (row.state !== "success" && row.state !== "waiting") return null;
   const given = row.args as Record<string, unknown> | undefined;
   const lines = (text: unknown) =>
@@ -199,7 +199,7 @@ function CallBody({ row, actions }: { row: Row; actions: RowActions }): VNode {
         image.data && /^image\/(png|jpeg|gif|webp)$/.test(image.mime) ? (
           <img src={`data:${image.mime};base64,${image.data}`} alt="Part of the result" />
         ) : (
-          <p class="quiet">[image: {shown(image.uri ?? image.mime, 200)}]</p>
+          <p class="quiet">[image: {shown(image.mime, 200)}]</p>
         ),
       )}
       {row.text ? (

@@ -5,7 +5,7 @@ import type { VNode } from "preact";
 import { useEffect } from "preact/hooks";
 import { count, duration, oneLine, shown } from "../lib/text";
 import type { Agent } from "../model/conversation";
-import type { Thread } from "../model/thread";
+import { type Thread, threadUri } from "../model/thread";
 import type { LedgerLine, Overview, Usage } from "../model/types";
 import { readData } from "../server/mcp";
 import { server } from "../state";
@@ -14,7 +14,7 @@ const MOST_AGENTS = 50;
 const WORDS = { works: "works", success: "done", error: "failed", waiting: "waits for an answer" };
 
 interface Timed {
-  path: string[];
+  ns: string;
   name: string;
   task?: string;
   started?: string;
@@ -81,11 +81,11 @@ function Branch({ agent, thread }: { agent: Agent; thread: Thread }): VNode {
 function Waterfall({ thread }: { thread: Thread }): VNode | null {
   const agents = useSignal<Timed[]>([]);
   const run = thread.run?.run_id;
-  const checkpoints = thread.overview.value?.checkpoints;
+  const checkpoints = thread.overview.value?.checkpoint_id;
   useEffect(() => {
     if (!run) return;
     const end = new AbortController();
-    readData(server.current, `run://${encodeURIComponent(run)}/agents`, end.signal)
+    readData(server.current, threadUri(thread.id, "agents"), end.signal)
       .then((data) => (agents.value = (data.agents ?? []) as Timed[]))
       .catch(() => {}); // it is one way more to look at it, not the only one
     return () => end.abort();
@@ -110,7 +110,7 @@ function Waterfall({ thread }: { thread: Thread }): VNode | null {
               <span class="track">
                 <span
                   class="bar"
-                  data-hue={one.path.length > 2 ? at % 6 : undefined}
+                  data-hue={hueOf(thread, one.ns)}
                   style={{
                     insetInlineStart: `${(start / whole) * 100}%`,
                     width: `${Math.max(1, (length / whole) * 100)}%`,
@@ -124,6 +124,11 @@ function Waterfall({ thread }: { thread: Thread }): VNode | null {
       </ol>
     </section>
   );
+}
+
+function hueOf(thread: Thread, ns: string): number | undefined {
+  const number = thread.conversation.agents.get(ns)?.number;
+  return number ? number % 6 : undefined;
 }
 
 function tokens(usage: Usage | undefined): number {
@@ -194,7 +199,7 @@ function Costs({ overview }: { overview: Overview }): VNode {
                 <td class="number">{count(one.usage?.input_tokens)}</td>
                 <td class="number">{count(one.usage?.cache_read_tokens)}</td>
                 <td class="number">{count(one.usage?.output_tokens)}</td>
-                <td class="number">{price(one.cost)}</td>
+                <td class="number">{price(one.cost || !unpriced ? one.cost : null)}</td>
               </tr>
             ))}
           </tbody>

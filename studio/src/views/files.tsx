@@ -17,9 +17,10 @@ import { Dialog } from "./shell";
 export interface FileChangeFacts {
   path: string;
   kind?: string;
-  added?: number;
-  removed?: number;
-  diff?: string;
+  added?: number | null;
+  removed?: number | null;
+  diff?: string | null;
+  diff_cut?: boolean;
   binary?: boolean;
 }
 
@@ -48,7 +49,7 @@ export function useRead<T>(uri: string, again: unknown = ""): { data: T | null; 
 
 export function Files({ thread }: { thread: Thread }): VNode {
   const open = useSignal("");
-  const again = thread.overview.value?.checkpoints;
+  const again = thread.overview.value?.checkpoint_id;
   const { data } = useRead<{ files: FileChangeFacts[] }>(threadUri(thread.id, "diff"), again);
   const changed = data?.files ?? [];
   return (
@@ -88,7 +89,10 @@ export function ChangedFiles({ files }: { files: FileChangeFacts[] }): VNode {
               <Changed added={one.added} removed={one.removed} />
             </summary>
             {one.diff ? (
-              <Diff path={one.path} patch={one.diff} />
+              <>
+                <Diff path={one.path} patch={one.diff} />
+                {one.diff_cut ? <p class="quiet">There is more of it than fits here.</p> : null}
+              </>
             ) : (
               <p class="quiet">{one.binary ? "This is no text." : "Nothing to show."}</p>
             )}

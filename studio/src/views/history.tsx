@@ -35,7 +35,7 @@ export function History({ thread, attempt }: { thread: Thread; attempt: Attempt 
   const next = useSignal<string | null>(null);
   const problem = useSignal("");
   const chosen = useSignal("");
-  const count = thread.overview.value?.checkpoints;
+  const count = thread.overview.value?.checkpoint_id;
   useEffect(() => {
     const end = new AbortController();
     readData(server.current, threadUri(thread.id, "history", { limit: "50" }), end.signal)
@@ -201,9 +201,9 @@ interface Planned {
   path: string;
   action: string;
   where?: string;
-  added?: number;
-  removed?: number;
-  diff?: string;
+  added?: number | null;
+  removed?: number | null;
+  diff?: string | null;
   why?: string | null;
 }
 interface Plan {

@@ -115,7 +115,14 @@ function Shown({ thread }: { thread: Thread }): VNode {
               </p>
             ) : null
           }
-          after={<End overview={overview} run={run} empty={thread.conversation.size === 0} />}
+          after={
+            <End
+              overview={overview}
+              run={run}
+              doing={thread.doing.value}
+              empty={thread.conversation.size === 0}
+            />
+          }
         />
         <Refused text={refused.value} />
         <OpenQuestions overview={overview} answer={answer} />
@@ -218,10 +225,12 @@ export function money(facts: { cost?: number; unpriced?: number; tokens?: number
 function End({
   overview,
   run,
+  doing,
   empty,
 }: {
   overview: Overview;
   run: RunFacts | undefined;
+  doing: string;
   empty: boolean;
 }): VNode | null {
   if (run?.status === "queued") return <p class="doing quiet">Waits in line until it may begin.</p>;
@@ -230,7 +239,7 @@ function End({
     return (
       <p class="doing quiet">
         <span class="dots" aria-hidden="true" />
-        {now ? oneLine(now.content, 200) : "At work"}
+        Right now: {doing ? oneLine(doing, 300) : now ? oneLine(now.content, 200) : "at work"}
       </p>
     );
   }
