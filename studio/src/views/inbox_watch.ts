@@ -5,7 +5,7 @@ import { oneLine } from "../lib/text";
 import type { Inbox, Me, Question } from "../model/types";
 import { inWords } from "../model/words";
 import { Failure, readData, stored } from "../server/mcp";
-import { heard, isSeen } from "../server/looking";
+import { heard, isSeen, tokenAsked } from "../server/looking";
 import { parsed } from "../lib/exact";
 import { inbox, me, now, server, waiting } from "../state";
 
@@ -38,7 +38,7 @@ export async function watchInbox(signal: AbortSignal): Promise<void> {
   while (!signal.aborted) {
     now.value = Date.now();
     try {
-      if (isSeen() || notifies.value) {
+      if (!tokenAsked.peek() && (isSeen() || notifies.value)) {
         me.value ??= (await readData(server.current, "studio://me", signal)) as Me;
         const found = (await readData(server.current, "inbox://questions?limit=100", signal)) as Inbox;
         if (found.version !== inbox.value?.version || found.runs_working !== inbox.value.runs_working)

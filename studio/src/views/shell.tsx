@@ -108,9 +108,14 @@ export function Shell({ children }: { children: ComponentChild }): VNode {
           ) : null}
           <ThemeSwitch />
           {http().token ? (
-            <button type="button" class="plain" onClick={signOut}>
+            <button
+              type="button"
+              class="plain"
+              title={me.value?.principal ? `You are ${shown(me.value.principal, 60)}` : undefined}
+              onClick={signOut}
+            >
               <Icon name="exit" />
-              <span>Sign out{me.value?.principal ? ` ${shown(me.value.principal, 30)}` : ""}</span>
+              <span>Sign out</span>
             </button>
           ) : null}
           <button type="button" class="plain keys" onClick={() => (help.value = true)}>

@@ -20,7 +20,10 @@ export function signOut(): void {
 
 export function SignIn({ failure }: { failure: Failure }): VNode {
   const input = useRef<HTMLInputElement>(null);
-  useEffect(() => input.current?.focus(), []);
+  useEffect(() => {
+    http().keepToken(""); // it is of no use any more
+    input.current?.focus();
+  }, []);
   return (
     <main id="main" class="sign-in">
       <form
