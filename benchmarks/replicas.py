@@ -1,9 +1,10 @@
-"""Three replicas on one Postgres journal: killed, stopped, cut off and restarted under load.
+"""Three replicas on a Postgres of their own: killed, stopped, cut off and restarted under load.
 
-Each round begins runs through all three, disturbs one of them at a random moment, and waits for all
-runs through the others. Then what tools have done is compared with what the journal says: every run
-is done, no call that must run once ran twice, and no call was begun again after its result was
-stored. Takeover is the time from the disturbance to the first call of a run in another process.
+Each round begins runs through all three, disturbs one of them or the database at a random moment,
+and waits for all runs through the others. Then what tools have done is compared with what the
+journal says: every run is done, no call that must run once ran twice, and no call was begun again
+after its result was stored. Takeover is the time from the disturbance to the first call of a run in
+another process.
 
 Beside that are measured: how much later somebody wakes up who waits through another replica; what
 replicas cost while runs wait for answers; a commit with a fence against one without; and a driven
@@ -18,8 +19,8 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -29,17 +30,18 @@ from uuid import uuid4
 import anyio
 import anyio.to_thread
 import psycopg
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.conninfo import conninfo_to_dict
 
 from benchmarks.http_client import HttpClient, HttpServerProcess
+from benchmarks.own_postgres import own_postgres, restart
 from benchmarks.replica_trio import Fleet, Replica, Start, replicas, started
 from benchmarks.report import Bar, Report, spread
 from deep_agent_mcp.harness.checkpoint.base import Batch, Fence, Interrupt, Run, RunEvent
 from deep_agent_mcp.harness.checkpoint.postgres import PostgresCheckpointer
+from deep_agent_mcp.server.replicas.census import SILENT_SECONDS
 
 __all__ = ["KINDS", "Outcome", "disturbed", "run"]
 
-SERVER = os.environ.get("TEST_POSTGRES", "postgresql://postgres@127.0.0.1:5432/postgres")
 NAMES = ("a", "b", "c")
 RUNS = 9
 GOAL = "work 8"
@@ -61,13 +63,14 @@ class Outcome:
 
 def run(seeds: int = 10) -> Report:
     """Do so many rounds of each kind, and measure the rest."""
-    with tempfile.TemporaryDirectory() as folder, _database() as conninfo:
+    with tempfile.TemporaryDirectory() as folder, own_postgres() as conninfo:
         return anyio.run(_all, Path(folder), conninfo, seeds)
 
 
 async def _all(folder: Path, conninfo: str, seeds: int) -> Report:
     measures: dict[str, dict[str, float | int | None]] = {}
     total = Outcome()
+    await anyio.sleep(SILENT_SECONDS)  # so long after its database started, nobody is judged dead
     for kind in KINDS:
         outcome = Outcome()
         for seed in range(seeds):
@@ -145,6 +148,10 @@ async def _drop(_: Fleet, __: Replica, ___: random.Random, conninfo: str) -> Non
             await anyio.sleep(0.3)
 
 
+async def _restart(_: Fleet, __: Replica, ___: random.Random, conninfo: str) -> None:
+    await anyio.to_thread.run_sync(restart, conninfo)
+
+
 async def _roll(fleet: Fleet, _: Replica, __: random.Random, ___: str) -> None:
     for name in [*fleet.all]:
         await anyio.to_thread.run_sync(fleet.all[name].end)
@@ -155,6 +162,7 @@ KINDS: dict[str, Disturb] = {
     "kill": _kill,
     "stand still": _stand_still,
     "drop connections": _drop,
+    "restart of the database": _restart,
     "roll": _roll,
 }
 
@@ -171,7 +179,7 @@ async def disturbed(
 
     Args:
         place: Where their files are.
-        conninfo: A database of Postgres.
+        conninfo: A server of `own_postgres`.
         kind: How: one of `KINDS`.
         seed: Of who is disturbed, and when.
         outcome: Receives what was found.
@@ -396,18 +404,6 @@ async def _client(replica: Replica) -> AsyncGenerator[HttpClient]:
         yield client
     finally:
         await client.aclose()
-
-
-@contextmanager
-def _database() -> Generator[str]:
-    """Make a database for this run, and drop it afterwards."""
-    name = f"replicas_{uuid4().hex[:12]}"
-    with psycopg.connect(SERVER, autocommit=True) as server:
-        server.execute(f"CREATE DATABASE {name}".encode())
-        try:
-            yield make_conninfo(SERVER, dbname=name)
-        finally:
-            server.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
 
 
 def _url(conninfo: str) -> str:

@@ -49,7 +49,7 @@ class Trail(AgentMiddleware):
 
 
 @before_model(can_jump_to=["end"])
-def stop_after_three(state: TrailState, runtime: Runtime):
+def stop_after_three(state: TrailState, runtime: Runtime) -> dict[str, str] | None:
     """End the run before it reads for ever."""
     return {"jump_to": "end"} if len(state["visited"]) >= 3 else None
 
@@ -60,7 +60,7 @@ def read(page: str) -> str:
     return f"{page} links to home"
 
 
-def reading(*pages: str):
+def reading(*pages: str) -> dict[str, object]:
     return {"tool_calls": [{"name": "read", "args": {"page": page}} for page in pages]}
 
 

@@ -66,7 +66,7 @@ async def main() -> None:
     result = await agent.ainvoke("How is the weather in Oslo?", thread_id="weather")
     print("answer:", result.run.answer)
     answers = [one for one in result.state["messages"] if isinstance(one, AIMessage)]
-    print("answered by:", ", ".join(one.model for one in answers))
+    print("answered by:", ", ".join(one.model or "?" for one in answers))
     print("model calls, the failed one included:", result.used.model_calls)
 
     result = await agent.ainvoke("And in Bergen?", thread_id="weather")

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 import anyio
 from mcp import Client
+from mcp.types import CallToolResult, TextContent, TextResourceContents
 
 
 @contextmanager
@@ -24,13 +25,20 @@ def own_server() -> Iterator[str]:
         with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
             try:
                 # Once it listens, it says where, as one line of JSON on stdout.
+                assert server.stdout
                 yield json.loads(server.stdout.readline())["url"]
             finally:
                 server.terminate()
 
 
+def text_of(result: CallToolResult) -> str:
+    """Return what a model would read."""
+    return "\n".join(one.text for one in result.content if isinstance(one, TextContent))
+
+
 async def main(url: str) -> None:
     async with Client(url) as client:
+        assert client.server_info
         print("server:", client.server_info.name, "speaking", client.protocol_version)
         print("tools:", ", ".join(tool.name for tool in (await client.list_tools()).tools))
 
@@ -38,13 +46,15 @@ async def main(url: str) -> None:
         todos = [{"content": "Say hello", "status": "completed"}, {"content": "Stay in touch"}]
         result = await client.call_tool("write_todos", {"todos": todos})
         thread_id = result.structured_content["thread_id"]
-        print(result.content[0].text)
+        print(text_of(result))
 
         note = {"path": "/hello.txt", "content": "Hello, thread.\n", "thread_id": thread_id}
         result = await client.call_tool("write_file", note)
-        print(result.content[0].text)
+        print(text_of(result))
         stored = await client.read_resource(f"thread://{thread_id}/files/hello.txt")
-        print("read back:", stored.contents[0].text.strip())
+        for part in stored.contents:
+            if isinstance(part, TextResourceContents):
+                print("read back:", part.text.strip())
 
 
 if __name__ == "__main__":

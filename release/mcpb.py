@@ -24,7 +24,7 @@ from deep_agent_mcp.server.doctor.wire import Wire
 from deep_agent_mcp.server.settings.sources import load_settings
 from release.project import REPO, Project
 
-__all__ = ["build", "manifest"]
+__all__ = ["asked_tools", "build", "manifest"]
 
 FOLDERS = ("deep_agent_mcp", "harness", "server", "skills")
 FILES = ("README.md", "pyproject.toml")
@@ -129,6 +129,12 @@ def manifest(project: Project, tools: list[dict[str, str]]) -> dict[str, Any]:
 
 
 async def listed_tools() -> list[dict[str, str]]:
+    """Return names and short descriptions of the server's tools."""
+    tools = await asked_tools()
+    return [{"name": one["name"], "description": _first(one["description"])} for one in tools]
+
+
+async def asked_tools() -> list[dict[str, Any]]:
     """Return the tools of the server, asked as a desktop app asks it."""
     client = KNOWN_CLIENTS["claude-desktop"]
     with tempfile.TemporaryDirectory() as place:
@@ -139,8 +145,7 @@ async def listed_tools() -> list[dict[str, str]]:
             hello = {"protocolVersion": client.protocol, "capabilities": {}, "clientInfo": info}
             await wire.request("initialize", hello)
             await wire.notify("notifications/initialized")
-            tools = (await wire.request("tools/list", {}))["tools"]
-    return [{"name": one["name"], "description": _first(one["description"])} for one in tools]
+            return (await wire.request("tools/list", {}))["tools"]
 
 
 def build(out: Path) -> Path:

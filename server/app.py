@@ -33,10 +33,12 @@ from .auth.shared_state import SharedState, open_shared_state
 from .face import Face
 from .mcp.requests import Services
 from .mcp.sessions import Announcements, SessionRegistry
+from .operations.engines import bounds_of, engine_of
 from .operations.joining import fleet_of
 from .operations.running import App
 from .operations.served_files import WATCH_AFTER_SECONDS
 from .runs.cancellation import ServerProcesses
+from .runs.contracts import Servers
 from .runs.mounted_servers import MountedServers
 from .runs.reloadable_agent import ReloadableModels
 from .runs.runs import RunManager
@@ -268,17 +270,22 @@ def _assemble(
     else:
         places = Workplaces(settings, common, source.build, principals, source.prepare)
     announcements = Announcements(sessions=SessionRegistry(settings.max_sessions), relay=fleet)
+    servers: Servers = ServerProcesses(state) if fleet is None else fleet.servers
     runs = RunManager(
         places,
         journal,
         group,
         owner,
-        ServerProcesses(state) if fleet is None else fleet.servers,
+        servers,
         announcements.thread_changed,
         Limits(**settings.limits.model_dump()),
         principals,
-        settings.max_runs,
+        bounds_of(settings),
+        engine_of(settings, state, owner, servers),
     )
+    runs.queue.size = settings.queue_size
+    if settings.engine != "local":
+        runs.queue.serve()
 
     def follow(settings: Settings) -> None:
         stores.take(settings)
@@ -288,7 +295,10 @@ def _assemble(
         if tasks is None:
             places.outdate()
         runs.bound(
-            Limits(**settings.limits.model_dump()), settings.max_runs, settings.journal_patience
+            Limits(**settings.limits.model_dump()),
+            bounds_of(settings),
+            settings.queue_size,
+            settings.journal_patience,
         )
         announcements.sessions.most = settings.max_sessions
         logging.getLogger().setLevel(settings.log_level.upper())

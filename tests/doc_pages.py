@@ -1,30 +1,75 @@
-"""The snippets of a page of the documentation, section by section."""
+"""The pages of the documentation and their snippets."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+BLOCK = re.compile(
+    r"(?:^<!-- fragment: (?P<why>[^\n]*) -->\n\n?)?"
+    r"^(?P<indent> *)```(?P<language>\w*)\n(?P<code>.*?)^ *```$",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Snippet:
+    """A fenced block of a page.
+
+    Attributes:
+        page: The file.
+        line: Where its code begins, from 1.
+        language: What follows the fence.
+        code: What it holds.
+        why: Why it is a fragment that does not stand alone; empty if it does.
+    """
+
+    page: Path
+    line: int
+    language: str
+    code: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT).as_posix()}:{self.line}"
+
+    def run(self) -> dict[str, Any]:
+        """Run it as it stands, in an empty namespace; return what it defines."""
+        names: dict[str, Any] = {"__name__": self.page.stem}
+        code = "\n" * (self.line - 1) + self.code  # places in errors are those of the page
+        exec(compile(code, str(self.page), "exec", dont_inherit=True), names)
+        return names
+
+
+def snippets(page: Path) -> Iterator[Snippet]:
+    """Yield the fenced blocks of a page."""
+    text = page.read_text(encoding="utf-8")
+    for found in BLOCK.finditer(text):
+        line = text[: found.start("code")].count("\n") + 1
+        code = found["code"]
+        if found["indent"]:
+            code = re.sub(f"^{found['indent']}", "", code, flags=re.MULTILINE)
+        yield Snippet(page, line, found["language"], code, found["why"] or "")
 
 
 class DocPage:
-    """A page whose snippets shall run as they are written.
-
-    A section may use what the first one defines, and nothing of the others.
+    """A page of `docs/` by its sections.
 
     Attributes:
-        titles: Of its sections, in order.
-        lines: How long it is.
+        path: The file.
+        titles: Titles of its sections, in order.
     """
 
     def __init__(self, name: str) -> None:
-        self.path = Path(__file__).parents[1] / "docs" / name
+        self.path = ROOT / "docs" / name
         page = self.path.read_text(encoding="utf-8")
         starts = [found.start() for found in re.finditer(r"^## ", page, re.MULTILINE)]
-        self.lines = len(page.splitlines())
         self._sections: dict[str, tuple[int, str]] = {}
         for start, end in zip(starts, [*starts[1:], len(page)], strict=True):
             text = page[start:end]
@@ -35,21 +80,11 @@ class DocPage:
     def text(self, title: str) -> str:
         return self._sections[title][1]
 
-    def without_snippet(self) -> list[str]:
-        """Return the titles of the sections that show no code."""
-        return [one for one in self.titles if not BLOCK.search(self.text(one))]
-
-    def run(self, title: str, change: Callable[[str], str] = lambda code: code) -> dict[str, Any]:
-        """Run the first section and this one; return what they define."""
-        names: dict[str, Any] = {"__name__": self.path.stem}
-        for one in dict.fromkeys((self.titles[0], title)):
-            self._run(one, names, change)
+    def run(self, title: str) -> dict[str, Any]:
+        """Run the Python snippets of a section; return what the last one defines."""
+        first, text = self._sections[title]
+        names: dict[str, Any] = {}
+        for one in snippets(self.path):
+            if one.language == "python" and first < one.line <= first + text.count("\n"):
+                names = one.run()
         return names
-
-    def _run(self, title: str, names: dict[str, Any], change: Callable[[str], str]) -> None:
-        line, text = self._sections[title]
-        for block in BLOCK.finditer(text):
-            above = line + text[: block.start(1)].count("\n")
-            # Places in errors are those of the page.
-            code = "\n" * above + change(block[1])
-            exec(compile(code, str(self.path), "exec", dont_inherit=True), names)

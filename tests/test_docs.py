@@ -1,7 +1,5 @@
 """What README.md and docs/ show is there: commands, options, links, files to copy."""
 
-import ast
-import inspect
 import json
 import re
 import shlex
@@ -13,7 +11,6 @@ import pytest
 import yaml
 
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
-from deep_agent_mcp.harness.models.registry import DEFAULT_MODEL
 from deep_agent_mcp.harness.models.scripted import ScriptedModel
 from deep_agent_mcp.harness.profiles import ProfileRegistry
 from deep_agent_mcp.harness.skills import SkillRegistry
@@ -23,13 +20,10 @@ from deep_agent_mcp.server.cli.main import cli
 from deep_agent_mcp.server.install.clients import CLIENTS
 from deep_agent_mcp.server.settings.sources import load_settings
 from deep_agent_mcp.server.settings.toolsets import TOOLSETS
-from tests.test_doc_snippets import MOST_LINES
+from release.site import GENERATED, pages_in
+from tests.doc_pages import PAGES, ROOT
 
 pytestmark = pytest.mark.anyio
-
-ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-TESTS = [*(ROOT / "tests").rglob("test_*docs.py")]
 
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(
@@ -112,45 +106,10 @@ def test_links_lead_somewhere(page: Path) -> None:
             }
 
 
-def test_every_page_can_be_reached_from_the_readme() -> None:
-    found, ahead = set(), [ROOT / "README.md"]
-    while ahead:
-        page = ahead.pop().resolve()
-        if page in found or page.suffix != ".md":
-            continue
-        found.add(page)
-        linked = LINK.findall(page.read_text(encoding="utf-8"))
-        ahead += [page.parent / path for path, _ in linked if path]
-    assert {page.resolve() for page in PAGES} <= found
-
-
-@pytest.mark.parametrize("page", [one for one in PAGES if one.parent.name == "docs"], ids=name_of)
-def test_every_page_with_python_has_a_test_that_runs_it(page: Path) -> None:
-    run = {
-        name for one in TESTS for name in re.findall(r'DocPage\("(.*?)"\)', one.read_text("utf-8"))
-    }
-    assert page.name in run | MOST_LINES.keys() or not blocks(name_of(page), "python")
-
-
-async def test_the_snippet_of_the_readme_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("project").mkdir()
-    (snippet,) = blocks("README.md", "python")
-    assert f'"{DEFAULT_MODEL}"' in snippet
-    names = {"scripted": ScriptedModel([{"text": "There are none."}])}
-    code = compile(
-        snippet.replace(f'"{DEFAULT_MODEL}"', "scripted"),
-        "README.md",
-        "exec",
-        flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT,
-    )
-    done = eval(code, names)
-    if inspect.isawaitable(done):
-        await done
-    assert names["result"].run.answer == "There are none."
-    await names["agent"].checkpointer.close()
+def test_every_page_is_in_the_navigation_once() -> None:
+    nav = yaml.safe_load(text_of("mkdocs.yml"))["nav"]
+    pages = [one.relative_to(ROOT / "docs").as_posix() for one in PAGES[1:]]
+    assert sorted(pages_in(nav)) == sorted([*pages, *GENERATED]), "change `nav` in mkdocs.yml"
 
 
 def test_the_readme_shows_how_each_client_is_connected() -> None:
@@ -189,16 +148,16 @@ def test_the_commands_for_runs_are_listed() -> None:
     assert sorted(listed) == sorted(runs.commands)
 
 
-def test_the_readme_lists_the_benchmarks() -> None:
-    rows = text_of("README.md").partition("| [benchmarks](benchmarks) |")[2]
-    listed = re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", rows, re.MULTILINE)))
+def test_the_benchmarks_are_listed() -> None:
+    names = " ".join(row[0] for row in table("docs/benchmarks.md", "Names"))
     known = re.findall(r'command\(\s*"(\w+)"', text_of("benchmarks/__main__.py"))
-    assert sorted(listed) == sorted(known)
+    assert sorted(re.findall(r"`(\w+)`", names)) == sorted(known)
 
 
-def test_the_readme_lists_the_examples() -> None:
+def test_the_examples_are_listed() -> None:
     examples = {one.name for one in (ROOT / "examples").glob("*.py")}
-    assert set(re.findall(r"^\| `(\w+\.py)` \|", text_of("README.md"), re.MULTILINE)) == examples
+    listed = re.findall(r"^\| `(\w+\.py)` \|", text_of("examples/README.md"), re.MULTILINE)
+    assert set(listed) == examples
 
 
 def test_the_clients_of_install_are_listed() -> None:
@@ -252,4 +211,4 @@ def test_the_bundled_skills_are_listed() -> None:
 
 
 def test_the_readme_fits_on_a_few_screens() -> None:
-    assert len(text_of("README.md").splitlines()) <= 170
+    assert len(text_of("README.md").splitlines()) < 150

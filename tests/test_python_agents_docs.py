@@ -19,17 +19,12 @@ pytestmark = pytest.mark.anyio
 PAGE = DocPage("python-agents.md")
 
 
-@pytest.mark.parametrize("title", PAGE.titles)
-def test_the_snippets_of_a_section_run(
-    title: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    PAGE.run(title)
-
-
-@pytest.mark.parametrize("name", ["agent", "deep"])
-async def test_what_they_make_is_served(name: str, tmp_path: Path) -> None:
-    made: dict[str, Any] = PAGE.run("Build it from the server's settings")
+@pytest.mark.parametrize(
+    ("title", "name"),
+    [("Serve a module", "agent"), ("Build it from the server's settings", "deep")],
+)
+async def test_what_they_make_is_served(title: str, name: str, tmp_path: Path) -> None:
+    made: dict[str, Any] = PAGE.run(title)
     settings = load_settings({"state_dir": str(tmp_path / "state")}, {})
     with anyio.fail_after(60):
         async with (

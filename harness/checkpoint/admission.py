@@ -330,14 +330,14 @@ def _admit_keys(facts: Facts, batch: Batch) -> None:
 def opened_runs(stored: Mapping[str, StoredRun], batch: Batch) -> list[Run]:
     """Return the runs that a batch begins or goes on with, given those that are stored.
 
-    A new one that was cancelled before its input was accepted does not begin.
+    A new one that is queued, or was cancelled before its input was accepted, does not begin.
     """
     moves = bool(batch.checkpoints or batch.writes)
     return [
         run
         for run in batch.runs
         if (
-            moves or run.status != "cancelled"
+            moves or run.status not in ("cancelled", "queued")
             if (known := stored.get(run.id)) is None
             else run.status in OPEN and not known.is_open
         )

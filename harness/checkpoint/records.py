@@ -51,8 +51,11 @@ Source: TypeAlias = Literal["input", "loop", "update", "fork"]
 Next: TypeAlias = Literal["before_agent", "model", "after_model", "tools", "after_agent", "end"]
 """The phase that follows a checkpoint."""
 
-RunStatus: TypeAlias = Literal["running", "needs_approval", "paused", "done", "failed", "cancelled"]
-"""`needs_approval` waits for an answer, `paused` for somebody to resume it."""
+RunStatus: TypeAlias = Literal[
+    "queued", "running", "needs_approval", "paused", "done", "failed", "cancelled"
+]
+"""`queued` was accepted and has not begun: its input is not in the thread yet. `needs_approval`
+waits for an answer, `paused` for somebody to resume it."""
 
 
 OPEN: tuple[RunStatus, ...] = ("running", "needs_approval")

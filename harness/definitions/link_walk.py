@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -258,6 +259,7 @@ class _Descriptor:
 
     @contextmanager
     def listed(self) -> Generator[list[os.DirEntry[str]]]:
+        assert sys.platform != "win32"
         fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._fd)
         try:
             yield children(fd)

@@ -14,12 +14,11 @@ from collections.abc import (
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import anyio
 from anyio.from_thread import start_blocking_portal
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from pydantic import JsonValue
 
 from ..checkpoint.base import Checkpointer, Run
 from ..errors import HarnessError, InvalidUpdate, RunEnded, UnknownRun
@@ -97,7 +96,7 @@ class Agent(AgentRuns):
     def resume(
         self,
         run_id: str,
-        answers: Mapping[str, JsonValue] | None = None,
+        answers: Mapping[str, Any] | None = None,  # JSON; literals of dicts do not fit JsonValue
         *,
         options: RunOptions | None = None,
     ) -> RunResult:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import anyio
 from pydantic import JsonValue
@@ -228,7 +229,7 @@ class AgentRuns(ThreadAccess):
     async def aresume(
         self,
         run_id: str,
-        answers: Mapping[str, JsonValue] | None = None,
+        answers: Mapping[str, Any] | None = None,  # JSON; literals of dicts do not fit JsonValue
         *,
         options: RunOptions | None = None,
     ) -> RunResult:

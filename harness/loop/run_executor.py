@@ -95,6 +95,8 @@ class RunOptions:
             particular. A run that is resumed is carried out on behalf of whoever resumes it.
         choices: What its caller chooses for it: an output schema, a model, an effort, narrower
             limits. They are stored with the run's input; a run that is resumed keeps its own.
+        accepted: The stored record of the run, if it was accepted before and is `queued`. It begins
+            as its next attempt, under the same id and key.
     """
 
     run_id: str | None = None
@@ -113,6 +115,7 @@ class RunOptions:
     trust_cache: bool = False
     principal: str = ""
     choices: RunChoices | None = None
+    accepted: Run | None = None
 
 
 @record
@@ -351,12 +354,23 @@ def new_run(
     options: RunOptions,
 ) -> Run:
     """Return the record of a run that begins; ids that are not given are made up."""
+    owner, accepted = options.owner or process_id(), options.accepted
+    if accepted is not None:
+        return replace(
+            accepted,
+            kind=kind,
+            agent=agent,
+            status="running",
+            goal=goal[:500],
+            owner=owner,
+            attempt=accepted.attempt + 1,
+        )
     return Run(
         id=options.run_id or new_id("run"),
         thread_id=thread_id or new_id("thr"),
         kind=kind,
         agent=agent,
         goal=goal[:500],
-        owner=options.owner or process_id(),
+        owner=owner,
         idempotency_key=options.idempotency_key,
     )

@@ -96,6 +96,8 @@ class ScriptedFailure(_Part):
 class Turn(_Part):
     """One answer: what is expected first, then thinking, text and tool calls in this order.
 
+    A string is short for a turn with that text.
+
     Attributes:
         expect: What the request must look like.
         think: Thinking.
@@ -113,6 +115,11 @@ class Turn(_Part):
     delay: float = Field(default=0.0, ge=0)
     usage: ScriptedUsage | None = None
     error: ScriptedFailure | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, data: Any) -> Any:
+        return {"text": data} if isinstance(data, str) else data
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:

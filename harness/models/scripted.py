@@ -16,6 +16,7 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
+from pydantic import JsonValue
 
 from .._internal.records import record
 from ..errors import ModelError
@@ -34,7 +35,7 @@ from ..tools.schemas import ToolSpec
 from ._script_file import ANY_AGENT, Expect, Script, ScriptError, Turn, load_script
 from .base import ChatRequest, Delta
 
-__all__ = ["ScriptError", "ScriptedModel"]
+__all__ = ["ScriptError", "ScriptedModel", "calls"]
 
 _DEFAULT_AGENT = "main"
 _DELTAS = 4
@@ -50,12 +51,18 @@ class _Place:
     turn: int
 
 
+def calls(tool: str, /, **args: JsonValue) -> dict[str, JsonValue]:
+    """Return a turn of a script that calls a tool: `calls("ls", path="/")`."""
+    return {"tool_calls": [{"name": tool, "args": args}]}
+
+
 class ScriptedModel:
     """Replays the turns of a script.
 
     Args:
         script: Path of a YAML or JSON file, what such a file holds (see `Script`), or a list of
-            turns for any agent.
+            turns for any agent. A turn is a text, or a mapping; `calls` makes one that calls a
+            tool.
 
     Raises:
         ScriptError: The script cannot be read or is malformed.

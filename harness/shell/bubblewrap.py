@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -188,7 +189,7 @@ def _apart(binary: str) -> Sequence[str]:
     """Return the options of the outer sandbox: namespaces, and what bubblewrap itself needs."""
     options = ["--unshare-all", "--unshare-user", "--die-with-parent", "--new-session"]
     options += ("--cap-drop", "ALL")
-    if hasattr(os, "geteuid") and os.geteuid() == 0:
+    if sys.platform != "win32" and os.geteuid() == 0:
         options += ("--cap-add", "CAP_SETFCAP")  # to be root in a namespace further in
     options += ("--dev", "/dev", "--proc", "/proc", "--tmpfs", _HOME)
     if "--disable-userns" in _options(binary):

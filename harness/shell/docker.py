@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,6 +110,8 @@ class DockerExecutionPolicy(ShellLimits):
     def _owner(self, layout: Layout) -> str | None:
         """Return who has the first directory, where users of a container are those of this side."""
         engine = os.environ.get("DOCKER_HOST", "")
+        if sys.platform == "win32":
+            return None
         if "/run/user/" in engine or ("podman" in self.binary and os.geteuid()):
             return None
         for mount in layout.mounts:

@@ -11,6 +11,7 @@ import os
 import re
 import secrets
 import stat
+import sys
 import tempfile
 import threading
 import time
@@ -295,7 +296,7 @@ class JobPool:
 
 def default_directory() -> Path:
     """Return a directory for outputs that only this user can read; blocking."""
-    uid = os.getuid() if hasattr(os, "getuid") else 0
+    uid = os.getuid() if sys.platform != "win32" else 0
     path = Path(tempfile.gettempdir()) / f"deep-agent-jobs-{uid}"
     try:
         path.mkdir(mode=0o700, exist_ok=True)

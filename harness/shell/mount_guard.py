@@ -17,6 +17,7 @@ import contextlib
 import ctypes
 import hashlib
 import os
+import sys
 import weakref
 from collections.abc import Sequence
 
@@ -50,7 +51,7 @@ class MountGuard:
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
-        self.fd = os.open(f"/proc/{pid}/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
+        self.fd = os.open(f"/proc/{pid}/mountinfo", os.O_RDONLY)
         self.close = weakref.finalize(self, os.close, self.fd)
         self._text = _whole(self.fd)
         self._points = _points(self._text)
@@ -107,6 +108,7 @@ class MoveWatch:
 
 
 def _whole(fd: int) -> bytes:
+    assert sys.platform != "win32"
     parts: list[bytes] = []
     size = 0
     while part := os.pread(fd, _CHUNK, size):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import sys
 import tempfile
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import IO, Protocol
 
 import anyio.to_thread
 
@@ -83,7 +84,7 @@ class Collector:
         self._tail_bytes = tail_bytes
         self._memory = bytearray()
         self._tail = bytearray()
-        self._file: BinaryIO | None = None
+        self._file: IO[bytes] | None = None
         self._size = 0
 
     async def add(self, data: bytes) -> None:
@@ -256,6 +257,7 @@ def keep(data: bytes, workspace: Path, directory: str, name: str) -> None:
 
 @contextlib.contextmanager
 def _opened(path: str | Path, parent: int | None) -> Generator[int]:
+    assert sys.platform != "win32"
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
     try:
         yield fd
@@ -264,6 +266,7 @@ def _opened(path: str | Path, parent: int | None) -> Generator[int]:
 
 
 def _write(data: bytes, name: str, directory: int) -> None:
+    assert sys.platform != "win32"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     with open(os.open(name, flags, 0o600, dir_fd=directory), "wb") as file:
         file.write(data)

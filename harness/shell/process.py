@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TypedDict
 
 import anyio
 import anyio.lowlevel
@@ -28,10 +28,7 @@ from .mount_guard import GUARD_LOST, MountGuard
 from .policies import Launch
 from .resource_limits import descendants
 
-if TYPE_CHECKING:
-    from .supervisor import SupervisorOptions
-
-__all__ = ["ShellProcess", "start_process"]
+__all__ = ["ShellProcess", "SupervisorOptions", "start_process"]
 
 _GUARDIAN = str(Path(__file__).with_name("supervisor.py"))
 _PIPE_BYTES = 1 << 20
@@ -39,6 +36,34 @@ _CHUNK = 1 << 18
 _LINE = 1_024
 _GUARDIAN_SECONDS = 6.0
 _CLEANUP_SECONDS = 21.0
+
+
+class SupervisorOptions(TypedDict):
+    """Options of the supervisor, sent as JSON over the leash after their length in eight bytes.
+
+    Attributes:
+        argv: The command line of the shell.
+        inputs: What it can read from descriptors, by their numbers, each byte a character.
+        own_keyring: Whether the shell must not have this process's session keyring.
+        lease: Seconds until the first lease runs out.
+        grace: Seconds that processes have to end after SIGTERM.
+        limits: Values for `resource.setrlimit`, by the name of the resource.
+        cleanup: A command to run when the shell is gone; may be empty.
+        most_processes: How many processes there may be at once; 0 for any number.
+        most_memory: Bytes of memory that all of them may have together; 0 for any amount.
+        watched: Paths of this machine whose moving away makes the guardian look at the mounts.
+    """
+
+    argv: list[str]
+    inputs: dict[str, str]
+    own_keyring: bool
+    lease: float
+    grace: float
+    limits: dict[str, int]
+    cleanup: list[str]
+    most_processes: int
+    most_memory: int
+    watched: list[str]
 
 
 class ShellProcess:
@@ -174,6 +199,7 @@ class ShellProcess:
 
     async def _reap(self) -> int:
         """Return the guardian's exit code; see to the shell if the guardian was killed."""
+        assert sys.platform != "win32"
         wait = partial(self._guardian.wait, _GUARDIAN_SECONDS)
         try:
             code = await anyio.to_thread.run_sync(wait)
@@ -242,6 +268,7 @@ def _start(launch: Launch, grace: float, lease: float) -> ShellProcess:
         ours.sendall(len(told).to_bytes(8, "big") + told)
     kept = (to_stdin, output, status)
     ours.setblocking(False)
+    assert sys.platform != "win32"
     for fd in kept:
         os.set_blocking(fd, False)
     _widen(output)
@@ -269,9 +296,9 @@ def _mounts_of(guardian: int, places: Sequence[str]) -> MountGuard:
 
 def _widen(pipe: int) -> None:
     """Let a pipe hold more, where that can be said: fewer turns for much output."""
-    import fcntl
+    if sys.platform == "linux":
+        import fcntl
 
-    if hasattr(fcntl, "F_SETPIPE_SZ"):
         with contextlib.suppress(OSError):
             fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 

@@ -8,7 +8,7 @@ runs the filter for each system call.
 
 from __future__ import annotations
 
-import os
+import platform
 import struct
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -77,7 +77,7 @@ def system_call_filter(*, network: bool) -> bytes | None:
     Args:
         network: Whether `AF_INET` and `AF_INET6` are allowed, too.
     """
-    known = _MACHINES.get(os.uname().machine) if hasattr(os, "uname") else None
+    known = _MACHINES.get(platform.machine())
     if known is None:
         return None
     families = (_AF_UNIX, _AF_INET, _AF_INET6) if network else (_AF_UNIX,)

@@ -23,7 +23,12 @@ import socket
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
+
+assert sys.platform != "win32", "shells need POSIX"
+
+if TYPE_CHECKING:
+    from .process import SupervisorOptions
 
 if TYPE_CHECKING or __package__:
     from .mount_guard import GUARD_LOST, LOOK_SECONDS, MountGuard, MoveWatch
@@ -35,7 +40,7 @@ else:
 
     del sys.path[0]
 
-__all__ = ["SupervisorOptions"]
+__all__: list[str] = []
 
 _CLEANUP_SECONDS = 20.0
 _KILL_SECONDS = 5.0
@@ -47,34 +52,6 @@ _JOIN_SESSION_KEYRING = 1
 _KEYCTL = {"x86_64": 250, "aarch64": 219, "riscv64": 219, "ppc64le": 271, "s390x": 280}
 """Number of the system call, by machine."""
 _SET_CHILD_SUBREAPER = 36
-
-
-class SupervisorOptions(TypedDict):
-    """Options of the supervisor, sent as JSON over the leash after their length in eight bytes.
-
-    Attributes:
-        argv: The command line of the shell.
-        inputs: What it can read from descriptors, by their numbers, each byte a character.
-        own_keyring: Whether the shell must not have this process's session keyring.
-        lease: Seconds until the first lease runs out.
-        grace: Seconds that processes have to end after SIGTERM.
-        limits: Values for `resource.setrlimit`, by the name of the resource.
-        cleanup: A command to run when the shell is gone; may be empty.
-        most_processes: How many processes there may be at once; 0 for any number.
-        most_memory: Bytes of memory that all of them may have together; 0 for any amount.
-        watched: Paths of this machine whose moving away makes the guardian look at the mounts.
-    """
-
-    argv: list[str]
-    inputs: dict[str, str]
-    own_keyring: bool
-    lease: float
-    grace: float
-    limits: dict[str, int]
-    cleanup: list[str]
-    most_processes: int
-    most_memory: int
-    watched: list[str]
 
 
 def _prctl(option: int, value: int) -> None:
@@ -137,6 +114,7 @@ def _leave_keyring() -> None:
 
 def _provide(number: int, data: bytes) -> None:
     """Let the shell's command line read bytes from a descriptor."""
+    assert sys.platform == "linux"  # only bubblewrap has inputs
     fd = os.memfd_create("input")
     with open(fd, "wb", closefd=False) as file:
         file.write(data)

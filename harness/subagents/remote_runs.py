@@ -25,7 +25,7 @@ RemoteStatus: TypeAlias = Literal[
     "running", "needs_approval", "paused", "done", "failed", "cancelled"
 ]
 
-_STATUSES = ("running", "needs_approval", "paused", "done", "failed", "cancelled")
+_STATUSES = ("queued", "running", "needs_approval", "paused", "done", "failed", "cancelled")
 _GOALS = ("goal", "description", "task", "prompt", "instructions")
 _MAX_PAGES = 200
 _PAUSE = 1.0
@@ -36,7 +36,7 @@ class Standing:
     """Status of a remote run.
 
     Attributes:
-        status: As our own server says it.
+        status: As our own server says it; what waits in line there is running.
         run_id: Its id there; empty for a server that has none.
         thread_id: Likewise.
         answer: Its final text, once done; or what was cut off of it, when it failed for that.
@@ -207,7 +207,7 @@ def _standing(result: ToolResult, *, refusal: bool = False) -> Standing:
     data = result.artifact
     if _is_run(data):
         standing = Standing(
-            cast(RemoteStatus, data["status"]),
+            cast(RemoteStatus, "running" if data["status"] == "queued" else data["status"]),
             str(data["run_id"]),
             str(data.get("thread_id") or ""),
             str(data.get("answer") or ""),

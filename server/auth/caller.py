@@ -111,6 +111,17 @@ class Caller:
         owner = self.owner if thread_id is None else owner_of(thread_id)
         return new_id(f"{kind}_{owner}") if owner else new_id(kind)
 
+    def fixed_thread(self, said: str, shown: str = "") -> str:
+        """Return the id that something of theirs always gives a thread.
+
+        Args:
+            said: What it is; who knows it can compute the id.
+            shown: What the id ends with, for people: letters, digits, '-' and '_'.
+        """
+        digest = blake2b(said.encode(), digest_size=8).hexdigest()
+        owner = f"{self.owner}_" if self.owner else ""
+        return f"thr_{owner}{digest}" + (f"-{shown}" if shown else "")
+
     def prefix(self, kind: Literal["thr", "run"]) -> str:
         """Return what the ids of what they may see begin with; empty where that is anything.
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..doctor import Examination, Finding, Handshake
     from ..install.clients import Scope
     from ..install.installer import Change, PathOption, Placement, Request
+    from ..install.machine import Machine
 
 __all__ = ["INSTALLABLE", "ServeOptions", "doctor", "install"]
 
@@ -56,6 +57,12 @@ _UNKNOWN_YET = ("${", "{env:")
     is_flag=True,
     help="Write ANTHROPIC_API_KEY into the entry, if only you can read the file.",
 )
+@click.option(
+    "--toolsets",
+    multiple=True,
+    metavar="NAMES",
+    help="The tools to offer, as for `serve`.  [all, or what suits a coding agent]",
+)
 @click.pass_context
 def install(
     ctx: click.Context,
@@ -66,6 +73,7 @@ def install(
     only_print: bool,
     remove: bool,
     with_key: bool,
+    toolsets: tuple[str, ...],
 ) -> None:
     """Add this server to CLIENT's list of MCP servers.
 
@@ -77,14 +85,17 @@ def install(
     from ..install.machine import ConfigFileError, Machine, NotInstalled
 
     machine = Machine.here()
+    options = (*(f"--toolsets={one}" for one in toolsets), *options)
     try:
         placement = Placement.of(client, scope, name)
         if remove:
             if options or with_key:
-                raise Refused("--remove takes no options of `serve` and no --with-key.")
+                raise Refused(
+                    "--remove takes no options of `serve`, no --toolsets and no --with-key."
+                )
             change = Change.removal(placement, machine)
         else:
-            change = Change.install(_request(ctx, placement, options, with_key), machine)
+            change = Change.install(_request(ctx, placement, options, with_key, machine), machine)
         if only_print:
             _show(change, remove)
         else:
@@ -94,18 +105,31 @@ def install(
 
 
 def _request(
-    ctx: click.Context, placement: Placement, options: Sequence[str], with_key: bool
+    ctx: click.Context,
+    placement: Placement,
+    options: Sequence[str],
+    with_key: bool,
+    machine: Machine,
 ) -> Request:
     from ..install.clients import KEY_VARIABLE
-    from ..install.installer import Request
+    from ..install.installer import Request, command_words, find_entry
+    from .tool_choice import ToolChoice
 
     serve = ServeOptions.of(ctx, options)
+    tools = ToolChoice()
+    if not serve.chooses_tools:
+        _, held = find_entry(placement, machine)
+        tools = ToolChoice.of(placement.client, command_words(held or {}))
+        try:
+            serve = ServeOptions.of(ctx, (*tools.options, *options))
+        except Refused as error:  # such as tools for commands, without commands
+            raise Refused(f"{error}\n{tools.note}") from None
     model = str(serve.flags.get("model") or "")
     key = os.environ.get(KEY_VARIABLE) if with_key else None
     if with_key and not key:
         raise Refused(f"--with-key: {KEY_VARIABLE} is not set here. Nothing was changed.")
     keyless = model.startswith(("scripted:", "sampling"))
-    return Request(placement, list(serve.words()), key, not keyless)
+    return Request(placement, list(serve.words()), key, not keyless, tools.note)
 
 
 class ServeOptions:
@@ -115,6 +139,8 @@ class ServeOptions:
         given: As they were given.
         flags: Their values by parameter, for `load_settings`.
         config: The value of `--config`.
+        chooses_tools: Whether they, or the configuration file, say which tools clients are
+            offered; known when they are checked.
     """
 
     def __init__(self, command: click.Command, given: Sequence[str]) -> None:
@@ -130,6 +156,7 @@ class ServeOptions:
         self.config = cast("str | None", self.flags.pop("config", None))
         self.application = cast("str | None", self.flags.pop("application", None))
         self.flags.pop("reload", None)
+        self.chooses_tools = False
         self._by_option = {name: one for one in command.params for name in one.opts}
 
     @classmethod
@@ -152,9 +179,11 @@ class ServeOptions:
 
         known = {name: value for name, value in self.flags.items() if not _is_unknown(value)}
         try:
-            load_settings(known, {}, config=self.config)
+            settings = load_settings(known, {}, config=self.config)
         except SettingsError as error:
             raise Refused(f"{error}\nNothing was changed.") from None
+        chosen = (settings.toolsets, settings.exclude_tools, settings.read_only)
+        self.chooses_tools = any(chosen)
 
     def words(self) -> Iterator[str | PathOption]:
         """Yield them as they were given, paths among them marked."""
@@ -187,6 +216,8 @@ def _show(change: Change, remove: bool) -> None:
     if not change.is_needed:
         click.echo("It has this entry already.", err=True)
     click.echo(change.snippet.rstrip("\n"))
+    if change.note:
+        click.echo(change.note, err=True)
 
 
 def _carry_out(change: Change, placement: Placement, remove: bool) -> None:

@@ -9,6 +9,7 @@ import sys
 import click
 
 from .agent import agent, mcp
+from .chat import chat
 from .checks import models, policy
 from .errors import Refused
 from .install import doctor, install
@@ -202,6 +203,11 @@ def cli(ctx: click.Context) -> None:
     "--read-only", is_flag=True, default=None, help="Offer only tools that change nothing."
 )
 @click.option(
+    "--thread-per",
+    metavar="conversation|call",
+    help="What has a thread of its own, if its calls name none.  [conversation]",
+)
+@click.option(
     "--wait-budget", metavar="SECONDS", help="How long a call waits for its run to end.  [45]"
 )
 @click.option(
@@ -218,6 +224,27 @@ def cli(ctx: click.Context) -> None:
     "--drain-seconds",
     metavar="SECONDS",
     help="How long runs may take to finish their step when an HTTP server is stopped.  [30]",
+)
+@click.option(
+    "--engine",
+    metavar="local|dbos",
+    help="What decides when a run begins: this server, or a queue shared by replicas.  [local]",
+)
+@click.option(
+    "--workers",
+    metavar="N",
+    help="How many runs this server works on at once.  [no limit; dbos: 16]",
+)
+@click.option("--max-runs", metavar="N", help="How many runs of one user may work at once.  [32]")
+@click.option(
+    "--queue-size", metavar="N", help="How many runs of one user may wait in line.  [1000]"
+)
+@click.option(
+    "--priority",
+    "priorities",
+    multiple=True,
+    metavar="PRINCIPAL=N",
+    help="Whose runs go first: 1 is first, 5 is usual, 9 is last. Repeatable.",
 )
 @click.option("--config", metavar="FILE", help="TOML file of settings.")
 @click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error.  [warning]")
@@ -293,6 +320,7 @@ def _with_settings(command: click.Command) -> click.Command:
 
 
 cli.add_command(agent)
+cli.add_command(_with_settings(chat))
 cli.add_command(doctor)
 cli.add_command(install)
 cli.add_command(journal)

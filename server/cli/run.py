@@ -12,7 +12,7 @@ import click
 
 from .errors import Failed, Refused
 
-__all__ = ["SHARED", "run"]
+__all__ = ["SHARED", "again", "approval", "only_local", "refusing", "run"]
 
 SHARED = (
     "agent_file",
@@ -105,7 +105,7 @@ def run(
     from ..terminal.working import Choices, run_goal
 
     mode, globs = approval(approve)
-    model = "" if connect is None else _only_local(flags, globs)
+    model = "" if connect is None else only_local(flags, globs)
     limits = {"cost": max_cost, "tokens": max_tokens, "seconds": max_seconds}
     task = (
         None
@@ -185,7 +185,7 @@ def _schema(file: str | None) -> Any:
         raise Refused(f"--output-schema {file}: {error}. Nothing was started.") from None
 
 
-def _only_local(flags: dict[str, object], globs: tuple[str, ...]) -> str:
+def only_local(flags: dict[str, object], globs: tuple[str, ...]) -> str:
     """Refuse options that a server elsewhere decides; return the model that it is asked for."""
     model = str(flags.pop("model", None) or "")
     given = sorted(name for name, value in flags.items() if value not in (None, ()))

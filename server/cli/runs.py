@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["STATUSES", "runs"]
 
-STATUSES = ("running", "needs_approval", "paused", "done", "failed", "cancelled")
+STATUSES = ("queued", "running", "needs_approval", "paused", "done", "failed", "cancelled")
 
 T = TypeVar("T")
 

@@ -91,6 +91,7 @@ class Client:
         newer_group: Where newer versions keep servers; used if the file has it already.
         newer_entry: The entry there.
         question: What to ask the user for the key with.
+        toolsets: The sets of tools that suit it; empty for all.
     """
 
     name: str
@@ -106,6 +107,7 @@ class Client:
     newer_group: tuple[str, ...] | None = None
     newer_entry: Callable[[Start], Entry] | None = None
     question: Input | None = None
+    toolsets: Sequence[str] = ()
 
     def project_path(self, relative: str, scope: Scope) -> str | None:
         """Return how to write a path inside the project; None if it has to be absolute."""
@@ -144,6 +146,10 @@ def _opencode(start: Start) -> Entry:
     return {**_opencode_new(start), "enabled": True}
 
 
+CODING_TOOLS: Sequence[str] = ("delegation", "history", "skills")
+"""What suits hosts with file tools, a todo list and a shell of their own: a second set of them
+confuses their models. Agents that `task` starts have all their tools."""
+
 VSCODE_KEY_ID = "deep-agent-anthropic-key"
 
 _ALL = (
@@ -161,6 +167,7 @@ _ALL = (
     Client(
         name="claude-code",
         title="Claude Code",
+        toolsets=CODING_TOOLS,
         entry=_typed,
         # Without a default, the text itself would arrive where the variable is not set.
         reference="${" + KEY_VARIABLE + ":-}",
@@ -169,6 +176,7 @@ _ALL = (
     Client(
         name="cursor",
         title="Cursor",
+        toolsets=CODING_TOOLS,
         reference="${env:" + KEY_VARIABLE + "}",
         folder="${workspaceFolder}",
         starts_in_project=False,
@@ -178,6 +186,7 @@ _ALL = (
     Client(
         name="vscode",
         title="VS Code",
+        toolsets=CODING_TOOLS,
         group=("servers",),
         entry=_typed,
         reference="${input:" + VSCODE_KEY_ID + "}",
@@ -198,6 +207,7 @@ _ALL = (
     Client(
         name="codex",
         title="Codex",
+        toolsets=CODING_TOOLS,
         format="toml",
         group=("mcp_servers",),
         entry=_codex,
@@ -207,12 +217,14 @@ _ALL = (
     Client(
         name="gemini",
         title="Gemini CLI",
+        toolsets=CODING_TOOLS,
         reference="${" + KEY_VARIABLE + ":-}",
         next="Start Gemini CLI again; /mcp shows the server.",
     ),
     Client(
         name="opencode",
         title="opencode",
+        toolsets=CODING_TOOLS,
         group=("mcp",),
         entry=_opencode,
         reference="{env:" + KEY_VARIABLE + "}",

@@ -15,7 +15,7 @@ from .documents import TomlError, document_of
 from .jsonc_reader import JsoncError
 from .machine import ConfigFile, Machine, own_command
 
-__all__ = ["Change", "InstallError", "Placement", "Request", "find_entry"]
+__all__ = ["Change", "InstallError", "Placement", "Request", "command_words", "find_entry"]
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 """Names of entries that every client takes; tools are called `mcp__NAME__tool`, in 64 characters
@@ -79,12 +79,14 @@ class Request:
         options: Of `serve`, each path as `PathOption`.
         key: The API key to write down; None to name the variable where the client can.
         needs_key: Whether the model needs one at all.
+        note: What to know about the options; empty for nothing.
     """
 
     placement: Placement
     options: Sequence[str | PathOption] = ()
     key: str | None = None
     needs_key: bool = True
+    note: str = ""
 
 
 @record
@@ -152,7 +154,8 @@ class Change:
             snippet = document.with_entry("", name, shown)
         _check_unicode(text)
         needs_advice = request.needs_key and request.key is None
-        return cls(file, text, snippet, client.key_advice if needs_advice else "")
+        notes = (request.note, client.key_advice if needs_advice else "")
+        return cls(file, text, snippet, "\n".join(one for one in notes if one))
 
     @classmethod
     def removal(cls, placement: Placement, machine: Machine) -> Change:
@@ -211,18 +214,19 @@ def _refuse_stranger(file: ConfigFile, held: Any, name: str) -> None:
 
 def _is_ours(entry: Any) -> bool:
     """Whether an entry starts this product, however it was installed."""
-    if not isinstance(entry, dict):
-        return False
-    held = cast(dict[str, Any], entry)
+    return isinstance(entry, dict) and any(
+        word == "deep_agent_mcp" or re.split(r"[\\/]", word)[-1].startswith(NAME)
+        for word in command_words(cast("dict[str, Any]", entry))
+    )
+
+
+def command_words(entry: Mapping[str, Any]) -> list[str]:
+    """Return the command that an entry starts, with its arguments."""
     words: list[Any] = []
     for key in ("command", "args"):
-        value = held.get(key, [])
+        value = entry.get(key, [])
         words += cast(list[Any], value) if isinstance(value, list) else [value]
-    return any(
-        isinstance(word, str)
-        and (word == "deep_agent_mcp" or re.split(r"[\\/]", word)[-1].startswith(NAME))
-        for word in words
-    )
+    return [word for word in words if isinstance(word, str)]
 
 
 def _check_key(request: Request, file: ConfigFile) -> None:

@@ -131,6 +131,7 @@ class Prompts:
         missing = MCPError(
             INVALID_PARAMS, f"There is no thread {thread_id!r}. The tool threads lists them."
         )
+        thread_id = await self._services.thread(thread_id)
         if not current_caller.get().owns(thread_id):
             raise missing
         await self._services.places.prepare(thread_id)
@@ -257,8 +258,8 @@ def _rules(withheld: Collection[str]) -> Iterator[str]:
         return not any(name in withheld for name in names)
 
     yield (
-        "- Every result names its thread_id. Pass it on in each later call of the same work; "
-        "without it a new thread begins."
+        "- Every result names its thread_id. Pass it on in each later call of the same work, or "
+        "choose a name for it."
     )
     if offered("write_todos"):
         yield (

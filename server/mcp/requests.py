@@ -36,6 +36,8 @@ from ..runs.workplaces import Workplaces
 from ..sampling.client_model import OpenRequests
 from ..settings.reloadable_settings import ReloadableSettings
 from ..settings.settings import Settings
+from ..threads.names import id_of_thread
+from .conversations import Conversations, ThreadPlace
 from .sessions import Announcements
 
 __all__ = [
@@ -174,6 +176,7 @@ class Services:
         announcements: Tells clients of changes.
         principals: Who has called.
         requests: What clients are being asked.
+        conversations: Which thread calls work in that name none.
         cancelled: What they have cancelled.
         in_flight: What is being answered.
     """
@@ -185,8 +188,18 @@ class Services:
     announcements: Announcements
     principals: Principals
     requests: OpenRequests = field(default_factory=OpenRequests)
+    conversations: Conversations = field(default_factory=Conversations)
     cancelled: CancelledRequests = field(default_factory=CancelledRequests)
     in_flight: RequestsInFlight = field(default_factory=RequestsInFlight)
+
+    async def place(self, ctx: Context, said: str | None) -> ThreadPlace:
+        """Return the thread a call works in, where `said` is what its caller says of it."""
+        per_call = self.settings.thread_per == "call"
+        return await self.conversations.place(ctx, self.journal, said or "", per_call=per_call)
+
+    async def thread(self, said: str) -> str:
+        """Return the id of a thread that a caller says by its id or by its name."""
+        return await id_of_thread(self.journal, said)
 
     @property
     def skills(self) -> SkillRegistry:

@@ -143,10 +143,13 @@ class Resources:
 
     Args:
         services: What handlers share.
-        further: Returns resources beside the listed ones, made when they are first asked for.
+        further: Returns resources beside the listed ones, made when they are first asked for; None
+            for none.
     """
 
-    def __init__(self, services: Services, further: Callable[[], FurtherResources]) -> None:
+    def __init__(
+        self, services: Services, further: Callable[[], FurtherResources] | None = None
+    ) -> None:
         self._services = services
         self._further = further
 
@@ -250,7 +253,7 @@ class Resources:
                 description="SKILL.md holds the instructions.",
             )
         )
-        found += self._further().templates()
+        found += self._further().templates() if self._further is not None else ()
         return ListResourceTemplatesResult(resource_templates=found)
 
     async def read(self, ctx: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
@@ -279,6 +282,8 @@ class Resources:
         raise _missing(ctx, uri, "Known are the URIs and templates that the server lists.")
 
     async def _read_further(self, ctx: Context, uri: str) -> ReadResourceResult | None:
+        if self._further is None:
+            return None
         try:
             return await self._further().read(uri)
         except HarnessError as error:
@@ -309,6 +314,7 @@ class Resources:
         self, ctx: Context, uri: str, thread_id: str, part: str
     ) -> ReadResourceResult:
         unknown = _missing(ctx, uri, f"There is no thread {thread_id!r}; read {THREADS_URI}.")
+        thread_id = await self._services.thread(thread_id)
         if not current_caller.get().owns(thread_id):
             raise unknown
         await self._services.places.prepare(thread_id)

@@ -28,7 +28,7 @@ COUNTED_SECONDS = 15.0
 MOST_COUNTED = 1_000
 """Open runs of one status that are counted."""
 
-_OPEN: Sequence[RunStatus] = ("running", "needs_approval", "paused")
+_OPEN: Sequence[RunStatus] = ("queued", "running", "needs_approval", "paused")
 
 T = TypeVar("T")
 

@@ -173,6 +173,10 @@ class Presence:
             await self._next_look()  # it may have begun since the last one
         return not self.judges or not self.census.is_dead(owner)
 
+    def was_killed(self, owner: str) -> bool:
+        """Whether a replica that is gone did not sign off: it is still in the table."""
+        return owner in self.census.replicas
+
     @property
     def judges(self) -> bool:
         """Whether we can tell who is dead."""

@@ -79,6 +79,7 @@ class ActiveRun:
         thread_id: Its thread.
         brief: A driven call, which others may wait for.
         counts: Whether it counts as one of its owner's runs at work.
+        is_new: Whether its thread begins with it.
         control: Ends it.
         finished: Set when it has paused or ended.
         listeners: Receive its events.
@@ -97,6 +98,7 @@ class ActiveRun:
     thread_id: str
     brief: bool = False
     counts: bool = True
+    is_new: bool = False
     offer: Offer | None = None
     sampled: SampledRun | None = None
     control: RunControl = field(default_factory=RunControl)

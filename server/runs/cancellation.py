@@ -63,6 +63,10 @@ class ServerProcesses:
         """Whether the server with this id is running."""
         return owner.isalnum() and await anyio.to_thread.run_sync(self._state.is_alive, owner)
 
+    def was_killed(self, owner: str) -> bool:
+        """Whether a server left its lock behind."""
+        return owner in self._state.killed
+
     @asynccontextmanager
     async def takeover(self) -> AsyncGenerator[None]:
         """Keep every other process from resuming a run meanwhile."""

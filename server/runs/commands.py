@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
@@ -248,4 +249,6 @@ class _InAll(TypedDict):
 
 
 def _as_root() -> bool:
-    return hasattr(os, "geteuid") and os.geteuid() == 0
+    if sys.platform == "win32":
+        return False
+    return os.geteuid() == 0

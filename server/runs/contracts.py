@@ -159,6 +159,13 @@ class Servers(Protocol):
         """Whether the server with this id is running."""
         ...
 
+    def was_killed(self, owner: str) -> bool:
+        """Whether a server that `is_alive` says is gone did not end by itself, as far as is known.
+
+        A run that it worked on may be the cause.
+        """
+        ...
+
     def takeover(self) -> AbstractAsyncContextManager[None]:
         """Keep every other process from resuming a run meanwhile, where the journal does not."""
         ...

@@ -34,12 +34,16 @@ from ...harness.loop.run.events import Emit
 from ...harness.messages.message import ToolMessage
 from ...harness.subagents.background.engine import parent_thread
 from ..auth.caller import OwnedJournal, current_caller
+from ..engine.base import Bounds
 from ..results import unknown
 from ..sampling.queue import Offer, SamplingQueue, is_parked
 from .active_run import Todos
 from .contracts import POLL_SECONDS
+from .goals import call_id
 from .lifecycle import KINDS, FarEvents, RunFigures, Stopping, kind_of
-from .starting import RunStarter, Snapshot, call_id
+from .queue import RunQueue
+from .snapshot import Snapshot
+from .starting import RunStarter
 from .supervisor import RunSupervisor
 from .task_inputs import structured_result
 
@@ -48,6 +52,9 @@ if TYPE_CHECKING:
     from ...harness.subagents.background.launcher import BackgroundSubAgents
 
 __all__ = ["RunManager", "Snapshot"]
+
+_MOST_QUEUED = 100_000
+"""Queued runs that a server goes on with when it starts."""
 
 logger = logging.getLogger(__name__)
 
@@ -61,13 +68,22 @@ class RunManager(RunStarter):
         return self._carrier
 
     @property
+    def queue(self) -> RunQueue:
+        """The runs that wait for their turn."""
+        return self._queue
+
+    @property
     def sampling(self) -> SamplingQueue:
         """Where runs leave calls of a client's model."""
         return self._carrier.sampling
 
-    def bound(self, limits: Limits, max_runs: int, journal_patience: float) -> None:
+    def bound(
+        self, limits: Limits, bounds: Bounds, queue_size: int, journal_patience: float
+    ) -> None:
         """Let these bounds hold for what begins from now on."""
-        self._max_runs = max_runs
+        self._carrier.bounds = bounds
+        self._queue.size = queue_size
+        self._queue.engine.stirred()
         self._carrier.limits = limits
         self._carrier.journal_wait.patience = journal_patience
 
@@ -128,6 +144,9 @@ class RunManager(RunStarter):
                     await live.listen(emit)
                 elif stopping.has_begun:
                     break
+                elif run.status == "queued" and not await self._queue.is_left(run):
+                    await far.pass_on()
+                    await watch.next(run)
                 elif run.status == "needs_approval" and self._carrier.goes_on(run_id):
                     await self._carrier.decided(run_id)
                 elif run.status == "needs_approval":  # whoever has it goes on at once, or is dead
@@ -166,6 +185,9 @@ class RunManager(RunStarter):
             run = await self._find(run_id)
             if self._carrier.goes_on(run_id) and await self._goes_on(run):
                 run = replace(run, status="running")
+        if run.status == "queued":
+            stopping = self._carrier.stopping.has_begun
+            return Snapshot(run, stopping=stopping, waits_for=await self._queue.waits_for(run))
         if run.status == "running":
             calls = self.sampling.calls(run.thread_id)
             if self._carrier.stopping.has_begun:
@@ -292,7 +314,7 @@ class RunManager(RunStarter):
                 await self._agent(run_id).answer(run_id, fresh)
             elif fresh or not answers or waits_in_vain:
                 try:
-                    await self._carrier.resume(run, fresh, most=self._max_runs, offer=offer)
+                    await self._go_on(run, fresh, offer)
                 except (RunEnded, StaleThread, ThreadBusy) as error:
                     asked = await self.asked(run_id)
                     stored = {one.id: one.answer for one in asked if one.answered}
@@ -305,6 +327,30 @@ class RunManager(RunStarter):
         return {
             key: stored[key] for key in answers if answers[key] != stored.get(key, answers[key])
         }
+
+    async def _go_on(self, run: Run, answers: Mapping[str, JsonValue], offer: Offer | None) -> None:
+        """Let a run go on with answers: at once if it may, and else when its turn comes.
+
+        Raises:
+            RunEnded, UnknownInterrupt, InvalidAnswer, StaleThread, ThreadBusy: Nothing was stored.
+        """
+        if run.status == "queued":
+            raise ThreadBusy(
+                f"Run {run.id} waits in line and asks nothing; nothing was done. Wait for it with "
+                f'wait(run_id="{run.id}"), or end it with cancel(run_id="{run.id}").',
+                run.id,
+            )
+        self._carrier.stopping.require_serving()
+        stands = run.status in ("needs_approval", "paused", "failed") and run.kind == "delegate"
+        if is_parked(run):  # it wants the client's model, so it goes on where that client is
+            self._require_place(run.id)
+        here = not stands or parent_thread(run.thread_id) is not None or is_parked(run)
+        if here or self._queue.admits(run.id, run.attempt):
+            await self._carrier.resume(run, answers, offer=offer)
+            return
+        if answers:
+            await self._agent(run.id).answer(run.id, answers)
+        await self._queue.go_on(run)
 
     async def tell(self, run: Run, message: str) -> CallerMessage:
         """Send a message to a run at work, or that waits; see `Agent.asteer`."""
@@ -393,16 +439,18 @@ class RunManager(RunStarter):
     async def recover(self) -> list[str]:
         """Continue the runs of servers that died, and return their ids."""
         await self._carrier.cancellation.forget_settled()
-        left = await self._journal.find_runs(status="running", limit=1_000)
+        left = [*await self._journal.find_runs(status="running", limit=1_000)]
         if self._carrier.tasks is not None:
             waiting = await self._journal.find_runs(status="paused", limit=1_000)
             if any(parent_thread(one.thread_id) for one in (*left, *waiting)):
                 self._agent()  # once it is built, its background tasks go on
             left = [one for one in left if parent_thread(one.thread_id) is None]
+        # The oldest first, so that they begin in the order in which they came.
+        left += [*await self._journal.find_runs(status="queued", limit=_MOST_QUEUED)][::-1]
         continued = [
             one.id
             for one in left
-            if await self._carrier.is_left(one) and await self._carrier.adopt(one)
+            if await self._queue.is_left(one) and await self._carrier.adopt(one)
         ]
         if continued:
             logger.warning("continuing %d runs of a server that ended", len(continued))
@@ -410,5 +458,5 @@ class RunManager(RunStarter):
 
 
 def _is_at_work(run: Run, tasks: BackgroundSubAgents | None) -> bool:
-    """Whether a run goes on by itself: it works, or is a task that waits for its turn."""
-    return run.status == "running" or (tasks is not None and tasks.has_in_line(run))
+    """Whether a run goes on by itself: it works, or waits for its turn."""
+    return run.status in ("queued", "running") or (tasks is not None and tasks.has_in_line(run))

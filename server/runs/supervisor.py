@@ -14,17 +14,20 @@ from pydantic import JsonValue
 from ...harness._internal.concurrency import LazyEvent
 from ...harness.agent import Agent, RunOptions, RunResult
 from ...harness.checkpoint.base import Checkpointer, Run, taken_over
-from ...harness.errors import HarnessError, JournalAway, RunEnded, Superseded, ThreadBusy
+from ...harness.errors import HarnessError, JournalAway, RunEnded, Superseded
 from ...harness.limits.carried_limits import narrowed
 from ...harness.limits.limits import Limits
 from ...harness.loop.run.events import Event, StreamMode
 from ...harness.subagents.background.engine import parent_thread
 from ..auth.caller import Principals, owner_of
+from ..engine.base import Bounds, MakeEngine
+from ..engine.local import LocalRuns
 from ..sampling.queue import Offer, SamplingQueue
 from .active_run import WRITING, ActiveRun, GateHolder, ThreadLocks, busy, describe, todos_of
 from .cancellation import Cancellation
 from .contracts import Agents, Changed, Servers, Work
 from .lifecycle import JournalWait, RunFigures, Stopping
+from .queue import RunQueue
 from .task_inputs import StructuredRuns
 
 if TYPE_CHECKING:
@@ -50,6 +53,8 @@ class RunSupervisor:
         stopping: Whether this server stops, and who waits for its runs.
         figures: How many runs have begun and stopped here.
         journal_wait: The runs that wait for a journal that cannot be reached.
+        bounds: How many runs may be at work.
+        queue: Those that wait for their turn.
     """
 
     def __init__(
@@ -62,6 +67,8 @@ class RunSupervisor:
         changed: Changed,
         limits: Limits,
         principals: Principals | None = None,
+        bounds: Bounds | None = None,
+        engine: MakeEngine = LocalRuns,
     ) -> None:
         self.live: dict[str, ActiveRun] = {}
         self.stuck: dict[str, str] = {}
@@ -81,6 +88,8 @@ class RunSupervisor:
         self._principals = principals
         self._gates = ThreadLocks()
         self.tasks: BackgroundSubAgents | None = None
+        self.bounds = bounds or Bounds()
+        self.queue = RunQueue(journal, engine(lambda: self.bounds, self), self, group)
         self.cancellation = Cancellation(journal, servers, self.live, self.is_left, self._was_ended)
 
     def agent_of(self, run: Run, main: Agent) -> Agent:
@@ -116,12 +125,12 @@ class RunSupervisor:
         holder = self._gates.holder(run.thread_id)
         return holder is not None and holder.run_id == run.id
 
-    def working(self, owner: str) -> list[str]:
-        """Return the runs of somebody that are at work, as far as they count."""
+    def working(self, owner: str | None = None) -> list[str]:
+        """Return the runs of somebody, or all, that are at work, as far as they count."""
         return [
             run_id
             for run_id, live in self.live.items()
-            if owner_of(run_id) == owner and live.counts
+            if live.counts and owner in (None, owner_of(run_id))
         ]
 
     def leave_gate(self, live: ActiveRun) -> None:
@@ -137,6 +146,7 @@ class RunSupervisor:
         key: str | None = None,
         is_new: bool = False,
         trust_cache: bool = False,
+        accepted: Run | None = None,
     ) -> None:
         """Carry a run whose gate was taken, independent of the request that asked for it.
 
@@ -160,6 +170,7 @@ class RunSupervisor:
             log_events=not live.brief,
             trust_cache=trust_cache,
             principal=principal,
+            accepted=accepted,
         )
         self.live[live.run_id] = live
         self.figures.begun(live)
@@ -197,6 +208,7 @@ class RunSupervisor:
             self._gates.leave(live.thread_id)
             live.control.accepted.set()
             live.finished.set()
+            self.queue.engine.stirred()
         parts, files = live.take_written()
         if live.result is None or live.result.unrecorded is None:
             self.changed(live.thread_id, parts=parts, files=files, is_new=is_new)
@@ -269,7 +281,6 @@ class RunSupervisor:
         run: Run,
         answers: Mapping[str, JsonValue],
         *,
-        most: int | None = None,
         offer: Offer | None = None,
     ) -> None:
         """Go on with a run that waits, failed, or was left behind.
@@ -277,12 +288,10 @@ class RunSupervisor:
         Args:
             run: The run.
             answers: What was answered.
-            most: How many runs of its owner may be at work, this one included.
             offer: What the client lends of its model that makes it go on.
 
         Raises:
-            ThreadBusy: Its thread is in use, another living process works on it, or its owner has
-                enough runs at work.
+            ThreadBusy: Its thread is in use, or another living process works on it.
             HarnessError: As for `Agent.aresume`; nothing was stored.
         """
         live = ActiveRun(run.id, run.thread_id, offer=offer)
@@ -302,12 +311,6 @@ class RunSupervisor:
                     if not await self.is_left(now):
                         raise busy(run.thread_id, run.id)
                     await self.cancellation.require_unasked(now)
-                owner = owner_of(run.id)
-                if owner and most is not None and len(self.working(owner)) >= most:
-                    raise ThreadBusy(
-                        f"{most} runs of yours are at work, which is the most there may be; "
-                        "nothing was stored. Answer again when one of them has ended."
-                    )
                 passed_on = True
                 self.spawn(live, work)
                 await live.control.accepted.wait()
@@ -346,6 +349,7 @@ class RunSupervisor:
         """
         if self.tasks is not None:
             self.tasks.begin_no_more()
+        await self.queue.engine.drain()
         await self.stopping.drain(seconds)
 
     async def end(self, run: Run, reason: str) -> Run:
@@ -355,6 +359,7 @@ class RunSupervisor:
     def _was_ended(self, run: Run) -> None:
         self.stuck.pop(run.id, None)
         self.changed(run.thread_id)
+        self._group.start_soon(self.queue.withdraw, run.id)
 
     async def is_left(self, run: Run) -> bool:
         """Whether nobody works on a run that is recorded as `running`.
@@ -368,15 +373,17 @@ class RunSupervisor:
             return now is not None and now.status == "running" and run.id not in self.live
         return run.owner is None or not await self.servers.is_alive(run.owner)
 
-    async def adopt(self, run: Run) -> bool:
+    async def adopt(self, run: Run, *, here: bool = False) -> bool:
         """Continue a run that nobody works on; return whether it is this process's run now.
 
-        What stands in the way is no caller's fault, and the next look tries again.
+        It waits for its turn, unless its turn is `here`. What stands in the way is no caller's
+        fault, and the next look tries again.
         """
         if run.id in self.live or self.stopping.has_begun:
             return run.id in self.live
         try:
-            await self._resume_or_end(run)
+            if here or await self.queue.may_adopt(run):
+                await self._resume_or_end(run)
             self.stuck.pop(run.id, None)
             self.figures.taken_over += run.id in self.live and run.owner != self.owner
         except HarnessError as error:

@@ -10,7 +10,12 @@ from pydantic import SecretStr
 
 from .setting_types import is_template
 
-__all__ = ["require_complete_auth", "require_fitting_roots", "require_shareable"]
+__all__ = [
+    "require_complete_auth",
+    "require_fitting_engine",
+    "require_fitting_roots",
+    "require_shareable",
+]
 
 
 _SHARED_STORES = ("postgresql", "postgres", "redis", "rediss")
@@ -37,6 +42,10 @@ class _Chosen(Protocol):
     def store(self) -> SecretStr | None: ...
     @property
     def replicas(self) -> bool: ...
+    @property
+    def engine(self) -> str: ...
+    @property
+    def workers(self) -> int | None: ...
     @property
     def shared_root(self) -> bool: ...
     @property
@@ -120,6 +129,23 @@ def require_shareable(chosen: _Chosen) -> None:
                 "If each of them sees the same directory at the same path, say so with "
                 "--shared-root; otherwise leave it out."
             )
+
+
+def require_fitting_engine(chosen: _Chosen) -> None:
+    """Refuse an engine that cannot carry what the settings ask for.
+
+    Raises:
+        ValueError: They do not go together.
+    """
+    if chosen.workers == 0 and (chosen.engine == "local" or not chosen.replicas):
+        raise ValueError(
+            "workers 0 leaves all runs to other servers: set replicas and engine 'dbos', too."
+        )
+    if chosen.engine == "dbos" and chosen.background_subagents:
+        raise ValueError(
+            "background_subagents does not go with engine 'dbos': tasks in the background wait in "
+            "line in the memory of one server."
+        )
 
 
 def _scheme(url: SecretStr | None) -> str:

@@ -27,9 +27,9 @@ logger = logging.getLogger(__name__)
 
 _AT_ONCE = frozenset(
     {
-        "drain_seconds", "journal_patience", "limits", "log_level", "max_runs", "max_sessions",
-        "principal_agents",
-        "task_models", "wait_budget", "wait_budgets",
+        "drain_seconds", "journal_patience", "limits", "log_level", "max_runs",
+        "max_runs_per_minute", "max_sessions", "principal_agents", "priorities", "queue_size",
+        "task_models", "thread_per", "wait_budget", "wait_budgets", "workers",
     }
 )  # fmt: skip
 _IN_THE_AGENT = frozenset(

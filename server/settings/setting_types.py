@@ -10,9 +10,10 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+from collections.abc import Sequence
 from hashlib import blake2b
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
@@ -25,6 +26,7 @@ __all__ = [
     "BindHost",
     "Budgets",
     "Directories",
+    "Engine",
     "ExistingDirectory",
     "ExistingFile",
     "HostName",
@@ -35,6 +37,7 @@ __all__ = [
     "Network",
     "Place",
     "PolicyFile",
+    "Priorities",
     "StateDirectory",
     "StoreUrl",
     "Telemetry",
@@ -162,6 +165,21 @@ def _agents_by_principal(value: object) -> object:
         return value
     pairs = [part.rpartition("=") for part in value.split(",") if part.strip()]
     return {name.strip(): agents.split() for name, _, agents in pairs}
+
+
+def _priorities(value: object) -> object:
+    """Take `PRINCIPAL=N,PRINCIPAL=N` apart, as the environment has it, or a flag given often."""
+    if isinstance(value, tuple | list):
+        value = ",".join(str(one) for one in cast("Sequence[object]", value))
+    return _budgets(value)
+
+
+def _engine_installed(value: str) -> str:
+    from importlib.util import find_spec
+
+    if value == "dbos" and find_spec("dbos") is None:
+        raise ValueError("DBOS is not installed; pip install 'deep-agent-mcp[distributed]'")
+    return value
 
 
 def _model_glob(value: str) -> str:
@@ -296,6 +314,11 @@ Budgets = Annotated[
     dict[Annotated[str, AfterValidator(str.lower)], Annotated[float, Field(ge=0, le=3_600)]],
     BeforeValidator(_budgets),
 ]
+Priorities = Annotated[
+    dict[Annotated[str, Field(min_length=1)], Annotated[int, Field(ge=1, le=9)]],
+    BeforeValidator(_priorities),
+]
+Engine = Annotated[Literal["local", "dbos"], Lowered, AfterValidator(_engine_installed)]
 AnyPath = Annotated[Path, AfterValidator(absolute)]
 ExistingDirectory = Annotated[AnyPath, AfterValidator(_directory)]
 Directories = Annotated[AnyPath, AfterValidator(_directories)]

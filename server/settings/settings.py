@@ -21,12 +21,18 @@ from pydantic import (
 )
 
 from .bounds import CommandSettings, LimitSettings
-from .combinations import require_complete_auth, require_fitting_roots, require_shareable
+from .combinations import (
+    require_complete_auth,
+    require_fitting_engine,
+    require_fitting_roots,
+    require_shareable,
+)
 from .setting_types import (
     AnyPath,
     BindHost,
     Budgets,
     Directories,
+    Engine,
     ExistingDirectory,
     ExistingFile,
     HostName,
@@ -39,6 +45,7 @@ from .setting_types import (
     Place,
     PolicyFile,
     PrincipalAgents,
+    Priorities,
     StateDirectory,
     StoreUrl,
     Telemetry,
@@ -117,11 +124,17 @@ class Settings(BaseModel):
         max_sessions: Connections of one caller that stay open, of the handshake era.
         journal_patience: Seconds for which runs wait for a journal that cannot be reached.
         max_runs: Runs of one caller that work at the same time.
+        max_runs_per_minute: Runs of one caller that may begin within a minute; None for any number.
+        workers: Runs that this server works on at the same time; None for what the engine takes.
+        queue_size: Runs of one caller that may wait in line.
+        priorities: Of principals whose runs go before, or after, those of others.
+        engine: What says when a run begins, and on which server.
         drain_seconds: Seconds that runs may take to finish their step when an HTTP server is
             stopped; then they are cut short.
         principal_agents: Agents that some principals are bound to, by principal; `main` is the
             main agent.
         wait_budget: Seconds `task` and `wait` block before they answer `running`.
+        thread_per: What has a thread of its own if its calls name none.
         wait_budgets: The same for clients whose names begin so, before what is known of them.
         toolsets: Sets of tools that clients are offered; empty for all.
         exclude_tools: Tools that they are not offered.
@@ -216,12 +229,26 @@ class Settings(BaseModel):
     max_sessions: int = Field(default=100, ge=1, description="a whole number, at least 1")
     journal_patience: float = Field(default=300.0, ge=0, description="seconds, at least 0")
     max_runs: int = Field(default=32, ge=1, description="a whole number, at least 1")
+    max_runs_per_minute: int | None = Field(
+        default=None, ge=1, description="a whole number, at least 1"
+    )
+    workers: int | None = Field(default=None, ge=0, description="a whole number, at least 0")
+    queue_size: int = Field(default=1_000, ge=0, description="a whole number, at least 0")
+    priorities: Priorities = Field(
+        default_factory=dict[str, int],
+        description="a table of principals and whole numbers from 1 (first) to 9, such as "
+        "'alice' = 1",
+    )
+    engine: Engine = Field(default="local", description="'local' or 'dbos'")
     drain_seconds: float = Field(default=30, ge=0, le=3_600, description="seconds from 0 to 3600")
     principal_agents: PrincipalAgents = Field(
         default_factory=dict[str, tuple[str, ...]],
         description="a table of principals and lists of agents, such as 'alice' = ['main']",
     )
     wait_budget: float = Field(default=45.0, ge=0, le=3_600, description="seconds from 0 to 3600")
+    thread_per: Annotated[Literal["conversation", "call"], Lowered] = Field(
+        default="conversation", description="'conversation' or 'call'"
+    )
     wait_budgets: Budgets = Field(
         default_factory=dict[str, float],
         description="a table of clients and seconds from 0 to 3600, such as 'claude-code' = 110",
@@ -329,6 +356,7 @@ class Settings(BaseModel):
         require_complete_auth(self)
         require_fitting_roots(self)
         require_shareable(self)
+        require_fitting_engine(self)
         require_a_tool(self)
         return self
 

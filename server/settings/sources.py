@@ -89,6 +89,7 @@ _URLS = frozenset({"journal", "store"})
 _FLAGS = {
     "allow_hosts": "--allow-host",
     "agent_file": "--agent",
+    "priorities": "--priority",
     "protect_paths": "--protect-path",
     "task_models": "--task-model",
     "trusted_proxies": "--trusted-proxy",

@@ -15,6 +15,7 @@ import shlex
 import stat
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
+from dataclasses import field
 from pathlib import Path
 
 from ...harness._internal.records import record
@@ -41,9 +42,15 @@ class StateDirError(Exception):
 
 @record
 class StateDir:
-    """Names and locks inside a state directory. Make one with `StateDir.open`."""
+    """Names and locks inside a state directory. Make one with `StateDir.open`.
+
+    Attributes:
+        path: The directory.
+        killed: Servers whose end this process has noticed, and that did not end by themselves.
+    """
 
     path: Path
+    killed: set[str] = field(default_factory=set[str])
 
     @classmethod
     def open(cls, path: Path) -> StateDir:
@@ -146,6 +153,7 @@ class StateDir:
         if _is_locked(path):
             return True
         _discard(path)  # left by a dead server; its id never comes back
+        self.killed.add(owner)
         return False
 
     def has_others(self, owner: str) -> bool:

@@ -26,13 +26,13 @@ __all__ = [
 ]
 
 Toolset: TypeAlias = Literal[
-    "todos", "files", "skills", "commands", "delegation", "history", "compact"
+    "todos", "files", "skills", "commands", "delegation", "history", "compact", "all"
 ]
 
 ANSWERING = ("wait", "reply", "cancel")
 """What every tool needs whose calls may take long or ask."""
 
-TOOLSETS: Mapping[Toolset, tuple[str, ...]] = {
+_SETS: Mapping[Toolset, tuple[str, ...]] = {
     "todos": ("write_todos",),
     "files": ("ls", "read_file", "write_file", "edit_file", "glob", "grep"),
     "skills": ("skill",),
@@ -41,6 +41,9 @@ TOOLSETS: Mapping[Toolset, tuple[str, ...]] = {
     "history": ("threads", "rewind"),
     "compact": ("task", "wait", "reply", "threads"),
 }
+_TOOLS = frozenset(name for names in _SETS.values() for name in names)
+
+TOOLSETS: Mapping[Toolset, tuple[str, ...]] = {**_SETS, "all": tuple(sorted(_TOOLS))}
 
 COMPACT_ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     "task": ("goal", "thread_id", "agent", "wait_seconds"),
@@ -52,7 +55,6 @@ COMPACT_ARGUMENTS: Mapping[str, tuple[str, ...]] = {
 READ_ONLY = frozenset({"ls", "read_file", "glob", "grep", "skill", "wait", "threads"})
 """Those whose hints say that they change nothing."""
 
-_TOOLS = frozenset(name for names in TOOLSETS.values() for name in names)
 _PLAIN_WORDS = frozenset({"task", "wait", "reply", "cancel", "threads", "skill", "job", "execute"})
 _PARTS = re.compile(r"(?<=[.;:]) +")
 

@@ -17,7 +17,7 @@ from ...harness.errors import HarnessError, UnknownRun
 from ..mcp.requests import Context, Services
 from ..results import moment
 from ..runs.approvals import way_to_ask
-from ..runs.runs import Snapshot
+from ..runs.snapshot import Snapshot
 from ..sampling.client_model import way_to_sample
 from ..sampling.queue import SampledCall
 from ..settings.toolsets import withheld_tools, without
@@ -153,8 +153,9 @@ def task_state(
         message = questions[0].message if questions else services.runs.doing(run.id)
         return TaskState(run, "input_required", message, questions=questions, calls=snapshot.calls)
     match run.status:
-        case "running":
-            return TaskState(run, "working", services.runs.doing(run.id))
+        case "queued" | "running":
+            doing = snapshot.waits_for or services.runs.doing(run.id)
+            return TaskState(run, "working", doing)
         case "cancelled":
             return TaskState(run, "cancelled", run.reason)
         case "failed" if run.kind == "drive" and snapshot.result is None:

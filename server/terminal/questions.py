@@ -17,7 +17,7 @@ from rich.text import Text
 
 from ...harness._internal.records import record
 from .link import Link
-from .states import LinkError, Question
+from .states import ARGS_SHOWN, LinkError, Question
 from .texts import clean
 
 if TYPE_CHECKING:
@@ -56,6 +56,11 @@ class WholeQuestion:
     def can_approve(self) -> bool:
         """Whether the call can be shown whole."""
         return self.question.is_whole
+
+    def proof(self) -> dict[str, JsonValue]:
+        """Return what an approval says to the server of a call that results do not show whole."""
+        long = len(self.question.args) > ARGS_SHOWN
+        return {"digest": self.digest} if self.digest and long else {}
 
 
 async def whole(link: Link, run_id: str, question: Question) -> WholeQuestion:
@@ -223,8 +228,7 @@ class Ask:
                 return None
             name = keys.get(said[:1], "") if said in (said[:1], keys.get(said[:1])) else ""
             if name == "approve":
-                digest = {"digest": one.digest} if one.digest else {}
-                return {"decision": "approve", **digest}
+                return {"decision": "approve", **one.proof()}
             if name == "edit":
                 edited = await self._edited(one.question.args)
                 if edited is not None:

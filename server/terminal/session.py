@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
@@ -23,7 +23,7 @@ from .states import LinkError, NotStarted, RunState, Task
 from .steps import Steps
 from .views import View
 
-__all__ = ["Interrupts", "Outcome", "Session", "interrupts"]
+__all__ = ["Interrupts", "Outcome", "Session", "advice", "interrupts"]
 
 LOOK_SECONDS = 0.3
 """How long at most until stored events are read; progress of the run wakes earlier."""
@@ -86,15 +86,21 @@ class Session:
         place: Where they work.
         view: Where they are shown.
         asker: Who decides.
-        options: What a command that goes on needs to find the run again, such as `--state-dir`.
+        advise: Says what to do next about a run that has paused or ended.
     """
 
-    def __init__(self, place: Place, view: View, asker: Asker, options: str = "") -> None:
+    def __init__(
+        self,
+        place: Place,
+        view: View,
+        asker: Asker,
+        advise: Callable[[RunState, Exit], str] = lambda state, code: "",
+    ) -> None:
         self._place = place
         self._link: Link = place.link
         self._view = view
         self._asker = asker
-        self._options = options
+        self._advise = advise
 
     async def run(self, task: Task, heard: Interrupts) -> Outcome:
         """Give an agent a goal, and stay with it until it pauses or ends.
@@ -161,26 +167,37 @@ class Session:
         code = exit_code(state.status, state.reason)
         if code is Exit.STILL_AT_WORK or (code is not Exit.DONE and heard.pause.is_set()):
             code = Exit.INTERRUPTED
-        self._view.settled(state, self._advice(state, code))
+        self._view.settled(state, self._advise(state, code))
         return Outcome(state, code)
 
-    def _advice(self, state: RunState, code: Exit) -> str:
-        resume = f"{COMMAND} run --resume {state.run_id}{self._options}"
+
+def advice(is_local: bool, options: str) -> Callable[[RunState, Exit], str]:
+    """Return what says how to go on with a run from the command line.
+
+    Args:
+        is_local: Whether the run ends with this process.
+        options: What a command needs to find the run again, such as ` --state-dir DIR`.
+    """
+
+    def advise(state: RunState, code: Exit) -> str:
+        resume = f"{COMMAND} run --resume {state.run_id}{options}"
         match state.status:
             case "done":
-                return f'Go on: {COMMAND} run --thread {state.thread_id}{self._options} "…"'
+                return f'Go on: {COMMAND} run --thread {state.thread_id}{options} "…"'
             case "needs_approval":
                 return f"It waits for an answer. Decide: {resume}"
-            case "running" | "queued" if not self._link.is_local:
+            case "running" | "queued" if not is_local:
                 return f"The server works on it. Come back: {resume}"
             case "paused" | "running" | "queued":
                 return f"Go on: {resume}"
             case "failed" if code is Exit.LIMIT:
-                return f"What it did is kept. To go on with new limits: {resume}"
+                return f"What it did is kept. To go on with other limits: {resume}"
             case "failed":
                 return f"What it did is kept. Once the cause is removed, go on: {resume}"
             case _:
                 return ""
+
+    return advise
 
 
 class _Watching:

@@ -10,9 +10,10 @@ from pydantic import JsonValue
 
 from ...harness._internal.records import record
 
-__all__ = ["LinkError", "NotStarted", "Question", "RunState", "Task"]
+__all__ = ["ARGS_SHOWN", "LinkError", "NotStarted", "Question", "RunState", "Task"]
 
-_ARGS_SHOWN = 2_000
+ARGS_SHOWN = 2_000
+"""Characters of arguments that results of the server show."""
 
 
 class LinkError(Exception):
@@ -95,7 +96,7 @@ class Question:
             args,
             tuple(shown.get("decisions", ())),
             cast("Mapping[str, Any]", shown.get("answer_schema") or {}),
-            not (args.endswith("…") and len(args) > _ARGS_SHOWN),
+            not (args.endswith("…") and len(args) > ARGS_SHOWN),
         )
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .places import Place
     from .questions import Asker
 
-__all__ = ["ApproveMode", "Choices", "opened", "run_goal", "split_approve", "view_for"]
+__all__ = ["ApproveMode", "Choices", "converse", "opened", "run_goal", "split_approve", "view_for"]
 
 ApproveMode: TypeAlias = Literal["ask", "never", "stop"]
 MODES: tuple[ApproveMode, ...] = ("ask", "never", "stop")
@@ -173,16 +173,57 @@ def run_goal(
         view.hello(f"at {one_line(choices.connect, 200)}")
 
     async def main() -> int:
-        from .session import Session, interrupts
+        from .session import Session, advice, interrupts
 
         with interrupts() as heard:
             async with opened(choices, view) as place:
-                session = Session(place, view, asker, choices.again)
+                advise = advice(place.link.is_local, choices.again)
+                session = Session(place, view, asker, advise)
                 if task is None:
                     return (await session.resume(resume or "", heard)).code
                 return (await session.run(replace(task, files=attached(attach)), heard)).code
 
     return working(main, view)
+
+
+def converse(choices: Choices, task: Task, attach: Sequence[Path]) -> int:
+    """Talk with an agent until the person leaves; return the exit code.
+
+    Raises:
+        SettingsError, HarnessError, StateDirError, NotStarted: Nothing was started.
+        LinkError: The server was lost.
+    """
+    view, can_ask = view_for(choices)
+    from .live import LiveView
+
+    if not can_ask or not isinstance(view, LiveView):
+        raise SettingsError(
+            "chat needs a terminal to read from and to write to. In scripts, use `deep-agent-mcp "
+            "run GOAL`"
+        )
+    asker, folder = asker_for(choices, view, can_ask=can_ask), _history(choices)
+    if choices.connect is not None:
+        view.hello(f"at {one_line(choices.connect, 200)}")
+
+    async def main() -> int:
+        async with opened(choices, view) as place:
+            from .chat import Chat, history_in
+
+            first = replace(task, files=attached(attach))
+            chat = Chat(place, view, asker, history_in(folder), first)
+            await chat.talk()
+        if chat.thread_id:
+            view.note(f"Go on: deep-agent-mcp chat --thread {chat.thread_id}{choices.again}")
+        return Exit.DONE
+
+    return working(main, view)
+
+
+def _history(choices: Choices) -> Path | None:
+    """Return where what is typed may be kept: not beside an encrypted journal."""
+    flags: Mapping[str, object] = {} if choices.connect is not None else choices.flags
+    settings = load_settings(flags, dict(os.environ), config=choices.config, warn=lambda _: None)
+    return None if settings.journal_key is not None else settings.state_dir
 
 
 def working(main: Callable[[], Any], view: View) -> int:

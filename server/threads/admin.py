@@ -28,6 +28,7 @@ from ..runs.reloadable_agent import LazyModel
 from ..settings.settings import Settings
 from .journals import Beside, journal_beside_servers
 from .listing import cost_of, run_facts, show_thread, transcript
+from .names import id_among_all
 from .rewinding import Rewound, rewind
 
 __all__ = ["ThreadAdmin"]
@@ -146,6 +147,7 @@ class ThreadAdmin:
         Raises:
             UnknownThread: There is no such thread.
         """
+        thread_id = await self._id(thread_id)
         newest = await self._require(thread_id)
         at: dict[str, int] = {}
         if newest is not None and newest.status not in ("running", "queued"):
@@ -170,6 +172,7 @@ class ThreadAdmin:
         Raises:
             UnknownThread: There is no such thread.
         """
+        thread_id = await self._id(thread_id)
         more = "More: --before {before}"
         shown = await show_thread(self._agent, self._journal, thread_id, limit, before, more=more)
         if shown is None:
@@ -199,6 +202,7 @@ class ThreadAdmin:
         Raises:
             UnknownThread: There is no such thread.
         """
+        thread_id = await self._id(thread_id)
         await self._require(thread_id)
         state = await self._agent().get_state(thread_id)
         return transcript(thread_id, state.values.get("messages", ()))
@@ -213,6 +217,7 @@ class ThreadAdmin:
             HarnessError: With a root for each user, it is not known whose the thread is.
             FileError: A file cannot be put back; see `server.threads.rewinding.rewind`.
         """
+        thread_id = await self._id(thread_id)
         async with self._processes.takeover():
             newest = await self._require(thread_id)
             if newest is not None and newest.status in _UNFINISHED:
@@ -246,6 +251,7 @@ class ThreadAdmin:
             UnknownCheckpoint: It has no such checkpoint.
             CheckpointError: The target exists.
         """
+        thread_id = await self._id(thread_id)
         await self._require(thread_id)
         if checkpoint_id is not None:
             await self._agent().get_state(thread_id, checkpoint_id)
@@ -264,6 +270,7 @@ class ThreadAdmin:
             UnknownThread: There is no such thread.
             ThreadBusy: A server works on one of them, or on a task of it.
         """
+        thread_ids = [await self._id(one) for one in thread_ids]
         async with self._processes.takeover():
             for thread_id in thread_ids:
                 await self._require_unowned(await self._require(thread_id))
@@ -279,6 +286,7 @@ class ThreadAdmin:
         Raises:
             UnknownThread: There is no such thread.
         """
+        thread_id = await self._id(thread_id)
         await self._require(thread_id)
         async for line in export_thread(self._journal, thread_id):
             file.write(line)
@@ -313,6 +321,7 @@ class ThreadAdmin:
         Raises:
             UnknownThread: There is no such thread.
         """
+        thread_id = None if thread_id is None else await self._id(thread_id)
         chosen: list[str | None] = [thread_id]
         if thread_id is not None:
             await self._require(thread_id)
@@ -339,6 +348,7 @@ class ThreadAdmin:
         Raises:
             UnknownThread: There is no such thread.
         """
+        thread_id = None if thread_id is None else await self._id(thread_id)
         names = [thread_id]
         if thread_id is None:
             names = await all_threads(self._journal)
@@ -359,6 +369,10 @@ class ThreadAdmin:
                 f"a server works on run {run.id} of {run.thread_id}; nothing was done. Wait for "
                 "its end or cancel it there, and try again."
             )
+
+    async def _id(self, said: str) -> str:
+        """Return the id of a thread that is said by its id or by its name."""
+        return await id_among_all(self._journal, said)
 
     async def _require(self, thread_id: str) -> Run | None:
         """Return the newest run of a thread, which may have none."""

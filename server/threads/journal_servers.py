@@ -37,6 +37,10 @@ class Peers(Protocol):
         """Whether a replica lives."""
         ...
 
+    def was_killed(self, owner: str) -> bool:
+        """Whether a replica that is gone did not sign off."""
+        ...
+
 
 class ReplicaServers:
     """The replicas of a journal; a `Servers`.
@@ -60,6 +64,10 @@ class ReplicaServers:
     async def is_alive(self, owner: str) -> bool:
         """Whether the replica with this id lives."""
         return owner.isalnum() and await self._peers.is_alive(owner)
+
+    def was_killed(self, owner: str) -> bool:
+        """Whether a replica that is gone did not sign off."""
+        return self._peers.was_killed(owner)
 
     @asynccontextmanager
     async def takeover(self) -> AsyncGenerator[None]:
@@ -185,3 +193,6 @@ class _Looker:
         from ..replicas.census import census_of
 
         return not (await census_of(self._database)).is_dead(owner)
+
+    def was_killed(self, owner: str) -> bool:
+        return False  # a command takes no run over

@@ -108,13 +108,17 @@ async def show_thread(
     runs = await journal.find_runs(thread_id=thread_id, limit=LAST_RUNS)
     if not runs and await journal.load(thread_id) is None:
         return None
-    state = await agent().get_state(thread_id)
-    todos = [*state.values.get("todos", ())][todos_after:]
+    begun = not runs or runs[0].status != "queued" or await journal.load(thread_id) is not None
+    todos: list[Todo] = []
+    if begun:
+        todos += (await agent().get_state(thread_id)).values.get("todos", ())[todos_after:]
     if room is not None:
         todos = [_shortened(one) for one in todos]
     shown_todos = todos_as_json(agent(), todos)
     count = _fitting(shown_todos, room)
-    history = await agent().get_state_history(thread_id, before=before, limit=limit + 1)
+    history: list[Checkpoint] = []
+    if begun:
+        history = [*await agent().get_state_history(thread_id, before=before, limit=limit + 1)]
     shown = [_checkpoint(one) for one in history[:limit]]
     page = history[: _fitting(shown, room)]
     questions = await _questions(journal, runs)

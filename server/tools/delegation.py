@@ -15,10 +15,13 @@ from pydantic import Field, JsonValue
 
 from ...harness.checkpoint.base import Run
 from ...harness.errors import HarnessError
+from ..engine.base import USUAL_PRIORITY
 from ..mcp.offered_agents import drives, offered_agents
 from ..mcp.requests import Context, Services, takes_tasks, wait_seconds
 from ..mcp.uris import VIEWER_URI
 from ..runs.approvals import event_page
+from ..runs.goals import Goal
+from ..runs.starting import OnBusy
 from ..sampling.client_model import offer_of
 from .base import (
     Arguments,
@@ -73,9 +76,9 @@ class TaskArguments(Arguments):
     )
     thread_id: str = Field(
         default="",
-        description="The durable workspace to continue, such as thr_9f86d081884c7d65. Every result "
-        "names its own; all tools called with it see the same todos and files. Leave out to start "
-        "a new one.",
+        description="The durable workspace to continue: thr_9f86d081884c7d65 from a result, or a "
+        "name of your own, such as release-notes. All tools called with it see the same todos and "
+        'files. Leave out for the one of this conversation; "new" starts another.',
     )
     agent: str = Field(
         default="",
@@ -106,6 +109,11 @@ class TaskArguments(Arguments):
         description="Put below /inputs for the agent. Each has a name and one of text, data "
         "(base64), uri (thread:// or skill://).",
     )
+    on_busy: OnBusy = Field(
+        default="refuse",
+        description="When a run is at work on the thread: wait in line, or cancel that run.",
+    )
+    priority: int = Field(default=USUAL_PRIORITY, ge=1, le=9, description="In line; 1 goes first.")
     wait_seconds: WaitSeconds = None
     idempotency_key: str = Field(
         default="",
@@ -272,26 +280,38 @@ class Delegation:
             limits=given.limits,
         )
         inputs = await task_inputs(ctx, services, given.files, given.idempotency_key)
-        run_id = await services.runs.start(
-            given.goal,
-            thread_id=given.thread_id or None,
-            agent=agent or None,
-            task_id=given.task_id or None,
-            key=given.idempotency_key or None,
-            offer=offer_of(ctx),
-            began=own.began,
-            choices=choices,
-            inputs=inputs,
-        )
-        return run_id, [*notes, *(f"The agent has {one.line}." for one in inputs)]
+        goal = Goal(given.goal, agent or "", given.task_id, choices, inputs, given.priority)
+        place = await services.place(ctx, given.thread_id)
+
+        async def start(thread_id: str | None, begins: bool) -> str:
+            return await services.runs.start(
+                goal,
+                thread_id=thread_id,
+                begins=begins,
+                key=given.idempotency_key or None,
+                offer=offer_of(ctx),
+                began=own.began,
+                on_busy=given.on_busy,
+            )
+
+        run_id, told = await place.use(start)
+        return run_id, [*notes, *told, *(f"The agent has {one.line}." for one in inputs)]
 
     async def wait(
         self, ctx: Context, params: CallToolRequestParams, args: dict[str, JsonValue]
     ) -> ToolReply:
         """Wait for a run."""
         given = parse(WaitArguments, "wait", args)
-        run_id = resumed_run(params) or given.run_id
+        run_id = resumed_run(params) or await self._run_of(given.run_id)
         return await self._settled(ctx, params, run_id, given.wait_seconds, given)
+
+    async def _run_of(self, said: str) -> str:
+        """Return the id of a run; of the newest one, if the caller says a thread."""
+        if said.startswith("run_"):
+            return said
+        thread_id = await self._services.thread(said)
+        newest = await self._services.journal.find_runs(thread_id=thread_id, limit=1)
+        return newest[0].id if newest else said
 
     async def reply(
         self, ctx: Context, params: CallToolRequestParams, args: dict[str, JsonValue]
@@ -328,7 +348,7 @@ class Delegation:
             choices = require_allowed(choices, services.settings)
         offer, thread_id = offer_of(ctx), run.thread_id
         return await services.runs.start(
-            message, thread_id=thread_id, offer=offer, began=own.began, choices=choices
+            Goal(message, choices=choices), thread_id=thread_id, offer=offer, began=own.began
         )
 
     async def cancel(

@@ -7,6 +7,7 @@ nothing here depends on a connection.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from mcp.types import (
     AudioContent,
@@ -24,7 +25,7 @@ from ...harness.tools.tool import Tool
 from ..auth.caller import Scope
 from ..mcp.requests import Context, Services, takes_tasks, wait_seconds
 from ..results import Answer, error
-from ..runs.runs import Snapshot
+from ..runs.snapshot import Snapshot
 from .base import FaceTool, Handler, TaskStarted, ToolReply, brief, define, plain
 from .run_results import run_result
 from .wait_for_run import resumed_run, wait_for_run
@@ -97,7 +98,13 @@ def _handler(tool: Tool, services: Services) -> Handler:
             tool.validate(args)  # before anything is stored
             as_task = tool.name not in DRIVEN and takes_tasks(ctx, params)
             wait = min(seconds, TASK_AFTER_SECONDS) if as_task else seconds
-            snapshot = await services.runs.drive(tool.name, args, thread_id or None, wait)
+            place = await services.place(ctx, thread_id)
+
+            async def start(thread_id: str | None, begins: bool) -> Snapshot:
+                return await services.runs.drive(tool.name, args, thread_id, wait, begins=begins)
+
+            snapshot, notes = await place.use(start)
+            snapshot = replace(snapshot, notes=(*snapshot.notes, *notes)) if notes else snapshot
             run_id = snapshot.run.id
             if as_task and snapshot.run.status in ("running", "needs_approval"):
                 if await services.runs.is_stored(run_id):

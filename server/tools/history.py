@@ -22,7 +22,8 @@ from ..mcp.requests import Context, Services
 from ..results import Answer, error, unknown
 from ..runs.active_run import PARTS
 from ..runs.approvals import show, too_late
-from ..runs.runs import RunManager, Snapshot
+from ..runs.runs import RunManager
+from ..runs.snapshot import Snapshot
 from ..sampling.queue import Offer
 from ..threads.listing import list_threads, show_thread
 from ..threads.rewinding import Rewound, rewind
@@ -105,12 +106,13 @@ class History:
             except ValueError:
                 return error(f"before={given.before!r} is no next_before of an earlier answer.")
             return (await list_threads(journal, given.limit, before, room=LIST_CHARS)).result()
-        if current_caller.get().owns(given.thread_id):
-            await services.places.prepare(given.thread_id)
+        thread_id = await services.thread(given.thread_id)
+        if current_caller.get().owns(thread_id):
+            await services.places.prepare(thread_id)
         shown = await show_thread(
-            partial(services.places, given.thread_id),
+            partial(services.places, thread_id),
             journal,
-            given.thread_id,
+            thread_id,
             given.limit,
             given.before or None,
             todos_after=given.todos_after,
@@ -127,39 +129,40 @@ class History:
         """Fork the journal to a checkpoint and put files back."""
         given = parse(RewindArguments, "rewind", args)
         services = self._services
-        async with services.runs.exclusive(given.thread_id) as run_id:
+        thread_id = await services.thread(given.thread_id)
+        async with services.runs.exclusive(thread_id) as run_id:
             try:
-                await services.places.prepare(given.thread_id)
+                await services.places.prepare(thread_id)
                 done = await rewind(
-                    services.places(given.thread_id),
-                    services.places.of(given.thread_id).parts.backend,
-                    given.thread_id,
+                    services.places(thread_id),
+                    services.places.of(thread_id).parts.backend,
+                    thread_id,
                     given.checkpoint_id,
                     run_id=run_id,
                     force=given.force,
-                    advice=f'Call threads(thread_id="{given.thread_id}") to see them.',
+                    advice=f'Call threads(thread_id="{thread_id}") to see them.',
                 )
             except FileError as refused:
                 return error(f"Nothing was rewound: {refused}")
-        services.announcements.thread_changed(given.thread_id, parts=PARTS, files=done.files)
-        return _rewound(given, done)
+        services.announcements.thread_changed(thread_id, parts=PARTS, files=done.files)
+        return _rewound(thread_id, given.checkpoint_id, done)
 
 
-def _rewound(given: RewindArguments, done: Rewound) -> CallToolResult:
+def _rewound(thread_id: str, checkpoint_id: str, done: Rewound) -> CallToolResult:
     following = (
-        f"the thread is back at checkpoint {given.checkpoint_id}. Go on with any tool and "
-        f'thread_id="{given.thread_id}".'
+        f"the thread is back at checkpoint {checkpoint_id}. Go on with any tool and "
+        f'thread_id="{thread_id}".'
     )
     data: dict[str, JsonValue] = {
-        "thread_id": given.thread_id,
+        "thread_id": thread_id,
         "checkpoint_id": done.checkpoint.id,
-        "rewound_to": given.checkpoint_id,
+        "rewound_to": checkpoint_id,
         "files_put_back": list(done.files),
         "files_left": list(done.left),
         "next": following,
     }
     text = (
-        f"Thread {given.thread_id} was rewound to {given.checkpoint_id}; its newest checkpoint is "
+        f"Thread {thread_id} was rewound to {checkpoint_id}; its newest checkpoint is "
         f"{done.checkpoint.id}.\n{done.about_files()}\nNext: {following}"
     )
     return Answer(text, data).result()

@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeVar, cast
+from typing import TypeVar, cast, get_args
 
 from mcp.types import CallToolResult, TextContent
 from pydantic import JsonValue
 
-from ...harness.checkpoint.base import Interrupt, Run
+from ...harness.checkpoint.base import Interrupt, Run, RunStatus
 from ...harness.errors import CheckpointError
 from ...harness.limits.carried_limits import used_by
 from ...harness.limits.limits import Used
 from ...harness.loop.run.caller_messages import CallerMessage
 from ..results import Answer
 from ..runs.approvals import EventPage, show
-from ..runs.runs import Snapshot
+from ..runs.snapshot import Snapshot
 from ..sampling.queue import is_parked
 
 __all__ = ["RUN_SCHEMA", "example", "question_line", "run_result", "with_notes"]
@@ -39,7 +39,7 @@ RUN_SCHEMA: dict[str, JsonValue] = {
         "run_id": _TEXT,
         "thread_id": _TEXT,
         "status": {
-            "enum": ["running", "needs_approval", "paused", "done", "failed", "cancelled"],
+            "enum": [*get_args(RunStatus)],
         },
         "answer": _TEXT,
         "answer_data": _FACTS,
@@ -83,10 +83,11 @@ def run_result(
         data |= facts
         lines += said
     reason = snapshot.stuck or run.reason
+    doing = snapshot.waits_for or doing
     if reason:
         data["reason"] = reason
         lines.append(f"{'It cannot go on' if snapshot.stuck else 'Reason'}: {reason}")
-    if doing and run.status == "running":
+    if doing and run.status in ("queued", "running"):
         data["doing"] = doing
         lines.append(f"Right now: {doing}")
     facts, said = _noted(snapshot, messages)
@@ -251,7 +252,7 @@ def question_line(shown: dict[str, JsonValue]) -> str:
 def _next(snapshot: Snapshot) -> str:
     run = snapshot.run
     match run.status:
-        case "running":
+        case "queued" | "running":
             return _next_while_running(snapshot)
         case "needs_approval":
             return (
@@ -308,6 +309,11 @@ def _next_while_running(snapshot: Snapshot) -> str:
         return (
             f'once the cause is removed, call wait(run_id="{run_id}") to have it tried again, or '
             f'cancel(run_id="{run_id}") to end it.'
+        )
+    if snapshot.run.status == "queued":
+        return (
+            f'it begins by itself. Call wait(run_id="{run_id}") to wait for it (it blocks, so do '
+            f'not poll sooner), or cancel(run_id="{run_id}") to take it out of the line.'
         )
     return (
         f'it works on without you. Call wait(run_id="{run_id}") to wait for it (it blocks, so do '

@@ -22,7 +22,7 @@ from ...harness.loop.run.events import Emit
 from ..mcp.requests import Context, Services
 from ..runs import approvals
 from ..runs.active_run import reporting
-from ..runs.runs import Snapshot
+from ..runs.snapshot import Snapshot
 from ..sampling.client_model import LiveSampler, SamplingWay, live_sampling, way_to_sample
 
 __all__ = ["OwnRun", "own_run", "resumed_run", "resumes_own", "wait_for_run"]

@@ -42,6 +42,8 @@ from .lines import Line, LineSplitter, Refused, parse
 if TYPE_CHECKING:
     from typing import Self
 
+assert sys.platform != "win32", "on Windows, the SDK's transport is used"
+
 __all__ = ["LineReader", "LineWriter", "stdio_streams"]
 
 EOF_GRACE_SECONDS: Final = 1.0

@@ -268,7 +268,7 @@ async def test_a_newer_database_is_refused_untouched(path: Path):
     content = path.read_bytes()
     message = await refused(path, NewerDatabase)
     assert "version 99" in message
-    assert "only up to 6." in message
+    assert f"only up to {VERSION}." in message
     assert "Upgrade" in message
     assert path.read_bytes() == content
 

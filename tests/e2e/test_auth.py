@@ -615,7 +615,7 @@ async def test_nobody_hears_that_others_are_at_work(house: House) -> None:
 
 async def test_one_caller_cannot_take_all_runs_or_all_requests(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
-    config.write_text("max_runs = 2\nmax_requests_per_minute = 60\n")
+    config.write_text("max_runs = 2\nqueue_size = 0\nmax_requests_per_minute = 60\n")
     setup = Setup(tmp_path, flags=["--auth", "token", "--config", str(config)], script=SCRIPT)
     with anyio.fail_after(60), setup.serving() as server:
         house = House(setup, server)

@@ -1,4 +1,4 @@
-"""The snippets of docs/models.md run as they are written."""
+"""docs/models.md lists every vendor."""
 
 import pytest
 
@@ -6,12 +6,6 @@ from deep_agent_mcp.harness.models.vendors import VENDORS, Vendor
 from tests.doc_pages import DocPage
 
 PAGE = DocPage("models.md")
-
-
-@pytest.mark.parametrize("title", ["Other servers", "Your own adapter"])
-def test_a_snippet_runs(title: str) -> None:
-    pytest.importorskip("pydantic_ai", reason="the extra `models` is not installed")
-    PAGE.run(title)
 
 
 @pytest.mark.parametrize("vendor", VENDORS.values(), ids=VENDORS)

@@ -7,25 +7,29 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.own_postgres import binaries, own_postgres
 from benchmarks.replicas import KINDS, Outcome, disturbed
-from tests.databases import Database, made_database
+from tests.databases import unavailable
 from tests.replicas.servers import start
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture(scope="module")
-def database() -> Iterator[Database]:
-    yield from made_database()
+def server() -> Iterator[str]:
+    if binaries() is None:
+        unavailable("no initdb: install PostgreSQL's server")
+    with own_postgres() as conninfo:
+        yield conninfo
 
 
 @pytest.mark.exhaustive(cases=1)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(5))
 async def test_nothing_is_lost_and_nothing_done_twice(
-    database: Database, tmp_path: Path, kind: str, seed: int
+    server: str, tmp_path: Path, kind: str, seed: int
 ) -> None:
     outcome = Outcome()
-    await disturbed(tmp_path, database.conninfo, kind, seed, outcome, start)
+    await disturbed(tmp_path, server, kind, seed, outcome, start)
     assert outcome.done == outcome.runs
     assert outcome.once_repeated == outcome.run_again == 0

@@ -143,13 +143,14 @@ async def test_every_result_says_the_same_twice_and_stays_small(tmp_path: Path) 
         await done("grep", pattern="line")
         await done("grep", pattern="needle")
         await done("write_file", path="/new.txt", content="x" * 50_000, thread_id=thread)
-        await done("edit_file", path="/new.txt", old_string="no such", new_string="y" * 20_000)
+        new = {"path": "/new.txt", "old_string": "no such", "new_string": "y" * 20_000}
+        await done("edit_file", **new, thread_id="new")  # which a person has to approve
         await done("skill")
         await done("skill", name="no such skill")
         await done("execute", command="cat big.txt | head -c 200000; echo; seq 20000 >&2")
         await done("job", action="list")
         for _ in range(24):
-            await done("task", goal="say much, " + "and again " * 50)
+            await done("task", goal="say much, " + "and again " * 50, thread_id="new")
         await done("threads", limit=50)
         run = await done("task", goal="many steps", thread_id=thread)
         await done("wait", run_id=run["run_id"], events_after=0)

@@ -38,7 +38,7 @@ async def test_rules_are_compiled_in_another_thread_at_the_first_call_and_hold(
     with anyio.fail_after(60):
         async with create_app(settings) as app, Client(app.server) as client:
             assert compiled == []  # it would delay the start
-            arguments = {"write_todos": {"todos": []}, "task": {"goal": "Look"}}
+            arguments = {"write_todos": {"todos": []}, "task": {"goal": "Look", "thread_id": "new"}}
             for _ in range(2):
                 await call(client, tool, **arguments[tool])
             told = await refused(client, "write_file", path="/.envrc", content="x")

@@ -117,7 +117,7 @@ async def test_reads_answer_and_writes_are_refused_until_there_is_room(
                     assert NOTE in shown and "journal.sqlite3 could not be written" in shown
                     assert "was not begun" not in shown
                     assert text.splitlines()[:2] == sound[name].splitlines()[:2]
-                    new = await client.call_tool(name, args)
+                    new = await client.call_tool(name, {**args, "thread_id": "new"})
                     shown = f"{text_of(new)} {new.structured_content}"
                     expected = rooted or name != "read_file"  # a new thread has no such file
                     assert new.is_error is not expected

@@ -20,6 +20,7 @@ from deep_agent_mcp.server.cli.main import cli
 from deep_agent_mcp.server.install.clients import CLIENTS, PLACES
 from deep_agent_mcp.server.install.jsonc import parse
 from deep_agent_mcp.server.install.machine import Machine, NotInstalled, own_command
+from deep_agent_mcp.server.settings.sources import load_settings
 
 KEY = "sk-ant-secret-of-the-test"
 
@@ -148,6 +149,13 @@ def entry_in(path: Path, client: str, name: str = "deep-agent") -> Any:
     return value[name]
 
 
+def words_in(path: Path, client: str) -> list[str]:
+    """Return the command of our entry, from `serve` on."""
+    entry = entry_in(path, client)
+    words = entry["args"] if "args" in entry else entry["command"]
+    return words[words.index("serve") :]
+
+
 def backups(path: Path) -> list[Path]:
     return sorted(path.parent.glob(f"{path.name}.*.bak"))
 
@@ -170,7 +178,7 @@ def test_an_entry_joins_those_of_others(client: str, home: Path) -> None:
     assert new == old
     command = entry["command"]
     words = command if isinstance(command, list) else [command, *entry["args"]]
-    assert words[-3:] == ["serve", "--root", str(home)]
+    assert (words[words.index("serve")], *words[-2:]) == ("serve", "--root", str(home))
     assert Path(words[0]).is_absolute() and os.access(words[0], os.X_OK)
     (backup,) = backups(path)
     assert backup.read_bytes() == before
@@ -192,6 +200,61 @@ def test_a_second_installation_changes_nothing(client: str, home: Path) -> None:
     assert path.read_bytes() == before
     assert path.stat().st_mtime_ns == status.st_mtime_ns
     assert len(backups(path)) == 1
+
+
+@pytest.mark.parametrize("client", INSTALLABLE)
+def test_each_client_is_offered_the_tools_that_suit_it(client: str, home: Path) -> None:
+    path = seeded(home, client)
+    code, output = run(client)
+    assert code == 0, output
+    chosen = ["--toolsets", "delegation,history,skills"]
+    if client == "claude-desktop":  # which has no tools of its own
+        assert words_in(path, client)[-1] == "serve" and "--toolsets" not in output
+    else:
+        assert words_in(path, client)[-2:] == chosen
+        assert "only task, wait, reply, cancel, threads, rewind, skill. To offer all" in output
+        load_settings({"toolsets": chosen[1:]}, {})
+
+
+@pytest.mark.parametrize(
+    ("options", "written"),
+    [
+        (("--toolsets", "all"), ["--toolsets=all"]),
+        (("--toolsets", "todos", "--toolsets", "files"), ["--toolsets=todos", "--toolsets=files"]),
+        (("--", "--toolsets", "files,todos"), ["--toolsets", "files,todos"]),
+        (("--", "--exclude-tools", "rewind"), ["--exclude-tools", "rewind"]),
+        (("--", "--read-only"), ["--read-only"]),
+    ],
+)
+def test_who_chooses_tools_gets_those(
+    options: tuple[str, ...], written: list[str], home: Path
+) -> None:
+    code, output = run("codex", *options)
+    assert code == 0, output
+    assert words_in(home / FILES["codex"][0], "codex")[1:] == written
+    assert "all tools" not in output
+
+
+def test_a_configuration_file_that_chooses_tools_is_not_overridden(home: Path) -> None:
+    config = home / "c.toml"
+    config.write_text('toolsets = ["files"]\n')
+    assert run("codex", "--", "--config", str(config))[0] == 0
+    assert words_in(home / FILES["codex"][0], "codex")[1:] == ["--config", str(config)]
+
+
+def test_an_entry_keeps_its_tools_when_it_is_installed_again(home: Path) -> None:
+    path = seeded(home, "opencode")
+    run("opencode", "--", "--toolsets=files", "--toolsets", "commands", "--execute", "host")
+    code, output = run("opencode", "--", "--execute", "host", "--root", ".")
+    assert code == 0 and "keeps its tools (--toolsets files,commands)" in output
+    assert words_in(path, "opencode")[-5:-3] == ["files,commands", "--execute"]
+    before = path.read_bytes()
+    code, output = run("opencode")  # these tools need --execute
+    assert code == 2 and "needs --execute" in output and "choose others with" in output
+    assert path.read_bytes() == before
+    assert run("opencode", "--toolsets", "all")[0] == 0
+    assert run("opencode")[1].endswith("choose others with --toolsets.\n")
+    assert words_in(path, "opencode")[-1] == "all"
 
 
 @pytest.mark.parametrize("client", INSTALLABLE)

@@ -60,7 +60,9 @@ async def test_a_checkpoint_of_another_thread_is_refused(tmp_path: Path) -> None
     with anyio.fail_after(60):
         async with create_app(settings(tmp_path)) as app, Client(app.server) as client:
             a, b = [
-                (await call(client, "write_file", path="/x", content="one"))["thread_id"]
+                (await call(client, "write_file", path="/x", content="one", thread_id="new"))[
+                    "thread_id"
+                ]
                 for _ in range(2)
             ]
             before = await call(client, "threads", thread_id=b)

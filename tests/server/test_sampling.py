@@ -29,6 +29,7 @@ from deep_agent_mcp.server.app import App, create_app
 from deep_agent_mcp.server.auth.caller import ALL_SCOPES, Caller, current_caller
 from deep_agent_mcp.server.auth.principal_file import PrincipalFile
 from deep_agent_mcp.server.doctor.environment import examine_key
+from deep_agent_mcp.server.engine.base import Bounds
 from deep_agent_mcp.server.sampling import queue as sampling_queue
 from deep_agent_mcp.server.sampling.client_model import sampling_model
 from deep_agent_mcp.server.sampling.messages import params_of
@@ -172,7 +173,7 @@ async def test_a_paused_run_that_is_one_too_many_says_so(
     try:
         async with running(tmp_path) as app:
             run = await parked(app, monkeypatch)
-            app.runs.bound(Limits(), 1, 0)
+            app.runs.bound(Limits(), Bounds(max_runs=1), 0, 0)
             await app.runs.start("hello", offer="tools")
             with pytest.raises(ThreadBusy, match="1 runs of yours are at work"):
                 await app.runs.unpark(run.id)

@@ -223,7 +223,7 @@ async def test_files_land_in_the_thread_and_are_named_to_the_agent(
             {"uri": f"thread://{thread}/files/notes.md"},
             {"name": "a.txt", "text": "Another."},
         ]
-        done = data(await task(client, "Go", files=files, agent=agent))
+        done = data(await task(client, "Go", files=files, agent=agent, thread_id="new"))
         paths = [note.split()[3] for note in done["notes"]]
         assert [one.rpartition("/")[2] for one in paths] == [
             "a.txt", "shot.png", "notes.md", "a-2.txt",

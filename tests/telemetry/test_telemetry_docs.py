@@ -1,4 +1,4 @@
-"""docs/telemetry.md names what there is, and its snippet runs as it is written."""
+"""docs/telemetry.md names every metric."""
 
 from __future__ import annotations
 
@@ -8,10 +8,6 @@ from deep_agent_mcp.harness.telemetry import conventions as names
 from tests.doc_pages import DocPage
 
 PAGE = DocPage("telemetry.md")
-
-
-def test_the_snippet_runs():
-    PAGE.run("As a library")
 
 
 def test_every_metric_is_listed():

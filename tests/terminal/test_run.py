@@ -83,7 +83,8 @@ def test_nothing_runs_before_the_person_has_seen_the_call_and_approved_it(home: 
     options = (*MODEL, "--root", "files", "--approve", "write_file")
     with at_terminal(home, "run", "write it", *options) as screen:
         asked = screen.until("eave open:")
-        assert "/note.txt" in asked and "one" in asked and "two" in asked
+        assert "write_file /note.txt  +2 -0  (a new file)" in asked
+        assert "+one" in asked and "+two" in asked
         assert not (home / "files/note.txt").exists()
         screen.types("a\r")
         code, seen = screen.end()

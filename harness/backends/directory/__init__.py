@@ -7,6 +7,7 @@ replacing the file. So a thread can put files back as they were; see `DirectoryB
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from hashlib import sha256
@@ -42,6 +43,8 @@ __all__ = ["DirectoryBackend", "DirectoryFiles", "native_to_virtual"]
 
 def _open_tree(root: str) -> Tree:
     """Return the best tree this platform has; `root` is a real path that exists."""
+    if sys.platform == "win32":
+        return RealpathTree(root)
     # Imported here: the module of descriptors cannot be loaded where they do not exist.
     if os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW") and os.scandir in os.supports_fd:
         from .descriptor_tree import DescriptorTree

@@ -11,6 +11,7 @@ import os
 import posixpath
 import secrets
 import stat
+import sys
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import groupby
@@ -34,6 +35,8 @@ from .tree import (
     require_writable,
     version,
 )
+
+assert sys.platform != "win32", "Windows has no descriptors of directories"
 
 __all__ = ["DescriptorTree"]
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple, Protocol
@@ -324,18 +325,19 @@ class FileMetadata:
 
     def give(self, fd: int) -> None:
         """Give them to an open file of our own, before anything is written into it."""
-        mode = self.mode
-        if hasattr(os, "fchown"):
-            mode = self._own(fd)
-        for name, value in self.extended.items():
-            # The next bytes are ours; a disk without such attributes has none to lose.
-            with suppress(OSError):
-                os.setxattr(fd, name, value)
-        if hasattr(os, "fchmod"):
-            os.fchmod(fd, mode)
+        if sys.platform == "win32":
+            return
+        mode = self._own(fd)
+        if sys.platform == "linux":
+            for name, value in self.extended.items():
+                # The next bytes are ours; a disk without such attributes has none to lose.
+                with suppress(OSError):
+                    os.setxattr(fd, name, value)
+        os.fchmod(fd, mode)
 
     def _own(self, fd: int) -> int:
         """Hand the file over, and return the mode that suits whom it belongs to now."""
+        assert sys.platform != "win32"
         status = os.fstat(fd)
         if (status.st_uid, status.st_gid) != (self.uid, self.gid):
             try:
@@ -359,7 +361,7 @@ def version(status: os.stat_result) -> tuple[int, ...]:
 
 
 def _extended(fd: int) -> dict[str, bytes]:
-    if not hasattr(os, "listxattr"):
+    if sys.platform != "linux":
         return {}
     found: dict[str, bytes] = {}
     with suppress(OSError):  # a disk without them, or one removed meanwhile

@@ -193,7 +193,7 @@ _SEEDS = range(8)
 _BATCHES = 25
 _RUNS = ("run_a", "run_b", "run_c", "run_d", "run_e")
 _STATUSES: tuple[RunStatus, ...] = (
-    *("running", "needs_approval", "done", "done", "cancelled", "paused"),
+    *("running", "needs_approval", "done", "queued", "cancelled", "paused"),
 )
 
 

@@ -219,6 +219,27 @@ async def a_run_that_was_cancelled_before_it_began_needs_no_thread(journal: Chec
 
 
 @LAWS.law
+async def queued_runs_wait_for_their_thread_and_begin_once(journal: Checkpointer) -> None:
+    await _begun(journal)
+    for number in (2, 3):
+        waiting = run(f"run_{number}", status="queued", idempotency_key=f"k{number}")
+        kept = RunEvent(waiting.id, "queued", (), {"goal": "later"})
+        fences = [Fence(waiting.id, 1, begins=True)]
+        await journal.commit(Batch(THREAD, runs=[waiting], events=[kept], fences=fences))
+    found = await journal.find_runs(thread_id=THREAD, status="queued")
+    equal([one.id for one in found], ["run_3", "run_2"])
+    begins = run("run_2", attempt=2, idempotency_key="k2")
+    batch = Batch(THREAD, runs=[begins], fences=[Fence("run_2", 2, begins=True)])
+    await _is_busy(journal, batch, "run_1")
+    await journal.commit(Batch(THREAD, runs=[run("run_1", status="done")]))
+    await journal.commit(batch)
+    with refused(Superseded):
+        await journal.commit(batch)
+    (kept,) = await journal.events("run_3")
+    equal(kept.data, {"goal": "later"})
+
+
+@LAWS.law
 async def what_was_made_elsewhere_may_have_several_open_runs(journal: Checkpointer) -> None:
     await journal.commit(Batch(THREAD, runs=[run("run_1"), run("run_2")], imported=True))
     await _is_busy(journal, Batch(THREAD, runs=[run("run_3")]), "run_1")

@@ -178,7 +178,8 @@ if imported == '0' then
   local moves = #checkpoints + #tasks > 0
   for _, run in ipairs(runs) do
     local old = stored(run.id)
-    local begins = not old and (moves or run.status ~= 'cancelled')
+    local waits = run.status == 'cancelled' or run.status == 'queued'
+    local begins = not old and (moves or not waits)
     if begins or (old and is_open[run.status] and not old.open) then
       if not still_open then
         still_open = {}

@@ -163,7 +163,7 @@ def _unfinished(conn: sqlite3.Connection, scope: int, pages: _Pages) -> None:
         )
 
 
-VERSION = 6
+VERSION = 7
 
 _STEPS = """
 CREATE TABLE numbers (
@@ -223,7 +223,7 @@ CREATE INDEX file_changes_by_blob ON file_changes (blob) WHERE blob IS NOT NULL
 
 _RUNS_BY_STATUS = """
 CREATE INDEX runs_by_status ON runs (status)
-    WHERE status IN ('running', 'needs_approval', 'paused')
+    WHERE status IN ('queued', 'running', 'needs_approval', 'paused')
 """
 
 _OTHERS = """
@@ -364,5 +364,6 @@ UPGRADES: Mapping[int, Migration] = {
         *_parts(_PACKED),
     ],
     5: [OPEN_RUNS],
+    6: ["DROP INDEX runs_by_status", _RUNS_BY_STATUS],
 }
 """What makes a file one version newer."""

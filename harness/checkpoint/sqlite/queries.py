@@ -97,7 +97,7 @@ ORDER BY r.run DESC
 """
 )
 
-_UNFINISHED = ("running", "needs_approval", "paused")
+_UNFINISHED = ("queued", "running", "needs_approval", "paused")
 """Runs of these are in an index, which is used if the condition says what it holds."""
 
 # As text of any bytes; text compares by its bytes.

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, TypeV
 from ...errors import AgentBuildError
 from ...messages.message import AIMessage
 from ...policy import Verdict
-from ...state.channels import State
 from ...tools.signatures import is_async, is_generator, snake_case
 from ...tools.tool import Tool
 from .requests import (
@@ -118,16 +117,18 @@ class AgentMiddleware:
         """Unique within an agent; the class name unless overridden."""
         return type(self).__name__
 
-    def before_agent(self, state: State, runtime: Runtime) -> HookResult | Awaitable[HookResult]:
+    # A hook may type the state as a TypedDict of its own: no other type here allows that.
+
+    def before_agent(self, state: Any, runtime: Runtime) -> HookResult | Awaitable[HookResult]:
         """Run once when a run begins."""
 
-    def before_model(self, state: State, runtime: Runtime) -> HookResult | Awaitable[HookResult]:
+    def before_model(self, state: Any, runtime: Runtime) -> HookResult | Awaitable[HookResult]:
         """Run before each model call."""
 
-    def after_model(self, state: State, runtime: Runtime) -> HookResult | Awaitable[HookResult]:
+    def after_model(self, state: Any, runtime: Runtime) -> HookResult | Awaitable[HookResult]:
         """Run after each model answer, and after a driving client's calls."""
 
-    def after_agent(self, state: State, runtime: Runtime) -> HookResult | Awaitable[HookResult]:
+    def after_agent(self, state: Any, runtime: Runtime) -> HookResult | Awaitable[HookResult]:
         """Run once when a run ends."""
 
     # A handler is async in an async hook and sync in a sync one, which no single type can say.

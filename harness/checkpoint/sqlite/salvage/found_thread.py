@@ -35,7 +35,7 @@ from .trees import Row
 __all__ = ["FoundThread", "events_in", "threads_in"]
 
 _UNREADABLE = (*DAMAGE, CheckpointError)
-_UNFINISHED = ("running", "needs_approval", "paused")
+_UNFINISHED = ("queued", "running", "needs_approval", "paused")
 _CUT_OFF = (
     "the journal was damaged: the last steps of this run are lost, and what they did is not known"
 )

@@ -1,0 +1,1 @@
+"""Engines: who carries which run, how many at once, and whose first."""

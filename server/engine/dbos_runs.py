@@ -1,0 +1,374 @@
+"""DBOS engine: a queue of legs in a database, for servers that share it.
+
+The only module that imports `dbos`, and no more of it is used than its queue. A leg is one workflow
+without steps, `<run id>:<attempt>`, whose only argument is the run's id. DBOS bounds how many legs
+of one owner work at once over all servers, and takes each leg to one of them. What a run is, and
+whether a leg shall still be carried, the journal says; so these tables may be lost.
+
+A leg whose server died stays at work as far as DBOS knows, and holds a place of its owner. DBOS
+does not find out who is dead, so `offered` ends such legs. DBOS recovers nothing itself: each
+process has a name of its own, under which nothing was left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import heapq
+import logging
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any, TypeVar
+
+import anyio
+import anyio.to_thread
+from anyio.abc import TaskGroup
+from dbos import (
+    DBOS,
+    DBOSConfig,
+    DBOSPortableJSONSerializer,
+    EnqueueOptions,
+    WorkflowStatus,
+    error,
+)
+from sqlalchemy.exc import SQLAlchemyError
+
+from ...harness._internal.records import record
+from ...harness.agent_file.places import split_schema
+from ...harness.errors import HarnessError
+from .base import USUAL_PRIORITY, Bounds, Carry, Leg, Working
+
+__all__ = ["DbosRuns", "EngineAway", "Place", "place_of"]
+
+POLL_SECONDS = 0.2
+"""How often a server looks for legs; each look is a transaction or two."""
+
+_VERSION = "legs-1"
+"""Changes when a leg means something else; servers of all releases with one take each other's."""
+
+_ANSWER_SECONDS = 10.0
+_RELAUNCH_SECONDS = 1.0
+_LOOK_SECONDS = 5.0
+_CLOSE_SECONDS = 3.0
+_KEPT_SECONDS = 3_600.0
+_WORKING = ("ENQUEUED", "DELAYED", "PENDING")
+_PAGE = 500
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+
+class EngineAway(HarnessError):
+    """The engine's tables cannot be used now; what was not offered is offered again later."""
+
+
+@record
+class Place:
+    """Where the engine's tables are.
+
+    Attributes:
+        url: Of the database.
+        schema: In it; None where a database has none.
+    """
+
+    url: str
+    schema: str | None
+
+
+def place_of(journal: str | None, directory: Path) -> Place:
+    """Return the place beside a journal.
+
+    Args:
+        journal: The journal's URL; None for a file.
+        directory: Where the tables are kept if the journal is in no Postgres.
+    """
+    if journal is None or not journal.startswith(("postgresql:", "postgres:")):
+        return Place(f"sqlite:///{directory / 'engine.db'}", None)
+    conninfo, schema = split_schema(journal)
+    return Place(conninfo, "deep_agent_engine" if schema is None else f"{schema}_engine")
+
+
+@record
+class _Given:
+    """A leg that DBOS has given to us.
+
+    Attributes:
+        run_id: The run.
+        lane: The priority of its owner.
+        over: Set when it is not carried any more.
+    """
+
+    run_id: str
+    lane: int
+    over: concurrent.futures.Future[None]
+
+
+class DbosRuns:
+    """A `RunEngine` on DBOS. One process has one at a time.
+
+    Args:
+        place: Where its tables are.
+        owner: Our id, which no process has had before.
+        is_alive: Whether the server with an id lives.
+        bounds: Returns how much may be carried now.
+        at_work: What this server carries.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        owner: str,
+        is_alive: Callable[[str], Awaitable[bool]],
+        bounds: Callable[[], Bounds],
+        at_work: Working,
+    ) -> None:
+        self._place = place
+        self._owner = owner
+        self._is_alive = is_alive
+        self._bounds = bounds
+        self._ready = anyio.Event()
+        self._stirred = anyio.Event()
+        self._calls = anyio.CapacityLimiter(4)
+        self._waiting: list[tuple[int, int, _Given]] = []
+        self._carried: set[str] = set()
+        self._numbers = count()
+        self._lost = False
+        self._tuned: Bounds | None = None
+
+    def admits(self, leg: Leg) -> bool:
+        """No: all servers take their legs from the queue."""
+        return False
+
+    def stirred(self) -> None:
+        """Look again whether the bounds have changed."""
+        self._stirred.set()
+
+    async def drain(self) -> None:
+        """Do nothing: who carries a leg while the server stops hands it back."""
+
+    # --- the queue -----------------------------------------------------------------------------
+
+    async def offer(self, leg: Leg) -> bool:
+        """Put a leg in the queue, unless it is there or was carried."""
+        return await self._call(partial(self._offer, leg)) or bool(await self.offered([leg]))
+
+    def _offer(self, leg: Leg) -> bool:
+        """Store a leg; return whether it is new."""
+        lane = self._bounds().priority_of(leg.owner)
+        options: EnqueueOptions = {
+            "workflow_name": "leg",
+            "queue_name": _queue(lane),
+            "workflow_id": _name(leg),
+            "workflow_id_reuse_policy": "reject",
+            "app_version": _VERSION,
+            "queue_partition_key": leg.owner or "local",
+            "priority": leg.priority,
+        }
+        if leg.delay:
+            options["delay_seconds"] = leg.delay
+        try:
+            DBOS.enqueue_workflow_with_options(options, leg.run_id, lane)
+        except error.DBOSWorkflowIDInUseError:
+            return False
+        return True
+
+    async def withdraw(self, run_id: str) -> None:
+        """Take the legs of a run out of the queue; one that is carried only frees its place."""
+        await self._call(partial(self._withdraw, run_id))
+
+    def _withdraw(self, run_id: str) -> None:
+        found = self._list(workflow_id_prefix=f"{run_id}:", status=[*_WORKING])
+        if found:
+            DBOS.cancel_workflows([one.workflow_id for one in found])
+
+    async def offered(self, legs: Sequence[Leg]) -> set[str]:
+        """Return the runs whose legs are in the queue, or carried by a server that lives."""
+        await self._free_dead()
+        found: set[str] = set()
+        for start in range(0, len(legs), _PAGE):
+            page = [_name(one) for one in legs[start : start + _PAGE]]
+            rows = await self._call(partial(self._list, workflow_ids=page, status=[*_WORKING]))
+            found.update(one.workflow_id.rpartition(":")[0] for one in rows)
+        return found
+
+    async def _free_dead(self) -> None:
+        """End the legs of servers that died: they hold places of their owners."""
+        rows = await self._call(partial(self._list, status="PENDING"))
+        living: dict[str, bool] = {}
+        for one in rows:
+            executor = one.executor_id or ""
+            if executor not in living:
+                living[executor] = executor == self._owner or await self._is_alive(executor)
+        dead = [one.workflow_id for one in rows if not living[one.executor_id or ""]]
+        if dead:
+            await self._call(partial(DBOS.cancel_workflows, dead))
+
+    @staticmethod
+    def _list(**chosen: Any) -> list[WorkflowStatus]:
+        return DBOS.list_workflows(name="leg", load_input=False, load_output=False, **chosen)
+
+    async def _call(self, work: Callable[[], T]) -> T:
+        """Call DBOS in a thread.
+
+        Raises:
+            EngineAway: It cannot do it now.
+        """
+        try:
+            with anyio.fail_after(_ANSWER_SECONDS):
+                await self._ready.wait()
+                return await anyio.to_thread.run_sync(
+                    work, abandon_on_cancel=True, limiter=self._calls
+                )
+        except TimeoutError as failed:
+            raise EngineAway("the engine's database did not answer") from failed
+        except (SQLAlchemyError, error.DBOSException) as failed:
+            self._note_loss(failed)
+            raise EngineAway(f"the engine's tables cannot be used: {failed}") from failed
+
+    def _note_loss(self, failed: Exception) -> None:
+        """Have the tables made anew if they are gone."""
+        text = str(failed)
+        if "does not exist" in text or "no such table" in text or "not found" in text:
+            self._lost = True
+            self._stirred.set()
+
+    # --- carrying ------------------------------------------------------------------------------
+
+    async def serve(self, carry: Carry) -> None:
+        """Carry legs as DBOS gives them to us; returns never."""
+        loop = asyncio.get_running_loop()
+        send, receive = anyio.create_memory_object_stream[_Given](math.inf)
+
+        async def leg(run_id: str, lane: int) -> None:
+            given = _Given(run_id, lane, concurrent.futures.Future())
+            loop.call_soon_threadsafe(send.send_nowait, given)
+            await asyncio.wrap_future(given.over)
+
+        try:
+            async with send, receive, anyio.create_task_group() as group:
+                group.start_soon(self._keep, leg)
+                async for given in receive:
+                    heapq.heappush(self._waiting, (given.lane, next(self._numbers), given))
+                    self._begin(group, carry)
+        finally:
+            with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
+                await anyio.to_thread.run_sync(_close, abandon_on_cancel=True)
+
+    def _begin(self, group: TaskGroup, carry: Carry) -> None:
+        """Carry what there is room for, of owners with the better priority first.
+
+        With owners of several priorities each has a queue of its own, from which DBOS may give us
+        as much as we carry in all.
+        """
+        workers = self._bounds().workers
+        while self._waiting and (workers is None or len(self._carried) < workers):
+            _, _, given = heapq.heappop(self._waiting)
+            self._carried.add(given.run_id)
+            group.start_soon(self._carry, group, carry, given)
+
+    async def _carry(self, group: TaskGroup, carry: Carry, given: _Given) -> None:
+        try:
+            await carry(given.run_id)
+        finally:
+            self._carried.discard(given.run_id)
+            if not given.over.done():
+                given.over.set_result(None)
+            self._begin(group, carry)
+
+    async def _keep(self, leg: Callable[[str, int], Awaitable[None]]) -> None:
+        """Keep DBOS going, with tables that are there and bounds that hold; returns never."""
+        while True:
+            try:
+                await anyio.to_thread.run_sync(self._launch, leg)
+                self._lost = False
+                await self._look_after()
+            except (SQLAlchemyError, error.DBOSException) as failed:
+                logger.warning("the engine cannot be used now: %s", failed)
+            self._ready = anyio.Event()
+            await anyio.sleep(_RELAUNCH_SECONDS)
+
+    async def _look_after(self) -> None:
+        """Return when the tables are lost."""
+        swept = -_KEPT_SECONDS
+        while not self._lost:
+            self._stirred = anyio.Event()
+            bounds = self._bounds()
+            if bounds != self._tuned:
+                await anyio.to_thread.run_sync(_tune, bounds)
+                self._tuned = bounds
+                self._ready.set()
+            if anyio.current_time() - swept >= _KEPT_SECONDS / 4:
+                swept = anyio.current_time()
+                await anyio.to_thread.run_sync(_forget_old)
+            with anyio.move_on_after(_LOOK_SECONDS):
+                await self._stirred.wait()
+
+    def _launch(self, leg: Callable[[str, int], Awaitable[None]]) -> None:
+        _close()
+        self._tuned = None
+        config: DBOSConfig = {
+            "name": "deep-agent-mcp",
+            "system_database_url": self._place.url,
+            "application_version": _VERSION,
+            "executor_id": self._owner,
+            "serializer": DBOSPortableJSONSerializer(),
+            "log_level": "ERROR",
+            "use_listen_notify": False,
+            "sys_db_pool_size": 8,
+            "scheduler_polling_interval_sec": 3_600.0,
+        }
+        if self._place.schema is not None:
+            config["dbos_system_schema"] = self._place.schema
+        DBOS(config=config)
+        DBOS.workflow(name="leg", max_recovery_attempts=None)(leg)
+        if self._bounds().workers == 0:
+            DBOS.listen_queues([])
+        DBOS.launch()
+
+
+def _name(leg: Leg) -> str:
+    return f"{leg.run_id}:{leg.attempt}"
+
+
+def _queue(lane: int) -> str:
+    return f"runs-{lane}"
+
+
+def _tune(bounds: Bounds) -> None:
+    """Let bounds hold, on all servers: the newest that are stored do."""
+    limit = bounds.per_minute
+    for lane in {USUAL_PRIORITY, *bounds.priorities.values()}:
+        DBOS.register_queue(
+            _queue(lane),
+            worker_concurrency=bounds.workers or None,
+            partition_concurrency=bounds.max_runs,
+            partition_limiter=None if limit is None else {"limit": limit, "period": 60.0},
+            polling_interval_sec=POLL_SECONDS,
+            on_conflict="always_update",
+        )
+
+
+def _forget_old() -> None:
+    """Delete legs that were carried long ago."""
+    before = datetime.now(UTC) - timedelta(seconds=_KEPT_SECONDS)
+    while True:
+        old = DBOS.list_workflows(
+            name="leg",
+            completed_before=before.isoformat(),
+            limit=_PAGE,
+            load_input=False,
+            load_output=False,
+        )
+        if old:
+            DBOS.delete_workflows([one.workflow_id for one in old])
+        if len(old) < _PAGE:
+            return
+
+
+def _close() -> None:
+    DBOS.destroy(destroy_registry=True)

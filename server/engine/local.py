@@ -1,0 +1,179 @@
+"""Local engine: each server carries what it has accepted, in its own memory.
+
+Nothing is stored: after a crash the journal says which runs wait. Legs of one owner begin by their
+priority, then in the order in which they came. Of owners, the one with the better priority goes
+first, then whoever has waited longest since their last turn.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+
+import anyio
+
+from .base import Bounds, Carry, Leg, Working
+
+__all__ = ["LocalRuns"]
+
+_MINUTE = 60.0
+
+
+@dataclass(slots=True)
+class _Line:
+    """What one owner has in line.
+
+    Attributes:
+        legs: By priority, then by arrival.
+        served: The number of the owner's last turn.
+        begun: When runs began within the last minute, where that counts.
+    """
+
+    legs: list[tuple[int, int, Leg]] = field(default_factory=list[tuple[int, int, Leg]])
+    served: int = 0
+    begun: deque[float] = field(default_factory=deque[float])
+
+
+class LocalRuns:
+    """A `RunEngine` for one server.
+
+    Args:
+        bounds: Returns how much may be carried now.
+        at_work: What this server carries, also what was never offered.
+        clock: Seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        bounds: Callable[[], Bounds],
+        at_work: Working,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._bounds = bounds
+        self._at_work = at_work
+        self._clock = clock
+        self._lines: dict[str, _Line] = {}
+        self._later: list[tuple[float, int, Leg]] = []
+        self._legs: dict[str, Leg] = {}
+        self._carried: dict[str, str] = {}
+        self._numbers = count(1)
+        self._stirred = anyio.Event()
+        self._draining = False
+
+    def admits(self, leg: Leg) -> bool:
+        """Whether there is room for a leg, and nothing of its owner is in line before it."""
+        line = self._lines.get(leg.owner)
+        waits = leg.delay > 0 or leg.run_id in self._legs or (line is not None and line.legs)
+        if self._draining or waits or not self._has_room(leg.owner):
+            return False
+        self._note_begin(leg.owner)
+        return True
+
+    async def offer(self, leg: Leg) -> bool:
+        """Put a leg in line, unless the run is there or carried; yes."""
+        if leg.run_id not in self._legs and leg.run_id not in self._carried:
+            self._legs[leg.run_id] = leg
+            due = self._clock() + leg.delay
+            heapq.heappush(self._later, (due, next(self._numbers), leg))
+            self.stirred()
+        return True
+
+    async def withdraw(self, run_id: str) -> None:
+        """Take a run out of the line."""
+        self._legs.pop(run_id, None)
+
+    def stirred(self) -> None:
+        """Look again whether something may begin."""
+        self._stirred.set()
+
+    async def drain(self) -> None:
+        """Begin nothing more."""
+        self._draining = True
+
+    async def offered(self, legs: Sequence[Leg]) -> set[str]:
+        """Return which of some runs are in line here, or carried."""
+        return {one.run_id for one in legs if one.run_id in self._legs.keys() | self._carried}
+
+    async def serve(self, carry: Carry) -> None:
+        """Carry legs as there is room; returns never."""
+        async with anyio.create_task_group() as group:
+            while True:
+                self._stirred = anyio.Event()
+                while (leg := self._next()) is not None:
+                    self._carried[leg.run_id] = leg.owner
+                    group.start_soon(self._carry, carry, leg)
+                with anyio.move_on_after(self._pause()):
+                    await self._stirred.wait()
+
+    async def _carry(self, carry: Carry, leg: Leg) -> None:
+        try:
+            await carry(leg.run_id)
+        finally:
+            del self._carried[leg.run_id]
+            self.stirred()
+
+    def _next(self) -> Leg | None:
+        """Take out of the line what may begin now."""
+        now = self._clock()
+        while self._later and self._later[0][0] <= now:
+            _, number, leg = heapq.heappop(self._later)
+            heapq.heappush(self._line(leg.owner).legs, (leg.priority, number, leg))
+        if self._draining:
+            return None
+        for line in self._lines.values():
+            while line.legs and self._legs.get(line.legs[0][2].run_id) is not line.legs[0][2]:
+                heapq.heappop(line.legs)  # it was withdrawn
+        bounds = self._bounds()
+        ready = [
+            (bounds.priority_of(owner), line.served, owner)
+            for owner, line in self._lines.items()
+            if line.legs and self._has_room(owner)
+        ]
+        if not ready:
+            return None
+        owner = min(ready)[2]
+        line = self._lines[owner]
+        _, _, leg = heapq.heappop(line.legs)
+        del self._legs[leg.run_id]
+        line.served = next(self._numbers)
+        self._note_begin(owner)
+        return leg
+
+    def _line(self, owner: str) -> _Line:
+        return self._lines.setdefault(owner, _Line())
+
+    def _has_room(self, owner: str) -> bool:
+        bounds = self._bounds()
+        if bounds.workers is not None:
+            busy = {*self._at_work.working(), *self._carried}
+            if len(busy) >= bounds.workers:
+                return False
+        if not owner:  # the local user may do what the machine bears
+            return True
+        own = {run_id for run_id, whose in self._carried.items() if whose == owner}
+        if len(own.union(self._at_work.working(owner))) >= bounds.max_runs:
+            return False
+        return bounds.per_minute is None or len(self._begun(owner)) < bounds.per_minute
+
+    def _begun(self, owner: str) -> deque[float]:
+        begun, since = self._line(owner).begun, self._clock() - _MINUTE
+        while begun and begun[0] <= since:
+            begun.popleft()
+        return begun
+
+    def _note_begin(self, owner: str) -> None:
+        if owner and self._bounds().per_minute is not None:
+            self._begun(owner).append(self._clock())
+
+    def _pause(self) -> float:
+        """Return for how long nothing can change by itself."""
+        due = [self._later[0][0]] if self._later else []
+        due += [
+            line.begun[0] + _MINUTE for line in self._lines.values() if line.legs and line.begun
+        ]
+        return max(0.0, min(due) - self._clock()) if due else math.inf

@@ -1,0 +1,117 @@
+"""Conversations: which thread a call works in that names none, or names one of its own.
+
+A client that can be told apart has one thread for all calls of a conversation. Its id is made from
+what tells the conversation apart, so nothing is stored, and every replica finds the same one:
+
+- An id in the `_meta` of the call, where the client sends one. One process of Codex or VS Code has
+  many conversations, and each of them outlives the process.
+- The session of a client up to 2025-11-25, on any transport.
+- The process on the other end of stdio, which is all that is known of a client of 2026-07-28.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar, cast
+from weakref import WeakKeyDictionary
+
+from mcp.server.context import ServerRequestContext
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from ...harness._internal.records import record
+from ...harness.errors import ThreadBusy
+from ...harness.messages.message import new_id
+from ..auth.caller import JournalReader, current_caller
+from ..auth.thread_names import NEW
+from ..threads.names import id_of_thread
+
+__all__ = ["Conversations", "ThreadPlace"]
+
+Context: TypeAlias = ServerRequestContext[Any, Any]
+
+META_KEYS = ("vscode.conversationId", "threadId", "openai/session")
+"""Where VS Code, Codex and ChatGPT put the id of the conversation in `_meta`."""
+
+Notes: TypeAlias = Sequence[str]
+
+_T = TypeVar("_T")
+
+
+@record
+class ThreadPlace:
+    """The thread that a call works in.
+
+    Attributes:
+        thread_id: Its id; None for a new one.
+        begins: Whether it begins with this call if there is none.
+        is_default: Whether the caller named none, so that another one will do while it is in use.
+    """
+
+    thread_id: str | None = None
+    begins: bool = False
+    is_default: bool = False
+
+    async def use(self, start: Callable[[str | None, bool], Awaitable[_T]]) -> tuple[_T, Notes]:
+        """Start something there; return what that returns, and what the caller is to know.
+
+        Args:
+            start: Takes the thread, and whether it may begin.
+
+        Raises:
+            ThreadBusy: The thread that the caller has named is in use.
+        """
+        try:
+            return await start(self.thread_id, self.begins), ()
+        except ThreadBusy:
+            if not self.is_default:
+                raise
+        note = (
+            f"This conversation's thread {self.thread_id} is in use, so this call has a new thread."
+        )
+        return await start(None, False), (note,)
+
+
+class Conversations:
+    """Tells the conversations of clients apart."""
+
+    def __init__(self) -> None:
+        self._connections: WeakKeyDictionary[object, str] = WeakKeyDictionary()
+
+    async def place(
+        self, ctx: Context, journal: JournalReader, said: str, *, per_call: bool = False
+    ) -> ThreadPlace:
+        """Return the thread a call works in.
+
+        Args:
+            ctx: The call.
+            journal: Where the caller's threads are.
+            said: The thread that the caller names; empty for none.
+            per_call: Whether every call that names none has a new one.
+        """
+        if said:
+            if said == NEW:
+                return ThreadPlace()
+            thread_id = await id_of_thread(journal, said)
+            return ThreadPlace(thread_id, begins=thread_id != said)
+        conversation = None if per_call else self._of(ctx)
+        if conversation is None:
+            return ThreadPlace()
+        fixed = current_caller.get().fixed_thread(f"conversation {conversation}")
+        return ThreadPlace(fixed, begins=True, is_default=True)
+
+    def _of(self, ctx: Context) -> str | None:
+        """Return what tells a conversation apart; None where nothing does."""
+        meta = (ctx.params or {}).get("_meta")
+        if isinstance(meta, Mapping):
+            told = cast("Mapping[str, object]", meta)
+            for key in META_KEYS:
+                if isinstance(said := told.get(key), str) and said:
+                    return f"{key} {said}"
+        # The SDK gives handlers no public name for the connection a request came on.
+        connection = ctx.session._connection  # pyright: ignore[reportPrivateUsage]
+        if connection.session_id is not None:
+            return f"session {connection.session_id}"
+        if ctx.request is not None and ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            return None
+        # Of 2026-07-28, each message has a connection of its own, but all have one way out.
+        return self._connections.setdefault(connection.outbound, new_id("connection"))

@@ -1,0 +1,46 @@
+"""Engines: which one a server has, and how much it may carry."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ..auth.caller import Caller
+from ..engine.base import Bounds, MakeEngine
+from ..engine.local import LocalRuns
+from ..runs.contracts import Servers
+from ..settings.settings import Settings
+from ..settings.state_dir import StateDir
+
+__all__ = ["DBOS_WORKERS", "bounds_of", "engine_of"]
+
+DBOS_WORKERS = 16
+"""Few, as the first server that looks takes as many legs as it may."""
+
+
+def bounds_of(settings: Settings) -> Bounds:
+    """Return how much may be carried."""
+    workers = settings.workers
+    if workers is None and settings.engine == "dbos":
+        workers = DBOS_WORKERS
+    priorities = {
+        Caller(principal, frozenset()).owner: priority
+        for principal, priority in settings.priorities.items()
+    }
+    return Bounds(workers, settings.max_runs, settings.max_runs_per_minute, priorities)
+
+
+def engine_of(settings: Settings, state: StateDir, owner: str, servers: Servers) -> MakeEngine:
+    """Return what makes the engine that the settings name.
+
+    Args:
+        settings: What the operator chose.
+        state: Where an engine keeps its tables while the journal is in no database server.
+        owner: Our id.
+        servers: Which other servers live.
+    """
+    if settings.engine == "local":
+        return LocalRuns
+    from ..engine.dbos_runs import DbosRuns, place_of  # it is an extra, and slow to import
+
+    url = None if settings.journal is None else settings.journal.get_secret_value()
+    return partial(DbosRuns, place_of(url, state.path), owner, servers.is_alive)

@@ -1,0 +1,340 @@
+"""Call driver: runs the calls of clients' own models, one at a time per thread."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import NoReturn
+from weakref import WeakValueDictionary
+
+import anyio
+import anyio.lowlevel
+from anyio.abc import TaskGroup
+from pydantic import JsonValue
+
+from ...harness.agent import Agent, RunOptions, RunResult
+from ...harness.checkpoint.base import Checkpointer, Run
+from ...harness.errors import HarnessError, StaleThread, ThreadBusy, UnknownThread
+from ...harness.limits.limits import Limits
+from ...harness.messages.message import ToolCall
+from ...harness.subagents.background.engine import parent_thread
+from ..auth.caller import OwnedJournal, Principals, current_caller, owner_of
+from ..auth.thread_names import NAMES
+from ..engine.base import Bounds, MakeEngine
+from ..engine.local import LocalRuns
+from ..results import unknown
+from ..sampling.queue import Offer
+from .active_run import ActiveRun, busy
+from .contracts import Agents, Changed, Servers, Work
+from .goals import Goal, call_id
+from .snapshot import Snapshot
+from .supervisor import QUEUE_SECONDS, RunSupervisor
+
+__all__ = ["CallDriver"]
+
+DRIVE_SECONDS = 45.0
+"""How long a driven call is waited for unless its client bears more or less."""
+
+_TRIES, _PAUSE = 100, 0.05
+"""How often a call tries again that others were faster than, and after how many seconds at most."""
+
+LONG_TOOLS = frozenset({"execute"})
+"""Driven calls that count as runs at work."""
+
+
+def _unrecorded(live: ActiveRun, why: HarnessError, *, is_new: bool) -> str:
+    """Return what the caller of a tool that only reads is told when its call is not recorded."""
+    begun = (
+        f" Thread {live.thread_id} was not begun: leave thread_id out in the next call."
+        if is_new
+        else ""
+    )
+    return f"Note: this call was answered, but it is not in the thread's history: {why}{begun}"
+
+
+class CallDriver:
+    """Runs calls of clients' own models, and begins what has its thread to itself.
+
+    Args:
+        agent: Returns the agent of a thread or run, built when it is first needed.
+        checkpointer: The journal.
+        group: Where runs live.
+        owner: Id of this server process.
+        servers: Which other processes live.
+        changed: Told when a thread moved on.
+        limits: Bounds of each run tree.
+        principals: Whose each run is.
+        bounds: How many runs may be at work.
+        engine: Makes what says when a run begins.
+    """
+
+    def __init__(
+        self,
+        agent: Agents,
+        checkpointer: Checkpointer,
+        group: TaskGroup,
+        owner: str,
+        servers: Servers,
+        changed: Changed,
+        limits: Limits,
+        principals: Principals | None = None,
+        bounds: Bounds | None = None,
+        engine: MakeEngine = LocalRuns,
+    ) -> None:
+        self._agent = agent
+        self._journal = checkpointer
+        self._carrier = RunSupervisor(
+            agent, checkpointer, group, owner, servers, changed, limits, principals, bounds, engine
+        )
+        self._queue = self._carrier.queue
+        self._queue.begin = self._begin_queued
+        self._starting: dict[str, ActiveRun] = {}
+        self._replying: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
+        self._group = group
+
+    async def drive(
+        self,
+        tool: str,
+        args: dict[str, JsonValue],
+        thread_id: str | None,
+        seconds: float = DRIVE_SECONDS,
+        *,
+        begins: bool = False,
+        trust_cache: bool = True,
+        tries: int = _TRIES,
+    ) -> Snapshot:
+        """Run one tool call of a client's own model; return where it ended, or is after `seconds`.
+
+        Calls on one thread wait for each other. A request that is dropped while it waits in line
+        runs nothing; once its call has begun, the call is finished.
+
+        Args:
+            tool: The tool's name.
+            args: Its arguments.
+            thread_id: The thread; a new one by default.
+            seconds: How long to wait for the end.
+            begins: Whether the thread begins with this call if there is none of that id.
+            trust_cache: Whether the newest state that this process has seen will do.
+            tries: How often it tries again when calls through other servers were faster.
+
+        Raises:
+            UnknownThread: There is no such thread.
+            ThreadBusy: A delegated run moves the thread, a question is open on it, or the calls
+                before this one took too long.
+        """
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        caller, is_new = current_caller.get(), thread_id is None
+        if thread_id is None:
+            thread_id, trust_cache = caller.new_id("thr"), False
+            run_id = caller.new_id("run")
+        else:
+            await self._require_owned(thread_id)
+            if self._agent.prepares:
+                await self._agent.prepare(thread_id)
+            trust_cache = trust_cache and self._agent(thread_id).recalls(thread_id)
+            run_id = caller.new_id("run", thread_id)
+        live = ActiveRun(run_id, thread_id, brief=True)
+        live.counts = tool in LONG_TOOLS
+        known_idle = is_new or trust_cache
+        is_new |= await self._enter(live, known_idle=known_idle, begins=begins)
+        if live.counts:
+            self._require_room(live)
+        call = ToolCall(call_id(live.run_id), tool, args)
+        live.note_written(tool, args)
+        self._carrier.spawn(
+            live,
+            lambda agent, given: agent.adrive([call], thread_id=live.thread_id, options=given),
+            modes=("checkpoints",),
+            is_new=is_new,
+            trust_cache=trust_cache,
+        )
+        await live.finished.wait(seconds)
+        if not live.finished.is_set():
+            stopping = self._carrier.stopping.has_begun
+            return Snapshot(self._unrecorded(live), stopping=stopping)
+        if isinstance(live.error, StaleThread | ThreadBusy) and (
+            trust_cache or (tries and await self._may_try_again(live))
+        ):
+            # Another process has moved the thread, or does so now: look at what it did.
+            tries -= not trust_cache
+            return await self.drive(
+                tool, args, thread_id, seconds, begins=begins, trust_cache=False, tries=tries
+            )
+        if live.error is not None:
+            raise live.error
+        if live.result is None:
+            raise HarnessError(
+                f"The server is stopping. Run {live.run_id} goes on when it is started again."
+            )
+        results, unrecorded = live.result.results, live.result.unrecorded
+        return Snapshot(
+            live.result.run,
+            live.result.interrupts,
+            results[-1] if results else None,
+            notes=() if unrecorded is None else (_unrecorded(live, unrecorded, is_new=is_new),),
+        )
+
+    async def _may_try_again(self, live: ActiveRun) -> bool:
+        """Whether a call that others were faster than has done nothing."""
+        has_done_nothing = await self._journal.run(live.run_id) is None
+        await anyio.sleep(random.uniform(0, _PAUSE))
+        return has_done_nothing
+
+    def _work(self, goal: Goal, live: ActiveRun) -> Work:
+        async def work(main: Agent, options: RunOptions) -> RunResult:
+            alone = not (goal.agent or goal.task_id)
+            own = await self._agent_on(live.thread_id, main) if alone else main
+            return await goal.begin(own, main, live.run_id, live.thread_id, options)
+
+        return work
+
+    async def _begin_queued(self, run: Run, goal: Goal, offer: Offer | None) -> None:
+        """Begin a run that waited in line; see `Begin`."""
+        live = ActiveRun(run.id, run.thread_id, offer=offer)
+        await self._carrier.take_gate(live)
+        self._carrier.spawn(live, self._work(goal, live), accepted=run)
+        await live.control.accepted.wait()
+        if live.error is not None:
+            raise live.error
+
+    async def _agent_on(self, thread_id: str, main: Agent) -> Agent:
+        """Return who goes on with a thread: on that of a background task its subagent."""
+        if parent_thread(thread_id) is None:
+            return main
+        runs = await self._journal.find_runs(thread_id=thread_id, limit=20)
+        newest = next((one for one in runs if one.kind == "delegate"), None)
+        return main if newest is None else self._carrier.agent_of(newest, main)
+
+    async def _enter(self, live: ActiveRun, *, known_idle: bool, begins: bool = False) -> bool:
+        """Take the gate of an idle thread; return whether there is none yet, which `begins` allows.
+
+        Raises:
+            UnknownThread, ThreadBusy: As for `start`.
+        """
+        await self._carrier.take_gate(live)
+        if known_idle:
+            return False
+        try:
+            if begins and not await self._exists(live.thread_id):
+                return True
+            waits = QUEUE_SECONDS if live.brief else 0.0
+            await self._require_idle(live, anyio.current_time() + waits)
+            return False
+        except BaseException:
+            self._carrier.leave_gate(live)
+            raise
+
+    @asynccontextmanager
+    async def exclusive(self, thread_id: str) -> AsyncGenerator[str]:
+        """Keep every run of this process off an idle thread; yields an id to record changes under.
+
+        Raises:
+            UnknownThread, ThreadBusy: As for `start`.
+        """
+        await self._require_owned(thread_id)
+        live = ActiveRun(current_caller.get().new_id("run", thread_id), thread_id)
+        await self._enter(live, known_idle=False)
+        try:
+            yield live.run_id
+        finally:
+            self._carrier.leave_gate(live)
+
+    async def _require_idle(self, live: ActiveRun, until: float) -> None:
+        while (newest := await self._newest(live.thread_id)) is not None:
+            if newest.status == "queued" or (newest.kind == "drive" and not live.brief):
+                await self._require_no_line(live)
+                holder = await self._queue.holder(live.thread_id)
+                if holder is None:
+                    return
+                newest = holder
+            if newest.status == "needs_approval":
+                raise ThreadBusy(
+                    f"Thread {live.thread_id} waits for an answer in run {newest.id}; nothing was "
+                    f'done. See the question with threads(thread_id="{live.thread_id}"), answer it '
+                    f'with reply(run_id="{newest.id}", …) or drop it with '
+                    f'cancel(run_id="{newest.id}").',
+                    newest.id,
+                )
+            if newest.status != "running":
+                return
+            if await self._carrier.is_left(newest):
+                self._carrier.adopt_soon(newest)
+            elif newest.kind == "drive" and await self._has_ended(newest, until):
+                continue
+            raise busy(live.thread_id, newest.id)
+
+    async def _require_no_line(self, live: ActiveRun) -> None:
+        """Refuse a run where others wait in line before it; a client's own calls need not wait.
+
+        Raises:
+            ThreadBusy: Some do.
+        """
+        if live.brief:
+            return
+        waiting = await self._journal.find_runs(thread_id=live.thread_id, status="queued", limit=1)
+        if waiting:
+            raise ThreadBusy(
+                f"Run {waiting[0].id} waits in line on thread {live.thread_id}; nothing was done. "
+                'Wait for it, cancel it, or call task with on_busy="queue" to wait behind it.',
+                waiting[0].id,
+            )
+
+    async def _newest(self, thread_id: str) -> Run | None:
+        """Return the newest run of a thread; None for a copy, whose runs are those of another."""
+        runs = await self._journal.find_runs(thread_id=thread_id, limit=1)
+        if not runs and await self._journal.load(thread_id) is None:
+            raise await self._unknown_thread(thread_id)
+        return runs[0] if runs else None
+
+    async def _exists(self, thread_id: str) -> bool:
+        """Whether there is a thread; a copy has no runs of its own."""
+        runs = await self._journal.find_runs(thread_id=thread_id, limit=1)
+        return bool(runs) or await self._journal.load(thread_id) is not None
+
+    async def _has_ended(self, run: Run, until: float) -> bool:
+        """Wait until a call of another server on the thread has ended; return whether it has."""
+        with (
+            anyio.move_on_after(max(0.0, until - anyio.current_time())),
+            self._carrier.servers.news.watching(run.id) as watch,
+        ):
+            now = await self._journal.run(run.id)
+            while now is not None and now.status == "running":
+                await watch.next(now)
+                now = await self._journal.run(run.id)
+            return True
+        return False
+
+    async def _require_owned(self, thread_id: str | None) -> None:
+        if thread_id is not None and not current_caller.get().owns(thread_id):
+            raise await self._unknown_thread(thread_id)
+
+    def _require_room(self, live: ActiveRun) -> None:
+        """Refuse one more call of somebody who has enough runs at work, and leave its gate."""
+        try:
+            self._require_place(live.run_id)
+        except ThreadBusy:
+            self._carrier.leave_gate(live)
+            raise
+
+    def _require_place(self, run_id: str) -> None:
+        owner = owner_of(run_id)
+        if owner and len(self._carrier.working(owner)) >= self._carrier.bounds.max_runs:
+            self._refuse_for_want_of_room(run_id)
+
+    def _refuse_for_want_of_room(self, run_id: str) -> NoReturn:
+        working = self._carrier.working(owner_of(run_id))
+        first = f' Wait for one with wait(run_id="{working[0]}"), or cancel one.' if working else ""
+        raise ThreadBusy(
+            f"{len(working)} runs of yours are at work, which is the most there may be; nothing "
+            f"was started.{first}"
+        )
+
+    async def _unknown_thread(self, thread_id: str) -> UnknownThread:
+        rows = await OwnedJournal(self._journal).threads(limit=200)
+        advice = f"Call threads to list them, or begin one with a name of {NAMES}."
+        return UnknownThread(unknown("thread", thread_id, [row.thread_id for row in rows], advice))
+
+    def _unrecorded(self, live: ActiveRun) -> Run:
+        """Return the record of a run at work whose input waits for its first act."""
+        return Run(live.run_id, live.thread_id, "drive", self._agent(live.run_id).name)

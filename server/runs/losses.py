@@ -1,0 +1,110 @@
+"""Losses: how often a run lost the server that carried it, without getting any further.
+
+A run can kill its carrier, with memory or a crash of native code. So each further server waits a
+little longer, and after five the run is given up. Every loss is an event of the run, and the
+newest checkpoint stands in it: a run that got further starts to count anew.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import suppress
+
+from ...harness.checkpoint.base import Batch, Checkpointer, Fence, Run, RunEvent
+from ...harness.errors import Superseded
+
+__all__ = ["MOST_LOSSES", "CarrierLosses", "given_up"]
+
+MOST_LOSSES = 5
+"""Carriers that a run may lose without a new checkpoint."""
+
+BACKOFF = (0.0, 5.0, 30.0, 120.0)
+"""Seconds before the next server takes a run over, by how many it has lost."""
+
+_MODE = "carriers"
+_LOST, _GIVEN_UP = "carrier_lost", "given_up"
+_PAGE = 200
+_REMEMBERED = 10_000
+
+
+def given_up() -> str:
+    """Return why a run was given up."""
+    return (
+        f"{MOST_LOSSES} servers that carried it died, and it got no further with any of them. Look "
+        "at what it did last, and into their logs, before it is tried again"
+    )
+
+
+class CarrierLosses:
+    """Counts losses.
+
+    Args:
+        journal: Where runs and their events are.
+    """
+
+    def __init__(self, journal: Checkpointer) -> None:
+        self._journal = journal
+        self._known: OrderedDict[tuple[str, int], int] = OrderedDict()
+
+    async def lost(self, run: Run) -> int:
+        """Return how many carriers a run has lost where it stands, the newest one included.
+
+        Args:
+            run: Its record, which shows the attempt of the carrier that died.
+
+        Raises:
+            HarnessError: The journal cannot be used.
+        """
+        key = run.id, run.attempt
+        if key not in self._known:
+            self._known[key] = await self._count(run)
+            if len(self._known) > _REMEMBERED:
+                self._known.popitem(last=False)
+        return self._known[key]
+
+    @staticmethod
+    def delay(losses: int) -> float:
+        """Return for how many seconds a run waits after a loss."""
+        return BACKOFF[min(losses, len(BACKOFF)) - 1]
+
+    def note_given_up(self, run: Run) -> RunEvent:
+        """Return the event after which losses count anew."""
+        return RunEvent(run.id, _MODE, (run.agent,), {"event": _GIVEN_UP})
+
+    async def _count(self, run: Run) -> int:
+        place = await self._place(run.thread_id)
+        events = await self._events(run.id)
+        attempts: set[int] = set()
+        for one in events:
+            if one.data.get("event") == _GIVEN_UP:
+                attempts.clear()
+            elif one.data.get("place") == place:
+                attempts.add(int(str(one.data.get("attempt"))))
+        if run.attempt not in attempts:
+            attempts.add(run.attempt)
+            event = RunEvent(
+                run.id,
+                _MODE,
+                (run.agent,),
+                {"event": _LOST, "attempt": run.attempt, "place": place, "losses": len(attempts)},
+            )
+            fence = Fence(run.id, run.attempt)
+            with suppress(Superseded):  # somebody goes on with it already
+                await self._journal.commit(Batch(run.thread_id, events=[event], fences=[fence]))
+        return len(attempts)
+
+    async def _place(self, thread_id: str) -> str:
+        """Return what changes when a thread, or the subagent at work on it, gets further."""
+        newest: list[str] = []
+        for ns in {"": None, **dict.fromkeys([*await self._journal.namespaces(thread_id)][-1:])}:
+            newest += [one.id for one in await self._journal.history(thread_id, ns, limit=1)]
+        return " ".join(newest)
+
+    async def _events(self, run_id: str) -> Sequence[RunEvent]:
+        found: list[RunEvent] = []
+        after = 0
+        while page := await self._journal.events(run_id, after=after, limit=_PAGE):
+            after = page[-1].seq
+            found += [one for one in page if one.mode == _MODE]
+        return found

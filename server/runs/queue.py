@@ -1,0 +1,421 @@
+"""Queue of runs: those that were accepted and have not begun, and those that nobody carries.
+
+A run waits in line for one of two things: its thread, on which another run is open, or a place,
+which the engine gives. What waits is in the journal with status `queued`; who waits for what is
+found there again after a crash.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import anyio
+from anyio.abc import TaskGroup
+
+from ...harness._internal.concurrency import raising_one
+from ...harness.checkpoint.base import OPEN, Batch, Checkpointer, Fence, Run, taken_over
+from ...harness.errors import (
+    HarnessError,
+    JournalAway,
+    StaleThread,
+    Superseded,
+    ThreadBusy,
+)
+from ..auth.caller import owner_of
+from ..engine.base import USUAL_PRIORITY, Leg, RunEngine
+from ..sampling.queue import Offer
+from .active_run import ActiveRun
+from .contracts import Changed, Servers
+from .goals import Goal, kept_goal
+from .lifecycle import ServerStopping, Stopping
+from .losses import MOST_LOSSES, CarrierLosses, given_up
+
+__all__ = ["Begin", "RunQueue"]
+
+Begin = Callable[[Run, Goal, Offer | None], Awaitable[None]]
+"""Begins a run that waited, on its free thread; returns once its input is in the journal."""
+
+
+class Carrier(Protocol):
+    """Who carries runs on this server; see `RunSupervisor`."""
+
+    owner: str
+    servers: Servers
+    stopping: Stopping
+    changed: Changed
+    live: dict[str, ActiveRun]
+
+    def goes_on(self, run_id: str) -> bool: ...
+    async def is_left(self, run: Run) -> bool: ...
+    async def adopt(self, run: Run, *, here: bool = False) -> bool: ...
+    async def end(self, run: Run, reason: str) -> Run: ...
+
+
+LOOK_SECONDS = 5.0
+"""How long a run that is first in line on its thread is waited for before it is looked at again."""
+
+_COUNTED_SECONDS = 2.0
+"""How long the number of somebody's queued runs counts."""
+
+_MOST_IN_LINE = 1_000
+"""Queued runs of one thread that are looked at."""
+
+_PAUSE = 1.0
+
+logger = logging.getLogger(__name__)
+
+
+class RunQueue:
+    """Puts runs in line, and has them begin or go on when their turn comes.
+
+    Args:
+        journal: The journal.
+        engine: Says when a run begins, and where.
+        carrier: Carries runs on this server.
+        group: Where waiting is done.
+
+    Attributes:
+        begin: Begins a run here.
+        engine: The same.
+        size: Queued runs of one caller that there may be; 0 for none.
+    """
+
+    def __init__(
+        self,
+        journal: Checkpointer,
+        engine: RunEngine,
+        carrier: Carrier,
+        group: TaskGroup,
+    ) -> None:
+        self.engine = engine
+        self.size = 1_000
+        self.begin: Begin
+        self._journal = journal
+        self._carrier = carrier
+        self._group = group
+        self._losses = CarrierLosses(journal)
+        self._guarded: dict[str, anyio.Event] = {}
+        self._offers: dict[str, Offer | None] = {}
+        self._counts: dict[str, tuple[float, int]] = {}
+        self._serves = False
+
+    def serve(self) -> None:
+        """Carry what the engine gives us from now on."""
+        if not self._serves:
+            self._serves = True
+            self._group.start_soon(self.engine.serve, self.carry, name="engine")
+
+    def admits(self, run_id: str, attempt: int = 1) -> bool:
+        """Whether a run may begin here at once; it has to, then."""
+        return self.engine.admits(Leg(run_id, attempt, owner_of(run_id)))
+
+    # --- putting in line -----------------------------------------------------------------------
+
+    async def accept(self, run: Run, goal: Goal, offer: Offer | None, *, waits: bool) -> None:
+        """Store a run that does not begin yet, and have it begin when its turn comes.
+
+        Args:
+            run: Its record.
+            goal: As it may be stored.
+            offer: What its caller lends of a model.
+            waits: Whether others on its thread come first.
+
+        Raises:
+            ThreadBusy: Its owner has too much in line.
+            KnownRun: There is a run with its key.
+            HarnessError: It cannot be stored.
+        """
+        await self._require_size(owner_of(run.id))
+        fence = Fence(run.id, run.attempt, begins=True)
+        batch = Batch(run.thread_id, runs=[run], events=[goal.kept(run.id)], fences=[fence])
+        with anyio.CancelScope(shield=True):
+            await self._journal.commit(batch)
+            if offer is not None:
+                self._offers[run.id] = offer
+            if not waits:
+                waits = not await self._try_to_offer(run, goal.priority)
+            if waits:
+                self.guard(run.thread_id)
+        self._carrier.changed(run.thread_id, is_new=not waits)
+
+    async def _require_size(self, owner: str) -> None:
+        now = anyio.current_time()
+        at, known = self._counts.get(owner, (-_COUNTED_SECONDS, 0))
+        if now - at > _COUNTED_SECONDS or known >= self.size:
+            prefix = f"run_{owner}_" if owner else ""
+            found = await self._journal.find_runs(
+                status="queued", prefix=prefix, limit=self.size + 1
+            )
+            at, known = now, len(found)
+            if known >= self.size:
+                self._counts.pop(owner, None)
+                raise _full(found, self.size)
+        self._counts[owner] = at, known + 1
+
+    async def _try_to_offer(self, run: Run, priority: int | None = None) -> bool:
+        try:
+            return await self.offer(run, priority)
+        except HarnessError as error:  # it is stored, so it is offered again
+            logger.warning("run %s cannot be offered now: %s", run.id, error)
+            return False
+
+    async def offer(self, run: Run, priority: int | None = None, delay: float = 0.0) -> bool:
+        """Have the engine begin a run, or go on with it; returns whether somebody will.
+
+        Raises:
+            HarnessError: The engine, or the journal, cannot be used.
+        """
+        self.serve()
+        if priority is None:
+            goal = await kept_goal(self._journal, run.id)
+            priority = USUAL_PRIORITY if goal is None else goal.priority
+        leg = Leg(run.id, run.attempt, owner_of(run.id), priority, delay)
+        if await self.engine.offer(leg):
+            return True
+        owner = run.owner if run.status == "queued" else None
+        try:  # that attempt was offered before, so begin the next one
+            await self._journal.commit(taken_over(run, owner=owner))
+        except Superseded:
+            return False
+        return await self.engine.offer(replace(leg, attempt=run.attempt + 1))
+
+    async def go_on(self, run: Run) -> None:
+        """Put a run in line that stopped where it can go on, as one that nobody works on.
+
+        Raises:
+            HarnessError: It cannot go on; nothing was stored.
+        """
+        batch = taken_over(run, status="running", owner=None, reason=None, answer=None)
+        await self._journal.commit(batch)
+        await self._try_to_offer(batch.runs[0])
+
+    async def is_left(self, run: Run) -> bool:
+        """Whether nobody looks after a run that is recorded as running, or as queued."""
+        if run.status != "queued":
+            return await self._carrier.is_left(run)
+        if run.owner == self._carrier.owner:
+            return False
+        return run.owner is None or not await self._carrier.servers.is_alive(run.owner)
+
+    async def withdraw(self, run_id: str) -> None:
+        """Take a run out of the line."""
+        self._offers.pop(run_id, None)
+        try:
+            await self.engine.withdraw(run_id)
+        except HarnessError as error:  # whoever takes it finds that it has ended
+            logger.debug("run %s stays in line: %s", run_id, error)
+
+    # --- waiting for a thread ------------------------------------------------------------------
+
+    def guard(self, thread_id: str) -> None:
+        """See to it that the queued runs of a thread begin, one after the other."""
+        if thread_id in self._guarded:
+            self._guarded[thread_id].set()
+            return
+        self._guarded[thread_id] = anyio.Event()
+        self._group.start_soon(self._guard, thread_id, name=f"line of {thread_id}")
+
+    async def _guard(self, thread_id: str) -> None:
+        try:
+            while not self._carrier.stopping.has_begun:
+                try:
+                    if not await self._let_on(thread_id):
+                        return
+                except HarnessError as error:
+                    logger.warning("runs in line on thread %s wait: %s", thread_id, error)
+                    await anyio.sleep(_PAUSE)
+        finally:
+            del self._guarded[thread_id]
+
+    async def _let_on(self, thread_id: str) -> bool:
+        """Wait until something has moved on a thread; return whether anything is in line there."""
+        self._guarded[thread_id] = anyio.Event()
+        line = await self.line(thread_id)
+        if not line:
+            return False
+        first, holder = line[0], await self.holder(thread_id)
+        if holder is None:
+            await self.offer(first)
+            await self._moved(first)
+            return True
+        goal = await kept_goal(self._journal, first.id)
+        if goal is not None and goal.interrupts and holder.created_at <= first.created_at:
+            await self._carrier.end(holder, f"interrupted by run {first.id}")
+            return True
+        if holder.status == "running" and await self._carrier.is_left(holder):
+            await self._carrier.adopt(holder)
+        await self._moved(holder)
+        return True
+
+    async def _moved(self, run: Run) -> None:
+        """Wait until a run, or the line on its thread, has moved on; a few seconds at most."""
+        with anyio.move_on_after(LOOK_SECONDS):
+            async with raising_one(), anyio.create_task_group() as group:
+                group.start_soon(self._run_moved, run, group.cancel_scope)
+                await self._guarded[run.thread_id].wait()
+                group.cancel_scope.cancel()
+
+    async def _run_moved(self, run: Run, scope: anyio.CancelScope) -> None:
+        live = self._carrier.live.get(run.id)
+        if live is not None:
+            await live.finished.wait()
+        else:
+            with self._carrier.servers.news.watching(run.id) as watch:
+                now = await self._journal.run(run.id)
+                while now is not None and (now.status, now.attempt) == (run.status, run.attempt):
+                    await watch.next(now)
+                    now = await self._journal.run(run.id)
+        scope.cancel()
+
+    async def line(self, thread_id: str) -> Sequence[Run]:
+        """Return the queued runs of a thread, the next one first."""
+        found = await self._journal.find_runs(
+            thread_id=thread_id, status="queued", limit=_MOST_IN_LINE
+        )
+        newest_first = [*found]
+        if len(newest_first) > 1:
+            for run in found:
+                goal = await kept_goal(self._journal, run.id)
+                if goal is not None and goal.interrupts:
+                    newest_first.remove(run)
+                    newest_first.append(run)
+                    break
+        return newest_first[::-1]
+
+    async def holder(self, thread_id: str) -> Run | None:
+        """Return the open run of a thread."""
+        for status in OPEN:
+            found = await self._journal.find_runs(thread_id=thread_id, status=status, limit=1)
+            if found:
+                return found[0]
+        return None
+
+    async def waits_for(self, run: Run) -> str:
+        """Return what a queued run waits for, in words."""
+        line = [one.id for one in await self.line(run.thread_id)]
+        place = line.index(run.id) if run.id in line else 0
+        holder = await self.holder(run.thread_id)
+        if place:
+            return f"waits in line behind run {line[place - 1]}"
+        if holder is not None and holder.id != run.id:
+            return f"waits in line behind run {holder.id}"
+        return "waits for a free place"
+
+    # --- carrying ------------------------------------------------------------------------------
+
+    async def carry(self, run_id: str) -> None:
+        """Begin a run or go on with it, and return when it has stopped here; see `Carry`."""
+        try:
+            run = await self._journal.run(run_id)
+            if run is not None:
+                await self._carry(run)
+        except HarnessError as error:
+            logger.warning("run %s is not carried now: %s", run_id, error)
+        live = self._carrier.live.get(run_id)
+        if live is not None:
+            await live.finished.wait()
+
+    async def _carry(self, run: Run) -> None:
+        if run.status == "queued":
+            await self._begin_queued(run)
+        elif run.status == "running" and await self._carrier.is_left(run):
+            await self._carrier.adopt(run, here=True)
+        elif run.status == "needs_approval":
+            known = await self._journal.interrupts(run.id)
+            asked = [one for one in known if one.kind != "message"]
+            if any(one.answered for one in asked) and not self._carrier.goes_on(run.id):
+                await self._carrier.adopt(run, here=True)
+
+    async def _begin_queued(self, run: Run) -> None:
+        line = await self._journal.find_runs(thread_id=run.thread_id, status="queued", limit=2)
+        if len(line) > 1 and (await self.line(run.thread_id))[0].id != run.id:
+            self.guard(run.thread_id)
+            return
+        goal = await kept_goal(self._journal, run.id)
+        try:
+            if goal is None:
+                raise HarnessError("its goal is no longer kept; it waited in line for too long")
+            await self.begin(run, goal, self._offers.pop(run.id, None))
+        except (JournalAway, ServerStopping):
+            raise
+        except HarnessError as error:
+            if isinstance(error, StaleThread) or getattr(error, "run_id", None) is not None:
+                self.guard(run.thread_id)  # others were faster, or somebody ended it
+                return
+            logger.warning("run %s cannot begin: %s", run.id, error)
+            await self._journal.commit(taken_over(run, status="failed", reason=str(error)))
+            self._carrier.changed(run.thread_id)
+
+    # --- what is left --------------------------------------------------------------------------
+
+    async def may_adopt(self, run: Run) -> bool:
+        """Whether a run that nobody works on may go on here at once; else it is put in line.
+
+        One that has lost too many carriers is given up.
+
+        Raises:
+            HarnessError: The journal, or the engine, cannot be used.
+        """
+        if run.status == "queued":
+            await self.take(run)
+            return False
+        delay = 0.0
+        if run.status == "running" and self._was_lost(run):
+            losses = await self._losses.lost(run)
+            if losses >= MOST_LOSSES:
+                await self._give_up(run)
+                return False
+            delay = CarrierLosses.delay(losses)
+        if run.kind == "drive" and not delay:
+            return True
+        leg = Leg(run.id, run.attempt, owner_of(run.id), delay=delay)
+        if self.engine.admits(leg):
+            return True
+        await self.offer(run, delay=delay)
+        return False
+
+    def _was_lost(self, run: Run) -> bool:
+        """Whether the server that worked on a run was killed, perhaps by the run."""
+        if run.owner is None or run.owner == self._carrier.owner:
+            return False
+        return self._carrier.servers.was_killed(run.owner)
+
+    async def _give_up(self, run: Run) -> None:
+        logger.error("run %s is given up: %s", run.id, given_up())
+        batch = taken_over(run, status="failed", reason=given_up())
+        batch = replace(batch, events=[self._losses.note_given_up(run)])
+        try:
+            await self._journal.commit(batch)
+        except Superseded:
+            return
+        self._carrier.changed(run.thread_id)
+
+    async def take(self, run: Run) -> None:
+        """Look after a queued run whose server has gone.
+
+        Raises:
+            HarnessError: The journal cannot be written.
+        """
+        if run.owner != self._carrier.owner:
+            batch = taken_over(run, owner=self._carrier.owner)
+            try:
+                await self._journal.commit(batch)
+            except Superseded:  # another server does
+                return
+            run = replace(run, owner=self._carrier.owner, attempt=run.attempt + 1)
+        if not await self._try_to_offer(run):
+            self.guard(run.thread_id)
+
+
+def _full(found: Collection[Run], size: int) -> ThreadBusy:
+    if not size:
+        return ThreadBusy("as many runs of yours are at work as there may be; nothing was started.")
+    first = min(found, key=lambda one: one.created_at)
+    return ThreadBusy(
+        f"{len(found)} runs of yours wait in line, and --queue-size allows {size}; nothing was "
+        f'started. Wait for one with wait(run_id="{first.id}"), or cancel one, then call again.',
+        first.id,
+    )

@@ -1,0 +1,209 @@
+"""Runs in line: on a busy thread, and where there is no place for one more."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from deep_agent_mcp import create_deep_agent
+from deep_agent_mcp.harness.checkpoint.base import Run, taken_over
+from deep_agent_mcp.harness.errors import ThreadBusy
+from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, TextBlock
+from deep_agent_mcp.harness.models.base import ChatRequest, Delta
+from deep_agent_mcp.server.app import App, create_app
+from deep_agent_mcp.server.auth.caller import ALL_SCOPES, Caller, current_caller
+from deep_agent_mcp.server.python_agents.source import AgentSource
+from deep_agent_mcp.server.runs.cancellation import ServerProcesses
+from deep_agent_mcp.server.runs.goals import Goal
+from deep_agent_mcp.server.runs.losses import MOST_LOSSES
+from deep_agent_mcp.server.runs.task_inputs import TaskInput
+from deep_agent_mcp.server.settings.sources import load_settings
+from deep_agent_mcp.server.threads.listing import list_threads, show_thread
+
+pytestmark = pytest.mark.anyio
+
+
+class Obedient:
+    """Answers at once, but for the goal `slow`, and for `soon` until it may."""
+
+    name = "script:obedient"
+    context_window = 1_000_000
+    native_output = False
+    may_answer = anyio.Event()
+
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | AIMessage, None]:
+        goal = [one.text for one in request.messages if isinstance(one, HumanMessage)][-1]
+        if goal == "slow":
+            await anyio.sleep_forever()
+        if goal == "soon":
+            await self.may_answer.wait()
+        yield AIMessage((TextBlock(f"Finished {goal}."),))
+
+    async def aclose(self) -> None: ...
+
+
+@asynccontextmanager
+async def running(place: Path, **flags: object) -> AsyncGenerator[App]:
+    Obedient.may_answer = anyio.Event()
+    settings = load_settings({"state_dir": str(place / "state"), **flags}, {})
+    source = AgentSource(lambda: create_deep_agent(Obedient()))
+    with anyio.fail_after(60):
+        async with create_app(settings, source=source) as app:
+            yield app
+
+
+async def at_work(app: App, goal: str = "slow") -> Run:
+    """Start a run on a thread of its own."""
+    return (await app.runs.snapshot(await app.runs.start(goal))).run
+
+
+async def goals_of(app: App, thread_id: str) -> list[str]:
+    state = await app.agent().get_state(thread_id)
+    return [one.text for one in state.values["messages"] if isinstance(one, HumanMessage)]
+
+
+async def test_goals_on_a_busy_thread_are_worked_on_one_after_the_other(tmp_path: Path) -> None:
+    async with running(tmp_path) as app:
+        first = await at_work(app, "soon")
+        thread = first.thread_id
+        line = [
+            await app.runs.start(goal, thread_id=thread, on_busy="queue")
+            for goal in ("second", "third")
+        ]
+        second, third = [await app.runs.snapshot(one) for one in line]
+        assert (second.run.status, third.run.status) == ("queued", "queued")
+        assert second.waits_for == f"waits in line behind run {first.id}"
+        assert third.waits_for == f"waits in line behind run {line[0]}"
+        Obedient.may_answer.set()
+        assert (await app.runs.wait(line[1], 30)).run.status == "done"
+        assert await goals_of(app, thread) == ["soon", "second", "third"]
+
+
+async def test_a_goal_that_shall_not_wait_is_refused_behind_those_that_do(tmp_path: Path) -> None:
+    async with running(tmp_path) as app:
+        first = await at_work(app)
+        thread = first.thread_id
+        second = await app.runs.start("second", thread_id=thread, on_busy="queue")
+        with pytest.raises(ThreadBusy, match=first.id):
+            await app.runs.start("third", thread_id=thread)
+        with pytest.raises(ThreadBusy, match="asks nothing"):
+            await app.runs.reply(second, {})
+
+
+async def test_a_goal_that_interrupts_ends_the_run_at_work_and_is_next(tmp_path: Path) -> None:
+    async with running(tmp_path) as app:
+        first = await at_work(app)
+        thread = first.thread_id
+        waits = await app.runs.start("waits", thread_id=thread, on_busy="queue")
+        urgent = await app.runs.start("urgent", thread_id=thread, on_busy="interrupt")
+        assert (await app.runs.wait(waits, 30)).run.status == "done"
+        ended = (await app.runs.snapshot(first.id)).run
+        assert (ended.status, ended.reason) == ("cancelled", f"interrupted by run {urgent}")
+        assert await goals_of(app, thread) == ["slow", "urgent", "waits"]
+
+
+async def test_a_run_that_is_cancelled_in_line_leaves_its_thread_as_it_is(tmp_path: Path) -> None:
+    async with running(tmp_path, workers=1) as app:
+        first = await at_work(app)
+        behind = await app.runs.start("no", thread_id=first.thread_id, on_busy="queue")
+        alone = await app.runs.start("no")
+        for run_id in (behind, alone):
+            assert (await app.runs.cancel(run_id, "by the test")).status == "cancelled"
+        await app.runs.cancel(first.id, "by the test")
+        last = await app.runs.start("last", thread_id=first.thread_id)
+        assert (await app.runs.wait(last, 30)).run.status == "done"
+        assert await goals_of(app, first.thread_id) == ["slow", "last"]
+
+
+async def test_a_line_survives_a_restart_of_the_server(tmp_path: Path) -> None:
+    sent = [TaskInput("/inputs/a.txt", b"what it says")]
+    async with running(tmp_path, workers=1) as app:
+        first = await at_work(app)
+        thread = first.thread_id
+        second = await app.runs.start("second", thread_id=thread, on_busy="queue")
+        third = await app.runs.start("third", thread_id=thread, on_busy="queue")
+        alone = await app.runs.start(Goal("alone", inputs=sent), key="mine")
+    async with running(tmp_path, workers=1) as app:
+        assert await app.runs.start("alone", key="mine") == alone
+        await app.runs.cancel(first.id, "by the test")
+        for run_id in (second, third, alone):
+            assert (await app.runs.wait(run_id, 30)).run.status == "done"
+        assert await goals_of(app, thread) == ["slow", "second", "third"]
+        there = (await app.runs.snapshot(alone)).run.thread_id
+        assert "/inputs/a.txt" in (await goals_of(app, there))[0]
+        assert "/inputs/a.txt" in (await app.agent().get_state(there)).values["files"]
+
+
+async def test_a_run_waits_for_a_place_and_is_seen_meanwhile(tmp_path: Path) -> None:
+    async with running(tmp_path, workers=1) as app:
+        first = await at_work(app)
+        second = await app.runs.start("second")
+        found = await app.runs.wait(second, 0)
+        assert (found.run.status, found.waits_for) == ("queued", "waits for a free place")
+        listed = await list_threads(app.journal, 10, None)
+        assert f"{second} delegate queued; goal: second" in listed.text
+        shown = await show_thread(app.agent, app.journal, found.run.thread_id, 10, None)
+        assert shown is not None
+        assert "queued" in shown.text
+        await app.runs.cancel(first.id, "by the test")
+        assert (await app.runs.wait(second, 30)).run.status == "done"
+
+
+async def test_a_full_line_is_said_at_once(tmp_path: Path) -> None:
+    async with running(tmp_path, max_runs=1, queue_size=2) as app:
+        current_caller.set(Caller("ann", ALL_SCOPES))
+        await app.shared.principals.note(current_caller.get())
+        first = await at_work(app)
+        line = [await app.runs.start("later") for _ in range(2)]
+        with pytest.raises(ThreadBusy, match=f"allows 2; nothing was started.*{line[0]}"):
+            await app.runs.start("too much")
+        await app.runs.cancel(line[0], "by the test")
+        line[0] = await app.runs.start("fits again")
+        current_caller.set(Caller("ben", ALL_SCOPES))
+        await app.shared.principals.note(current_caller.get())
+        assert (await app.runs.wait(await app.runs.start("his"), 30)).run.status == "done"
+        current_caller.set(Caller("ann", ALL_SCOPES))
+        await app.runs.cancel(first.id, "by the test")
+        for run_id in line:
+            assert (await app.runs.wait(run_id, 30)).run.status == "done"
+
+
+async def test_an_answer_waits_for_a_place_too(tmp_path: Path) -> None:
+    async with running(tmp_path, workers=1) as app:
+        failed = (await app.runs.wait(await app.runs.start("at once"), 30)).run
+        await app.journal.commit(taken_over(failed, status="paused", reason="by the test"))
+        first = await at_work(app)
+        await app.runs.reply(failed.id, {})
+        assert (await app.runs.wait(failed.id, 0)).run.status == "running"
+        assert app.runs.active == 1
+        await app.runs.cancel(first.id, "by the test")
+        assert (await app.runs.wait(failed.id, 30)).run.status == "done"
+
+
+async def test_a_run_that_kills_its_servers_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deep_agent_mcp.server.runs.losses.BACKOFF", (0.0, 0.01, 0.02, 0.03))
+    monkeypatch.setattr(ServerProcesses, "was_killed", lambda self, owner: True)
+    async with running(tmp_path) as app:
+        run = await at_work(app)
+    for number in range(1, MOST_LOSSES + 1):
+        async with running(tmp_path) as app:
+            found = run
+            while found.status == "running" and found.attempt <= number:
+                await anyio.lowlevel.checkpoint()
+                found = await app.journal.run(run.id) or run
+            assert found.status == ("running" if number < MOST_LOSSES else "failed")
+            if number == MOST_LOSSES:
+                assert "5 servers that carried it died" in (found.reason or "")
+    async with running(tmp_path) as app:
+        await app.runs.reply(run.id, {})
+        assert app.runs.active == 1
+        events = await app.journal.events(run.id, limit=1_000)
+        losses = [one.data for one in events if one.data.get("event") == "carrier_lost"]
+        assert [one["losses"] for one in losses] == [1, 2, 3, 4, 5]
