@@ -107,7 +107,8 @@ def read(path: str) -> dict[str, Any]:
 
 def long_file(name: str) -> str:
     return "".join(
-        f"def step_{at}(value: int) -> int:\n    return {name}(value + {at})\n\n\n" for at in range(150)
+        f"def step_{at}(value: int) -> int:\n    return {name}(value + {at})\n\n\n"
+        for at in range(150)
     )
 
 
@@ -140,7 +141,7 @@ SCRIPT: dict[str, Any] = {
                 "usage": used(2_640, 2_300),
             },
             {
-                "text": "Four changes are visible to users. The entry for 1.4 only has two of them, "
+                "text": "Four changes are visible to users. The entry for 1.4 has two of them, "
                 "so I add the others and say how much faster it is.",
                 "tool_calls": [
                     progress(1),
@@ -203,8 +204,11 @@ SCRIPT: dict[str, Any] = {
         run(FAILS, {"text": "x", "expect": {"last_type": "tool"}}),
         run(
             "Translate the welcome text",
-            {"tool_calls": [todos("Read it", "Translate it"), read("/notes/welcome.md")], "usage": used(900)},
-            {"text": "*Willkommen* – the text is translated.", "usage": used(1_000)},
+            {
+                "tool_calls": [todos("Read it", "Translate it"), read("/notes/welcome.md")],
+                "usage": used(900),
+            },
+            {"text": "*Willkommen*: the text is translated.", "usage": used(1_000)},
         ),
     ],
     "agents": {"*": [{"text": "Nothing to do."}]},

@@ -46,7 +46,7 @@ def test_a_huge_thread_keeps_the_page_small(browser: Browser, served: Served) ->
         steps: list[dict[str, Any]] = []
         for at in range(number * 400, number * 400 + 400):
             call = {"call_id": f"call{at}", "name": "task", "subagent_ns": f"task:call{at}@s",
-                    "args_json": f'{{"description": "part {at}", "subagent_type": "worker"}}'}  # fmt: skip
+                    "args_json": f'{{"description": "part {at}"}}'}  # fmt: skip
             own = {"ns": f"task:call{at}@s", "agent": "worker", "calls": []}
             result = {"kind": "tool", "call_id": f"call{at}", "status": "ok", "text": "ok " * 90}
             steps += [

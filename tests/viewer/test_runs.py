@@ -88,6 +88,7 @@ def test_a_rejected_call_is_not_made_and_the_agent_hears_why(
 def test_a_call_is_edited_before_it_is_made(browser: Browser, served: Served) -> None:
     run_id = open_run(browser, served, "write once")
     browser.press("Edit…")
+    browser.press("Edit as JSON")
     browser.write(".question textarea", "[1]", clear=True)
     browser.press("Approve with these arguments")
     invalid = "document.querySelector('.question textarea').matches(':invalid')"
@@ -175,11 +176,11 @@ def test_a_long_answer_is_cut_and_shown_whole_when_asked_for(
 ) -> None:
     open_run(browser, served, "say much")
     length = "document.querySelector('#steps').textContent.length"
-    browser.until_text("Only the beginning of 20,002 characters.")
+    browser.until_text("Only the beginning of 30,000 characters.")
     assert browser.run(f"return {length}") > 20_000
     browser.press("Show all")
     browser.until("!document.body.innerText.includes('Only the beginning')")
-    assert browser.run(f"return {length}") > 20_002
+    assert browser.run(f"return {length}") > 30_000
 
 
 def test_a_long_run_is_caught_up_with_at_once(browser: Browser, served: Served) -> None:
@@ -222,6 +223,8 @@ def test_an_unknown_run_is_said_to_be_unknown(browser: Browser, served: Served) 
     browser.until_text("There is no thread thr_nobody on this server")
     browser.go(f"{served.page}#%E0%A4%A")  # no text at all
     browser.until_text("There is no thread")
+    refused = browser.complaints()
+    assert all("400 (Bad Request)" in one for one in refused), refused  # the browser's own words
 
 
 def test_threads_of_other_clients_and_copies_show_their_todos(
@@ -248,7 +251,9 @@ def test_texts_of_a_run_are_texts_and_nothing_else(browser: Browser, served: Ser
     browser.press("Edit…")
     assert "\\u202e" in browser.run("return document.querySelector('.question textarea').value")
     browser.press("Approve with these arguments")
-    browser.until("!document.querySelector('.question .hunks') && document.querySelector('.question')")
+    browser.until(
+        "!document.querySelector('.question .hunks') && document.querySelector('.question')"
+    )
     written = (served.setup.root / ("x" * 20)).read_text()
     assert written == HOSTILE, "escapes are for the eye only"
     browser.write(".question textarea", HOSTILE.replace("\u202e", ""))

@@ -201,8 +201,10 @@ export class Conversation {
     if (step.kind === "tool") return this.result(agent, step, key);
     if (step.kind !== "text") {
       const isTask = agent.path.length > 2 && step.kind === "user" && !agent.rows.length;
-      if (isTask) agent.task ||= text; // its call says it already
-      if (isTask && agent.call) return;
+      if (isTask) {
+        agent.task ||= text;
+        return; // its call says it
+      }
       const name = step.source ?? "";
       this.put(agent, key, { kind: step.kind, text, time, step, cut: step.cut, name, images: step.images });
       return;

@@ -7,7 +7,7 @@ import { plural } from "../lib/text";
 import type { Conversation, Row, Shown } from "../model/conversation";
 import { Icon } from "./icons";
 import { heightOf, type RowActions, RowView } from "./rows";
-import { VirtualList } from "./virtual";
+import { type Control, VirtualList } from "./virtual";
 
 const keyOf = (one: Shown) => one.key;
 const estimate = (one: Shown) => heightOf(one.row);
@@ -34,7 +34,7 @@ export function ConversationView({
   const folds = useSignal<Map<string, boolean>>(new Map());
   const atEnd = useSignal(true);
   const seen = useRef(0);
-  const list = useRef<VirtualList<Shown>>(null);
+  const list = useRef<Control | null>(null);
   void version.value;
   const isFolded = (row: Row) =>
     folds.value.get(row.key) ?? (row.state === "success" && row.agents.length > 0 && isLong(row));
@@ -58,7 +58,7 @@ export function ConversationView({
         </p>
       ) : null}
       <VirtualList
-        ref={list}
+        control={list}
         id="steps"
         label="Conversation"
         rows={rows}

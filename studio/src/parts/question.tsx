@@ -2,7 +2,7 @@
 
 import { signal, useSignal } from "@preact/signals";
 import type { ComponentChild, VNode } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { entriesOf, Json, parsed } from "../lib/exact";
 import { coloured } from "../lib/highlight";
 import { Markdown } from "../lib/markdown";
@@ -64,10 +64,9 @@ export function isWhole(question: Question): boolean {
 
 /** Return the answer that approves a question: for exactly the arguments that were shown. */
 export function approval(question: Question): Answers[string] {
-  return { decision: "approve", ...(DIGEST && question.digest && { digest: question.digest }) };
+  return { decision: "approve", ...(question.digest && { digest: question.digest }) };
 }
 
-const DIGEST = false as boolean;
 const DECISIONS = ["approve", "edit", "reject", "respond"];
 
 interface CardProps {
@@ -429,7 +428,7 @@ export function Questions({
   const at = useSignal(0);
   const ids = questions.map((one) => one.id).join("\n");
   const before = useRef(ids);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (before.current === ids) return;
     const lost = document.activeElement === null || document.activeElement === document.body;
     before.current = ids;
@@ -437,7 +436,7 @@ export function Questions({
     at.value = 0;
     if (lost) nextTo(place.current)?.focus();
   }, [ids]);
-  useEffect(() => {
+  useLayoutEffect(() => {
     unsettle();
     return listen(commands, (step) => {
       const cards = [...(place.current?.querySelectorAll<HTMLElement>(".question") ?? [])];

@@ -3,21 +3,63 @@
 import { useSignal } from "@preact/signals";
 import type { VNode } from "preact";
 import { useEffect } from "preact/hooks";
-import { coloured } from "../lib/highlight";
+import { prettyJson } from "../lib/exact";
 import { shown } from "../lib/text";
 import type { Question } from "../model/types";
 import { Failure } from "../server/mcp";
 import { http } from "../state";
 import { Act, Loading, Refused } from "./small";
 
-interface Proposal {
-  proposal: string;
-  scope: "thread" | "always";
-  what: string;
-  toml: string;
+export interface Rule {
+  id: string;
+  says: string;
+  scope: string;
+  tool: string;
+  agent?: string | null;
+  match?: { kind: string; value?: unknown } | null;
+  created?: string;
+  by?: string | null;
+  client?: string | null;
+  thread_id?: string | null;
 }
+type Proposal = Rule & { proposal: string };
 
-const SCOPES = { thread: "In this thread", always: "Always" };
+const SCOPES: Record<string, string> = { thread: "In this thread", always: "Always" };
+const MATCHES: Record<string, string> = {
+  exact: "these arguments",
+  path: "this file",
+  below: "files below",
+  command: "this command",
+  any: "any arguments",
+};
+
+/** A rule, taken apart. */
+export function RuleFacts({ rule }: { rule: Rule }): VNode {
+  const { match } = rule;
+  const value = match?.value;
+  const text = typeof value === "string" ? value : value == null ? "" : prettyJson(value);
+  return (
+    <dl class="rule-facts">
+      <dt>Tool</dt>
+      <dd>
+        <code>{shown(rule.tool, 200)}</code>
+      </dd>
+      {rule.agent ? (
+        <>
+          <dt>Agent</dt>
+          <dd>{shown(rule.agent, 200)}</dd>
+        </>
+      ) : null}
+      <dt>For</dt>
+      <dd>
+        {MATCHES[match?.kind ?? "any"] ?? shown(match?.kind, 40)}
+        {text ? <pre tabIndex={0}>{shown(text, 20_000)}</pre> : null}
+      </dd>
+      <dt>Where</dt>
+      <dd>{SCOPES[rule.scope] ?? shown(rule.scope, 20)}</dd>
+    </dl>
+  );
+}
 
 export function Remember({
   question,
@@ -72,7 +114,7 @@ export function Remember({
               />
               <span>
                 <strong>{SCOPES[proposal.scope] ?? shown(proposal.scope, 20)}</strong>:{" "}
-                {shown(proposal.what, 500)}
+                {shown(proposal.says, 500)}
               </span>
             </label>
           ))}
@@ -81,9 +123,7 @@ export function Remember({
       {one ? (
         <>
           <p class="quiet">This rule will be written. It can be revoked under “Rules”.</p>
-          <pre tabIndex={0} role="group" aria-label="The rule">
-            {coloured(one.toml, "ini")}
-          </pre>
+          <RuleFacts rule={one} />
         </>
       ) : null}
       <Refused text={refused.value} />

@@ -22,6 +22,13 @@ export interface RowActions {
   request?: (row: Row) => void;
 }
 
+/** `version`: rows change; a part whose attributes are the same would not be drawn anew. */
+interface Drawn {
+  row: Row;
+  version: number;
+  actions: RowActions;
+}
+
 interface RowProps {
   row: Row;
   version: number;
@@ -55,9 +62,9 @@ function bodyOf(row: Row, folded: boolean, actions: RowActions): ComponentChild 
   switch (row.kind) {
     case "tool":
       return row.agents.length || row.name === "task" ? (
-        <Handed row={row} folded={folded} actions={actions} />
+        <Handed row={row} version={row.version} folded={folded} actions={actions} />
       ) : (
-        <Called row={row} actions={actions} />
+        <Called row={row} version={row.version} actions={actions} />
       );
     case "note":
       return (
@@ -66,7 +73,7 @@ function bodyOf(row: Row, folded: boolean, actions: RowActions): ComponentChild 
           <span dir="auto">
             {shown(row.name, 100)} {oneLine(brief(row.args), 300)}
           </span>
-          <Time row={row} />
+          <Time row={row} version={row.version} />
         </p>
       );
     case "user":
@@ -75,10 +82,10 @@ function bodyOf(row: Row, folded: boolean, actions: RowActions): ComponentChild 
         <div class="said">
           <p class="speaker">
             {row.kind === "notice" ? `Notice${row.name ? ` from ${shown(row.name, 60)}` : ""}` : "Request"}
-            <Time row={row} />
+            <Time row={row} version={row.version} />
           </p>
           <Markdown text={row.text} />
-          <Cut row={row} actions={actions} />
+          <Cut row={row} version={row.version} actions={actions} />
         </div>
       );
     default:
@@ -86,7 +93,7 @@ function bodyOf(row: Row, folded: boolean, actions: RowActions): ComponentChild 
         <div class="said">
           <p class="speaker">
             {shown(row.agent.name, 100)}
-            <Time row={row} />
+            <Time row={row} version={row.version} />
             {row.kind === "text" && row.step?.checkpoint_id && actions.request ? (
               <button type="button" class="link faint" onClick={() => actions.request?.(row)}>
                 What the model saw
@@ -103,13 +110,13 @@ function bodyOf(row: Row, folded: boolean, actions: RowActions): ComponentChild 
           {row.kind === "writing" ? (
             <span class="writing">{row.text ? "" : "Thinking"}</span>
           ) : null}
-          <Cut row={row} actions={actions} />
+          <Cut row={row} version={row.version} actions={actions} />
         </div>
       );
   }
 }
 
-function Time({ row }: { row: Row }): VNode | null {
+function Time({ row }: Omit<Drawn, "actions">): VNode | null {
   if (!row.time) return null;
   return (
     <time dateTime={shown(row.time, 40)} title={fullTime(row.time)}>
@@ -119,7 +126,7 @@ function Time({ row }: { row: Row }): VNode | null {
   );
 }
 
-function Cut({ row, actions }: { row: Row; actions: RowActions }): VNode | null {
+function Cut({ row, actions }: Drawn): VNode | null {
   const size = row.cut && Object.values(row.cut)[0];
   if (!size) return null;
   return (
@@ -137,7 +144,7 @@ function Cut({ row, actions }: { row: Row; actions: RowActions }): VNode | null 
 const STATE_WORDS = { works: "at work", success: "done", error: "failed", waiting: "waits for an answer" };
 
 /** A call of a tool: one line until it is opened; errors open by themselves. */
-function Called({ row, actions }: { row: Row; actions: RowActions }): VNode {
+function Called({ row, actions }: Drawn): VNode {
   const [open, setOpen] = useOpened(row.key, row.state === "error");
   const { verb, about, code } = inWords(row.name, row.args, row.state);
   return (
@@ -147,16 +154,16 @@ function Called({ row, actions }: { row: Row; actions: RowActions }): VNode {
         <span class="what">
           {verb} {code ? <code dir="auto">{oneLine(about)}</code> : <span dir="auto">{oneLine(about)}</span>}
         </span>
-        <Extent row={row} />
+        <Extent row={row} version={row.version} />
         <span class="unseen">{`, ${STATE_WORDS[row.state]}`}</span>
-        <Time row={row} />
+        <Time row={row} version={row.version} />
       </summary>
-      {open ? <CallBody row={row} actions={actions} /> : null}
+      {open ? <CallBody row={row} version={row.version} actions={actions} /> : null}
     </details>
   );
 }
 
-function Extent({ row }: { row: Row }): VNode | null {
+function Extent({ row }: Omit<Drawn, "actions">): VNode | null {
   if (row.file) return <Changed added={row.file.added} removed={row.file.removed ?? undefined} />;
   if (row.state !== "success" && row.state !== "waiting") return null;
   const given = row.args as Record<string, unknown> | undefined;
@@ -167,7 +174,7 @@ function Extent({ row }: { row: Row }): VNode | null {
   return null;
 }
 
-function CallBody({ row, actions }: { row: Row; actions: RowActions }): VNode {
+function CallBody({ row, actions }: Drawn): VNode {
   const given = (row.args ?? {}) as Record<string, unknown>;
   const path = typeof given.path === "string" ? given.path : "";
   const text = (name: string) => (typeof given[name] === "string" ? (given[name] as string) : null);
@@ -210,7 +217,7 @@ function CallBody({ row, actions }: { row: Row; actions: RowActions }): VNode {
       ) : row.state === "works" ? (
         <p class="quiet">It is at work.</p>
       ) : null}
-      <Cut row={row} actions={actions} />
+      <Cut row={row} version={row.version} actions={actions} />
     </div>
   );
 }
@@ -230,7 +237,7 @@ function Result({ text, path }: { text: string; path: string }): VNode {
 }
 
 /** A task that was given to a subagent: its steps are below it, and can be folded. */
-function Handed({ row, folded, actions }: { row: Row; folded: boolean; actions: RowActions }): VNode {
+function Handed({ row, folded, actions }: Drawn & { folded: boolean }): VNode {
   const first = row.agents[0];
   const name = first?.name ?? nameOf(row.args);
   const steps = row.agents.reduce((sum, one) => sum + stepsOf(one), 0);
@@ -254,7 +261,7 @@ function Handed({ row, folded, actions }: { row: Row; folded: boolean; actions: 
           {STATE_WORDS[row.state]}
           {steps ? `, ${plural(steps, "step")}` : ""}
         </span>
-        <Time row={row} />
+        <Time row={row} version={row.version} />
       </button>
       {row.text ? (
         <details class="tool" open={open} onToggle={(event) => setOpen(event.currentTarget.open)}>
@@ -265,7 +272,7 @@ function Handed({ row, folded, actions }: { row: Row; folded: boolean; actions: 
           {open ? (
             <div class="body">
               <Markdown text={row.text} />
-              <Cut row={row} actions={actions} />
+              <Cut row={row} version={row.version} actions={actions} />
             </div>
           ) : null}
         </details>

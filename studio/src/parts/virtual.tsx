@@ -5,7 +5,16 @@
 import { useSignal } from "@preact/signals";
 import { Component, type ComponentChild, createRef } from "preact";
 
+/** What others may have the list do. */
+export interface Control {
+  /** Go to the end and follow it. */
+  toEnd: () => void;
+  /** Bring a row into sight. */
+  toKey: (key: string) => void;
+}
+
 interface Props<T> {
+  control?: { current: Control | null };
   rows: T[];
   keyOf: (row: T) => string;
   estimate: (row: T) => number;
@@ -36,6 +45,7 @@ export class VirtualList<T> extends Component<Props<T>, { top: number; height: n
   private ignore = -1;
 
   override componentDidMount(): void {
+    if (this.props.control) this.props.control.current = this;
     this.sizes = new ResizeObserver((entries) => this.measured(entries));
     this.sizes.observe(this.scroller.current!);
     this.observeRows();
@@ -51,14 +61,12 @@ export class VirtualList<T> extends Component<Props<T>, { top: number; height: n
     this.settle();
   }
 
-  /** Go to the end and follow it. */
   toEnd(): void {
     this.following = true;
     this.settle();
     this.setState({ tick: this.state.tick + 1 });
   }
 
-  /** Bring a row into sight. */
   toKey(key: string): void {
     const at = this.props.rows.findIndex((row) => this.props.keyOf(row) === key);
     if (at < 0) return;

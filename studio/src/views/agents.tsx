@@ -31,7 +31,7 @@ export function Agents({ thread }: { thread: Thread }): VNode {
   return (
     <>
       <ul class="agents">
-        <Branch agent={main} thread={thread} />
+        <Branch agent={main} thread={thread} version={thread.version.value} />
       </ul>
       <Waterfall thread={thread} />
       <Costs overview={overview} />
@@ -43,7 +43,16 @@ function below(agent: Agent): Agent[] {
   return agent.rows.flatMap((row) => row.agents);
 }
 
-function Branch({ agent, thread }: { agent: Agent; thread: Thread }): VNode {
+function Branch({
+  agent,
+  thread,
+  version,
+}: {
+  agent: Agent;
+  thread: Thread;
+  /** Agents change: the same one is drawn anew. */
+  version: number;
+}): VNode {
   const children = below(agent);
   const kept = children.slice(-MOST_AGENTS);
   const chosen = thread.only.value === agent.key;
@@ -69,7 +78,7 @@ function Branch({ agent, thread }: { agent: Agent; thread: Thread }): VNode {
             <li class="quiet">{children.length - kept.length} earlier ones are not shown.</li>
           ) : null}
           {kept.map((one) => (
-            <Branch key={one.key} agent={one} thread={thread} />
+            <Branch key={one.key} agent={one} thread={thread} version={version} />
           ))}
         </ul>
       ) : null}

@@ -2,7 +2,7 @@
 
 import { useSignal } from "@preact/signals";
 import type { VNode } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { parsed } from "../lib/exact";
 import { oneLine } from "../lib/text";
 import type { Inbox as Box, Question } from "../model/types";
@@ -45,7 +45,7 @@ export function Inbox(): VNode {
   here.current = question;
 
   const before = useRef(question?.id);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (before.current === question?.id) return;
     before.current = question?.id;
     unsettle();
@@ -53,7 +53,7 @@ export function Inbox(): VNode {
     if (lost) (place.current?.querySelector<HTMLElement>(".question") ?? place.current)?.focus();
   }, [question?.id]);
 
-  useEffect(() => {
+  useLayoutEffect(() => {
     unsettle();
     return listen(commands, (step) => {
       const now = all.current.findIndex((one) => one.id === here.current?.id);

@@ -36,6 +36,7 @@ export function NewTask(): VNode {
           "task",
           {
             goal: goal.current!.value.trim(),
+            thread_id: "new",
             wait_seconds: 0,
             idempotency_key: key.current,
             ...(agent.value && { agent: agent.value }),

@@ -17,11 +17,19 @@ interface Part {
   chars?: number;
   cached?: boolean;
 }
+interface Message {
+  role: string;
+  text?: string;
+  chars?: number;
+  cached?: boolean;
+  name?: string;
+  calls?: { name: string; args_json: string }[];
+}
 interface Request {
-  derived?: boolean;
+  made_anew?: boolean;
   sections?: Part[];
   tools?: Part[];
-  messages?: { role: string; text?: string; cached?: boolean }[];
+  messages?: Message[];
   notes?: string[];
 }
 
@@ -54,7 +62,7 @@ export function RequestDialog({
       {!found && !problem.value ? <Loading /> : null}
       {found ? (
         <div class="request">
-          {found.derived ? (
+          {found.made_anew ? (
             <p class="quiet">Put together again from the thread, as it stood before this answer.</p>
           ) : null}
           {found.notes?.map((note) => <p class="quiet">{shown(note, 500)}</p>)}
@@ -86,9 +94,16 @@ export function RequestDialog({
           {found.messages?.map((one) => (
             <details open={one === found.messages!.at(-1)}>
               <summary>
-                {shown(one.role, 40)} <Size part={{ name: "", text: one.text, cached: one.cached }} />
+                {shown(one.role, 40)}
+                {one.name ? ` ${shown(one.name, 80)}` : ""}{" "}
+                <Size part={{ name: "", text: one.text, chars: one.chars, cached: one.cached }} />
               </summary>
-              <pre tabIndex={0}>{shown(one.text, 200_000)}</pre>
+              {one.text ? <pre tabIndex={0}>{shown(one.text, 200_000)}</pre> : null}
+              {one.calls?.map((call) => (
+                <p>
+                  Calls <code>{shown(call.name, 100)}</code> <code>{shown(call.args_json, 2_000)}</code>
+                </p>
+              ))}
             </details>
           ))}
         </div>

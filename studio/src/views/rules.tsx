@@ -3,26 +3,13 @@
 import { useSignal } from "@preact/signals";
 import type { VNode } from "preact";
 import { useEffect } from "preact/hooks";
-import { coloured } from "../lib/highlight";
-import { plural, shown } from "../lib/text";
+import { shown } from "../lib/text";
+import { type Rule, RuleFacts } from "../parts/remember";
 import { Ago, Loading, Refused, Twice } from "../parts/small";
 import { keepLooking, lookNow } from "../server/looking";
 import { Failure, readData } from "../server/mcp";
 import { http, linkTo, server } from "../state";
 import { title } from "./inbox_watch";
-
-interface Rule {
-  id: string;
-  scope: string;
-  what: string;
-  toml: string;
-  created: string;
-  by?: string;
-  client?: string;
-  from?: { thread_id?: string };
-  used?: number;
-  last_used?: string | null;
-}
 
 export function Rules(): VNode {
   title.value = "Rules · Deep Agent";
@@ -63,22 +50,21 @@ export function Rules(): VNode {
             <li key={one.id}>
               <div>
                 <p dir="auto">
-                  <strong>{one.scope === "thread" ? "In one thread" : "Always"}</strong>: {shown(one.what, 500)}
+                  <strong>{one.scope === "thread" ? "In one thread" : "Always"}</strong>: {shown(one.says, 500)}
                 </p>
                 <p class="quiet">
                   {one.by ? `${shown(one.by, 60)} · ` : ""}
                   <Ago time={one.created} />
-                  {one.used !== undefined ? ` · used ${plural(one.used, "time")}` : ""}
-                  {one.from?.thread_id ? (
+                  {one.thread_id ? (
                     <>
                       {" · "}
-                      <a href={linkTo(one.from.thread_id)}>where it was decided</a>
+                      <a href={linkTo(one.thread_id)}>the thread</a>
                     </>
                   ) : null}
                 </p>
                 <details>
                   <summary>The rule</summary>
-                  <pre tabIndex={0}>{coloured(one.toml, "ini")}</pre>
+                  <RuleFacts rule={one} />
                 </details>
               </div>
               <Twice label="Revoke" sure="Revoke it" back="Keep it" act={() => revoke(one.id)} />
