@@ -202,7 +202,7 @@ def test_a_long_run_is_caught_up_with_at_once(browser: Browser, served: Served) 
 
 
 def test_there_is_a_way_to_every_thread(browser: Browser, served: Served) -> None:
-    made = [served.call("write_todos", todos=[])["thread_id"] for _ in range(51)]
+    made = [served.call("write_todos", todos=[], thread_id="new")["thread_id"] for _ in range(51)]
     browser.go(f"{served.page}")
     browser.until("document.querySelector('#search')")
     browser.write("#search", "sort:updated")

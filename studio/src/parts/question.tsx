@@ -9,6 +9,7 @@ import { Markdown } from "../lib/markdown";
 import { count, oneLine, seen, shown } from "../lib/text";
 import type { CommandPreview, FilePreview, Question } from "../model/types";
 import { brief, iconOf, inWords } from "../model/words";
+import { pause } from "../server/looking";
 import { Failure, readData } from "../server/mcp";
 import { linkTo, may, me, server } from "../state";
 import { AnswerForm } from "./answer_form";
@@ -39,8 +40,13 @@ export function useWhole(question: Question): { whole: Question; loading: boolea
     found.value = wholes.get(question.id) ?? null;
     if (found.value || !server.current.canRead || !question.run_id) return;
     const end = new AbortController();
+    const again = (failure: unknown) =>
+      failure instanceof Failure && failure.kind !== "refused"
+        ? pause(2, end.signal).then(load)
+        : Promise.reject(failure as Error);
     const uri = `run://${encodeURIComponent(question.run_id)}/questions/${encodeURIComponent(question.id)}`;
-    readData(server.current, uri, end.signal)
+    const load = (): Promise<unknown> => readData(server.current, uri, end.signal).catch(again);
+    load()
       .then((data) => {
         const whole = { ...question, ...(data as Question), whole: true };
         wholes.set(question.id, whole);

@@ -120,7 +120,6 @@ function Shown({ thread }: { thread: Thread }): VNode {
               overview={overview}
               run={run}
               doing={thread.doing.value}
-              empty={thread.conversation.size === 0}
             />
           }
         />
@@ -226,12 +225,10 @@ function End({
   overview,
   run,
   doing,
-  empty,
 }: {
   overview: Overview;
   run: RunFacts | undefined;
   doing: string;
-  empty: boolean;
 }): VNode | null {
   if (run?.status === "queued") return <p class="doing quiet">Waits in line until it may begin.</p>;
   if (run?.status === "running") {
@@ -243,7 +240,7 @@ function End({
       </p>
     );
   }
-  if (!run && empty) return <p class="quiet">No runs yet.</p>;
+  if (!run) return <p class="quiet">No runs yet.</p>;
   if (run?.status === "cancelled") return <p class="doing quiet">The run was cancelled.</p>;
   return null;
 }
@@ -254,10 +251,9 @@ function OpenQuestions({
 }: {
   overview: Overview;
   answer: (answers: Answers, runId: string) => Promise<void>;
-}): VNode | null {
+}): VNode {
   const questions = overview.open_questions;
-  if (!questions.length) return null;
-  const runId = questions[0]!.run_id;
+  const runId = questions[0]?.run_id ?? "";
   return (
     <Questions
       questions={questions.filter((one) => one.run_id === runId)}
