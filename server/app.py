@@ -34,7 +34,7 @@ from .face import Face
 from .mcp.requests import Services
 from .mcp.sessions import Announcements, SessionRegistry
 from .operations.engines import bounds_of, engine_of
-from .operations.joining import fleet_of
+from .operations.joining import agenda_of, fleet_of
 from .operations.running import App
 from .operations.served_files import WATCH_AFTER_SECONDS
 from .runs.cancellation import ServerProcesses
@@ -52,6 +52,7 @@ from .threads.stores import ReloadableStores
 
 if TYPE_CHECKING:
     from ..harness.telemetry import TelemetryMiddleware
+    from .agenda.schedules import ScheduleBook
     from .operations.fleet import Fleet
     from .python_agents.source import AgentSource
     from .runs.background import ServedTasks
@@ -103,6 +104,7 @@ async def create_app(
             fleet_of(settings, owner) as fleet,
             open_journal(settings, state, owner, own=own) as plain_journal,
             open_shared_state(settings, state, fleet and fleet.database) as shared,
+            agenda_of(settings, acts=continues) as agenda,
             anyio.create_task_group() as group,
             AsyncExitStack() as stack,
         ):
@@ -136,17 +138,13 @@ async def create_app(
                     source,
                     stores,
                     fleet,
+                    agenda and agenda.book,
                 )
                 if source is not None and not settings.per_principal:
                     await app.refit()
-                group.start_soon(app.announcements.run)
-                if fleet is None and continues:
-                    group.start_soon(_recover, app.runs)
-                elif fleet is not None:
-                    group.start_soon(fleet.work, app.runs, app.announcements)
-                group.start_soon(app.files.watch, app.announcements, app.reload_code)
-                if continues:
-                    group.start_soon(_take_retries, app, state, owner)
+                if agenda is not None:
+                    agenda.attach(app)
+                _begin(app, state, owner, continues=continues)
                 yield app
             finally:
                 group.cancel_scope.cancel()
@@ -263,6 +261,7 @@ def _assemble(
     source: AgentSource | None,
     stores: ReloadableStores,
     fleet: Fleet | None,
+    schedules: ScheduleBook | None,
 ) -> App:
     settings, principals = live.current, shared.principals
     if source is None:
@@ -306,7 +305,9 @@ def _assemble(
     live.follow(follow)
     if tasks is not None:
         tasks.attach(runs.carrier)
-    services = Services(live, places, OwnedJournal(journal), runs, announcements, principals)
+    runs.carrier.key = shared.key
+    owned = OwnedJournal(journal)
+    services = Services(live, places, owned, runs, announcements, principals, schedules)
     face = Face(services, shared.key)
     return App(
         face,
@@ -322,6 +323,19 @@ def _assemble(
         source,
         fleet,
     )
+
+
+def _begin(app: App, state: StateDir, owner: str, *, continues: bool) -> None:
+    """Begin what a server does while it serves."""
+    group, fleet = app.group, app.fleet
+    group.start_soon(app.announcements.run)
+    if fleet is not None:
+        group.start_soon(fleet.work, app.runs, app.announcements)
+    elif continues:
+        group.start_soon(_recover, app.runs)
+    group.start_soon(app.files.watch, app.announcements, app.reload_code)
+    if continues:
+        group.start_soon(_take_retries, app, state, owner)
 
 
 async def _recover(runs: RunManager) -> None:

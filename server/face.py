@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from mcp.server.caching import CacheHint
@@ -25,6 +26,7 @@ from mcp.types import (
     ListToolsResult,
     PaginatedRequestParams,
     SubscribeRequestParams,
+    Tool,
     UnsubscribeRequestParams,
 )
 from pydantic import JsonValue
@@ -33,10 +35,17 @@ from ..harness.agent import Agent
 from ..harness.errors import HarnessError
 from ..harness.tools.tool import InvalidArguments
 from .auth.caller import LOCAL, Identify, Scope, current_caller
+from .mcp.agents_draft import AGENTS_EXTENSION, AGENTS_SETTINGS, AgentMethods, AgentParams
 from .mcp.offered_agents import drives, offered_agents
 from .mcp.prompts import Completions, Prompts, instructions
 from .mcp.requests import TASK_VERSION, Context, Services, require_short_texts, too_long
-from .mcp.resources import UI_EXTENSION, UI_SETTINGS, Resources
+from .mcp.resources import (
+    FURTHER_METHODS,
+    UI_EXTENSION,
+    UI_SETTINGS,
+    FurtherParams,
+    Resources,
+)
 from .mcp.skill_methods import (
     SKILLS_EXTENSION,
     SKILLS_SETTINGS,
@@ -73,7 +82,8 @@ APPROVAL_SECONDS = 24 * 3600.0
 TOOLS_FRESH_MS = 3_600_000
 
 EXTENSIONS = {SKILLS_EXTENSION: SKILLS_SETTINGS, UI_EXTENSION: UI_SETTINGS}
-"""Those of both eras."""
+HANDSHAKE_EXTENSIONS = {UI_EXTENSION: UI_SETTINGS}
+"""What is declared to older clients; some refuse a server that declares what is newer than they."""
 
 
 class Face:
@@ -131,7 +141,15 @@ class Face:
         server.add_request_handler("skills/list", PaginatedRequestParams, skills.list)
         server.add_request_handler("skills/get", SkillParams, skills.get)
         server.add_request_handler("resources/directory/read", DirectoryParams, skills.directory)
+        for method in FURTHER_METHODS:
+            act = partial(self._act, method)
+            server.add_request_handler(method, FurtherParams, act)
         server.extensions |= EXTENSIONS
+        if "agents" in services.settings.experimental:
+            agents = AgentMethods(services, self._listed, self._may_call)
+            server.add_request_handler("agents/list", PaginatedRequestParams, agents.list)
+            server.add_request_handler("agents/get", AgentParams, agents.get)
+            server.extensions[AGENTS_EXTENSION] = AGENTS_SETTINGS
         add_tasks(server, services, self._old_tasks)
         return server
 
@@ -142,6 +160,9 @@ class Face:
 
             self._data = Studio(self._services)
         return self._data
+
+    async def _act(self, method: str, ctx: Context, params: FurtherParams) -> dict[str, Any]:
+        return await self._studio().act(method, ctx, params)
 
     # --- tools -----------------------------------------------------------------------------
 
@@ -192,6 +213,10 @@ class Face:
     async def _list_tools(
         self, ctx: Context, params: PaginatedRequestParams | None
     ) -> ListToolsResult:
+        return ListToolsResult(tools=self._listed())
+
+    def _listed(self) -> list[Tool]:
+        """Return the tools that the caller is shown."""
         tools = self.tools.values()  # first: when the agent is built, its subagents are checked
         offered, settings = offered_agents(self._services), self._services.settings
         errors = dict(self._services.subagents.errors) if not offered.bound else {}
@@ -200,12 +225,17 @@ class Face:
         definitions = (with_options(one, settings) for one in definitions)
         shown = (with_subagents(one, subagents, main=offered.main) for one in definitions)
         brief = "compact" in settings.toolsets
-        return ListToolsResult(tools=[compact(one) if brief else one for one in shown])
+        return [compact(one) if brief else one for one in shown]
 
     def _is_offered(self, tool: FaceTool) -> bool:
         """Whether the caller's agents have a tool: what clients drive is the main agent's."""
         driven = tool.definition.name in (*DRIVEN, *DRIVEN_COMMANDS)
         return not driven or drives(self._services)
+
+    def _may_call(self, name: str) -> bool:
+        """Whether the caller has one of the scopes that a tool needs."""
+        tool, caller = self.tools.get(name), current_caller.get()
+        return tool is not None and (caller is LOCAL or any(map(caller.may, tool.scopes)))
 
     async def _call_tool(
         self, ctx: Context, params: CallToolRequestParams
@@ -223,7 +253,7 @@ class Face:
         if tool is None or (caller is not LOCAL and not self._is_offered(tool)):
             names = [name for name, one in tools.items() if self._is_offered(one)]
             reply = error(unknown("tool", params.name, names, f"Tools: {', '.join(names)}."))
-        elif caller is not LOCAL and not any(map(caller.may, tool.scopes)):
+        elif not self._may_call(params.name):
             needed = " or ".join(map(repr, sorted(tool.scopes)))
             reply = error(f"{params.name} did nothing: it needs the scope {needed}.")
         elif (problem := too_long(params.arguments or {})) is not None:
@@ -283,7 +313,7 @@ class Face:
         if ctx.method != "initialize":
             return result
         capabilities = dict(cast("dict[str, Any]", result.get("capabilities") or {}))
-        capabilities["extensions"] = EXTENSIONS  # which the SDK drops
+        capabilities["extensions"] = HANDSHAKE_EXTENSIONS  # which the SDK drops
         if result.get("protocolVersion") == TASK_VERSION:
             capabilities["tasks"] = CAPABILITY
         return {**result, "capabilities": capabilities}

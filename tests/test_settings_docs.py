@@ -13,7 +13,7 @@ from tests.doc_pages import DocPage
 PAGE = DocPage("settings.md")
 TABLES = {"`[limits]`": LimitSettings, "`[commands]`": CommandSettings}
 ELSEWHERE = {"config_file", "definition", *(title.strip("`[]") for title in TABLES)}
-IN_WORDS = {"model", "state_dir", "toolsets", "oauth_jwks_url"}
+IN_WORDS = {"model", "state_dir", "toolsets", "oauth_jwks_url", "workers"}
 
 
 def rows(title: str) -> dict[str, list[str]]:

@@ -307,4 +307,7 @@ def _subagent(
         limits=_limits(table.limits),
         mode=table.mode,
         public=table.public,
+        capabilities=table.capabilities,
+        model_role=table.model_role,
+        vision=table.vision,
     )

@@ -123,6 +123,11 @@ class _AgentKeys(_Table):
     """Keys that the main agent and subagents share."""
 
     description: str = Field(default="", description="what it is good for")
+    capabilities: Names = Field(default=(), description="labels that hosts choose it by")
+    model_role: Literal["big", "medium", "small"] | None = Field(
+        default=None, description="'big', 'medium' or 'small', for hosts with models of their own"
+    )
+    vision: StrictBool = Field(default=False, description="whether that model must see images")
     model: Model | None = Field(
         default=None, description="a name such as 'anthropic:<model id>', or a table"
     )

@@ -186,6 +186,12 @@ class CompositeFiles:
     def __init__(self, layout: BackendLayout, files: Mapping[str, Files]) -> None:
         self._layout = layout
         self._files = files
+        self._written = ""
+
+    @property
+    def replaced(self) -> bytes | None:
+        """The content that the last write replaced."""
+        return getattr(self._files.get(self._written), "replaced", None)
 
     async def ls(self, path: str) -> Sequence[FileEntry]:
         """See `Files`. What parts are mounted in is a directory, too."""
@@ -221,6 +227,7 @@ class CompositeFiles:
         path = checked_path(path)
         self._require_file(path)
         part = self._layout.owner(path)
+        self._written = part.prefix
         return await self._ask(
             part, lambda files: files.write(part.inner(path), data, expected=expected)
         )

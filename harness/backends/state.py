@@ -136,6 +136,7 @@ class StateFiles:
     def __init__(self, stored: Mapping[str, FileData]) -> None:
         self._stored = stored
         self._changes: dict[str, FileData | None] = {}
+        self.replaced: bytes | None = None
         self._parents: set[str] | None = None
 
     async def ls(self, path: str) -> Sequence[FileEntry]:
@@ -171,6 +172,7 @@ class StateFiles:
         present = self._get(path)
         if expected is not None and (present is None or present.data != expected):
             raise changed(path)
+        self.replaced = None if present is None else present.data
         self._changes[path] = FileData.of(data)
         if self._parents is not None:
             _add_parents(self._parents, path)

@@ -61,8 +61,9 @@ waits for an answer, `paused` for somebody to resume it."""
 OPEN: tuple[RunStatus, ...] = ("running", "needs_approval")
 """Statuses of a run that its thread is kept for: no other run may begin there meanwhile."""
 
-InterruptKind: TypeAlias = Literal["approval", "question", "breakpoint", "message"]
-"""A `message` is no question: its run's caller has sent it, and the run answers it by taking it."""
+InterruptKind: TypeAlias = Literal["approval", "question", "breakpoint", "message", "decision"]
+"""Two are no questions. A `message` its run's caller has sent, and the run answers it by taking it.
+A `decision` says who answered a question, or lets calls through that are yet to come."""
 
 
 def step_id(parent_id: str | None, salt: str = "") -> str:
@@ -175,7 +176,8 @@ class Interrupt:
         ns: Namespace of the agent that asks.
         step_id: The step that waits.
         run_id: The run that waits.
-        kind: `approval`, `question`, `breakpoint`, which any answer passes, or `message`.
+        kind: `approval`, `question`, `breakpoint`, which any answer passes, `message` or
+            `decision`.
         path: Where it arose, outermost first: agent name, call id, subagent name, call id …
         message: The question, for a person.
         payload: What is asked about, such as `{"tool": …, "args": …}`.
@@ -198,6 +200,11 @@ class Interrupt:
     index: int = 0
     answer: JsonValue = None
     answered: bool = False
+
+    @property
+    def is_question(self) -> bool:
+        """Whether it asks something of a person."""
+        return self.kind not in ("message", "decision")
 
 
 @record

@@ -144,7 +144,7 @@ class AgentLoop:
         self._paused = None  # an answer may have come since
         if self.thread.kept:
             self.thread.take_kept()
-        current = CurrentAgent(self._runtime_now(), self.run, self.agent.watchers)
+        current = CurrentAgent(self.runtime_now(), self.run, self.agent.watchers)
         token = CURRENT_AGENT.set(current)
         phase = self.thread.next
         try:
@@ -207,7 +207,7 @@ class AgentLoop:
         if self._breaks:
             self._break("before", "model")
         self._author = "wrap_model_call"
-        answer = await self._model_step.run(self._runtime_now())
+        answer = await self._model_step.run(self.runtime_now())
         following = await self._unless_told(self.agent.answered or self._route())
         await self._model_step.commit(answer, following)
         return following
@@ -301,7 +301,7 @@ class AgentLoop:
         hooks = self.agent.hooks(name)
         if not hooks:
             return None
-        runtime = self._runtime_now()
+        runtime = self.runtime_now()
         for hook in hooks:
             author = self._author = hook.author
             if self._breaks:
@@ -339,7 +339,8 @@ class AgentLoop:
 
     # --- what hooks can do -----------------------------------------------------------------
 
-    def _runtime_now(self) -> Runtime:
+    def runtime_now(self) -> Runtime:
+        """Return what hooks see of the run, at the newest checkpoint."""
         head = self.thread.head
         newest = head.id if head is not None else None
         if self._runtime is not None:

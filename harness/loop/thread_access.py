@@ -30,6 +30,7 @@ from ..errors import (
     UnknownThread,
 )
 from ..limits.limits import Limits, Meter
+from ..models.base import ChatRequest
 from ..state.channels import State
 from ..tools.tool import Tool
 from .caller_input import checked_answers, screened_answers
@@ -112,6 +113,28 @@ class ThreadAccess:
             interrupts=tuple(thread.interrupts.values()),
             finished_calls=tuple(task.task_id for task in thread.pending),
         )
+
+    async def get_request(self, thread_id: str, checkpoint_id: str) -> ChatRequest:
+        """Return what the main agent's model was asked in a step, made anew by the agent as it is.
+
+        Raises:
+            UnknownThread, UnknownCheckpoint: As for `get_state`.
+            RequestUnknown: No model was asked in it, or what it was asked cannot be made anew.
+        """
+        from .request_view import RequestUnknown, request_of  # few look
+
+        load = self.checkpointer.load
+        found = await load(thread_id, checkpoint_id=checkpoint_id, cached=checkpoint_id)
+        if found is None:
+            raise _unknown_checkpoint(thread_id, checkpoint_id)
+        made = found.checkpoint
+        if made.author != "model" or made.parent_id is None:
+            raise RequestUnknown(f"no model was asked in step {checkpoint_id}")
+        found = await load(thread_id, checkpoint_id=made.id, cached=made.parent_id)
+        loop = await self._open(thread_id, made.parent_id)
+        chosen = RunChoices.from_json(loop.thread.state.get("run_choices"))
+        writes = () if found is None else found.writes
+        return await request_of(loop, await self._chosen(chosen), writes)
 
     async def get_state_history(
         self, thread_id: str, *, before: str | None = None, limit: int = 50
@@ -363,7 +386,7 @@ class ThreadAccess:
         if not runs or runs[0].status in ("done", "cancelled"):
             return ()
         asked = await self.checkpointer.interrupts(runs[0].id)
-        return [one for one in asked if not one.answered and one.kind != "message"]
+        return [one for one in asked if not one.answered and one.is_question]
 
 
 def _unknown_checkpoint(thread_id: str, checkpoint_id: str) -> UnknownCheckpoint:

@@ -53,12 +53,15 @@ class Verdict:
         decisions: For `ask`: what the person may decide.
         edit_notice: For `ask`: what precedes the result of a call that the person edited, with
             `{call}` for the call as it ran. None for our own text, empty for nothing.
+        each_time: For `ask`: whether a person decides each call, so that no decision on an earlier
+            one lets it through (`harness.policy.consents`).
     """
 
     action: Action
     reason: str = ""
     decisions: tuple[ApprovalDecision, ...] = ALL_DECISIONS
     edit_notice: str | None = None
+    each_time: bool = False
 
 
 ALLOW = Verdict("allow")
@@ -86,7 +89,8 @@ def _both_asked(first: Verdict, second: Verdict) -> Verdict:
     )
     if common:
         notice = second.edit_notice if first.edit_notice is None else first.edit_notice
-        return Verdict("ask", first.reason, common, notice)
+        each_time = first.each_time or second.each_time
+        return Verdict("ask", first.reason, common, notice, each_time)
     asked = (f"{', '.join(one.decisions) or 'nothing'} ({one.reason})" for one in (first, second))
     return Verdict(
         "deny",

@@ -42,7 +42,8 @@ _CLASSES = get_args(ToolClass)
 _OTHER = "other"
 _TOP = ("defaults", "rule")
 _PATTERNS = ("tool", "path", "command", "server", "agent", "principal")
-_KEYS = ("action", *_PATTERNS, "args", *_CLASSES, "reason")
+_SWITCHES = (*_CLASSES, "each_time")
+_KEYS = ("action", *_PATTERNS, "args", *_SWITCHES, "reason")
 _MAX_SHOWN = 200
 
 
@@ -130,7 +131,7 @@ class _Reader:
                 wanted = f"{key} must be a text, or a list of texts"
                 self._fail(f"{wanted}; got {_shown(value)}", "rule", at, key)
             return value if items is None else texts
-        if key in _CLASSES and not isinstance(value, bool):
+        if key in _SWITCHES and not isinstance(value, bool):
             self._fail(f"{key} must be true or false; got {_shown(value)}", "rule", at, key)
         if key == "reason" and not isinstance(value, str):
             self._fail(f"reason must be a text; got {_shown(value)}", "rule", at, key)

@@ -266,7 +266,8 @@ class Policy:
 
 def _verdict(number: int, rule: Rule) -> Verdict:
     why = rule.source or f"rule {number} of the policy"
-    return Verdict(rule.action, f"{why}: {rule.reason}" if rule.reason else why)
+    reason = f"{why}: {rule.reason}" if rule.reason else why
+    return Verdict(rule.action, reason, each_time=rule.each_time)
 
 
 def _doubted(decided: Decision, doubt: str) -> Decision:

@@ -71,6 +71,8 @@ class Rule:
         agent: Glob over the names of the agents from the main one to the caller: `main` for the
             main agent alone, `*/reader`, `**/reader`, `main/**` for it and all below.
         principal: Glob over the name on whose behalf the call is made; empty for nobody's.
+        each_time: Of a rule that asks: whether a person decides each call, and no decision is
+            remembered.
         source: Where the rule stands, such as `rule 3 of policy.toml`; by default its number.
 
     Raises:
@@ -91,6 +93,7 @@ class Rule:
     command: Patterns | None = None
     agent: Patterns | None = None
     principal: Patterns | None = None
+    each_time: bool = False
     source: str = ""
     _tools: _Expressions = field(init=False, repr=False, compare=False)
     _conditions: Sequence[_Condition] = field(init=False, repr=False, compare=False)

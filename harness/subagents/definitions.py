@@ -38,6 +38,7 @@ __all__ = [
     "AnySubAgent",
     "CompiledSubAgent",
     "Mode",
+    "ModelRole",
     "SubAgent",
     "check_given",
     "problem_of",
@@ -46,6 +47,9 @@ __all__ = [
 
 Mode: TypeAlias = Literal["fresh", "fork"]
 """`fresh`: it knows only its task. `fork`: it starts with all that its caller knows."""
+
+ModelRole: TypeAlias = Literal["big", "medium", "small"]
+"""How large a model suits it, where a host that has models of its own runs it."""
 
 _NAME = re.compile(r"[\w.-]{1,100}")
 _NOT_FOR_FORKS = (
@@ -76,6 +80,9 @@ class SubAgent:
             what the provider has cached of them.
         public: Whether a server offers it to clients, beside the main agent. Where none is marked
             so, all are offered.
+        capabilities: Short labels that hosts choose it by, such as "review of patches".
+        model_role: How large a model suits it, for hosts that run it with a model of their own.
+        vision: Whether that model must see images.
 
     Raises:
         AgentBuildError: A fork has something that its caller decides, or the mode is unknown.
@@ -95,10 +102,13 @@ class SubAgent:
     limits: Limits | None = None
     mode: Mode = "fresh"
     public: bool | None = None
+    capabilities: Sequence[str] = ()
+    model_role: ModelRole | None = None
+    vision: bool = False
 
     def __post_init__(self) -> None:
         _check(self)
-        for key in ("tools", "skills", "mcp_servers"):
+        for key in ("tools", "skills", "mcp_servers", "capabilities"):
             if isinstance(getattr(self, key), str):
                 raise AgentBuildError(
                     f"subagent {self.name!r}: {key} is a sequence of names; got "
@@ -108,6 +118,11 @@ class SubAgent:
             raise AgentBuildError(
                 f"subagent {self.name!r}: mode is one of {', '.join(get_args(Mode))}; got "
                 f"{self.mode!r}"
+            )
+        if self.model_role is not None and self.model_role not in get_args(ModelRole):
+            raise AgentBuildError(
+                f"subagent {self.name!r}: model_role is one of {', '.join(get_args(ModelRole))}; "
+                f"got {self.model_role!r}"
             )
         if self.mode == "fork":
             given = [key for key in _NOT_FOR_FORKS if getattr(self, key) not in (None, ())]

@@ -22,7 +22,7 @@ from ..limits.carried_limits import bounds
 from ..limits.limits import Limits
 from ..policy import Policy, PolicyError
 from ..skills import check_name
-from .definitions import GENERAL_PURPOSE, AnySubAgent, CompiledSubAgent, Mode, SubAgent
+from .definitions import GENERAL_PURPOSE, AnySubAgent, CompiledSubAgent, Mode, ModelRole, SubAgent
 
 __all__ = ["SubAgentRegistry", "UnknownSubAgent", "load_subagent"]
 
@@ -31,7 +31,7 @@ _DESCRIPTION_CHARS = 1_024
 _MODEL_CHARS = 200
 _KEYS = (
     "name", "description", "tools", "model", "skills", "mcp_servers", "permissions", "limits",
-    "mode", "public",
+    "mode", "public", "capabilities", "model_role", "vision",
 )  # fmt: skip
 _RULE = re.compile(r"rule (\d+)")
 _COUNTS = ("model_calls", "tool_calls", "depth", "fan_out", "parallel_tool_calls", "tokens")
@@ -46,8 +46,8 @@ def load_subagent(path: Path, files: ConfinedFiles) -> SubAgent:
     absent or `inherit` means the caller's; `scripted:…` is refused, because it opens a file, and
     agents and strangers write definitions too. `permissions` is a list of rules as a policy file
     has them: they can only narrow what the caller may do. `limits` maps fields of `Limits` to
-    numbers. `mode` is `fresh` or `fork`; the body of a fork may be empty. `public` is true or
-    false.
+    numbers. `mode` is `fresh` or `fork`; the body of a fork may be empty. `public` and `vision` are
+    true or false. `capabilities` is a list of labels, and `model_role` big, medium or small.
 
     Raises:
         DefinitionError: A rule is broken; the text names the file, the line and the rule.
@@ -75,7 +75,10 @@ def load_subagent(path: Path, files: ConfinedFiles) -> SubAgent:
             policy=_policy(fields),
             limits=_limits(fields),
             mode=mode,
-            public=_public(fields),
+            public=_flag(fields, "public"),
+            capabilities=_capabilities(fields),
+            model_role=_model_role(fields),
+            vision=_flag(fields, "vision") or False,
         )
     except AgentBuildError as error:
         fields.fail("mode", str(error))
@@ -110,11 +113,28 @@ def _mode(fields: Frontmatter) -> Mode:
     return cast(Mode, mode)
 
 
-def _public(fields: Frontmatter) -> bool | None:
-    public = fields.fields.get("public")
-    if public is not None and not isinstance(public, bool):
-        fields.fail("public", f"'public' must be true or false, not {public!r}.")
-    return public
+def _flag(fields: Frontmatter, key: str) -> bool | None:
+    value = fields.fields.get(key)
+    if value is not None and not isinstance(value, bool):
+        fields.fail(key, f"{key!r} must be true or false, not {value!r}.")
+    return value
+
+
+def _capabilities(fields: Frontmatter) -> tuple[str, ...]:
+    """Return the labels; unlike names they may have blanks, so they are a list."""
+    value = fields.fields.get("capabilities") or []
+    if not isinstance(value, list) or not all(isinstance(one, str) and one for one in value):
+        fields.fail("capabilities", "'capabilities' must be a list such as [review of patches].")
+    return tuple(cast(list[str], value))
+
+
+def _model_role(fields: Frontmatter) -> ModelRole | None:
+    role = fields.fields.get("model_role")
+    if role is not None and role not in get_args(ModelRole):
+        fields.fail(
+            "model_role", f"'model_role' must be {', '.join(get_args(ModelRole))}, not {role!r}."
+        )
+    return cast(ModelRole | None, role)
 
 
 def _policy(fields: Frontmatter) -> Policy | None:

@@ -41,6 +41,7 @@ __all__ = [
     "AGENTS_CLAIM",
     "ALL_SCOPES",
     "LOCAL",
+    "RULES_PREFIX",
     "Caller",
     "Identify",
     "JournalReader",
@@ -49,6 +50,7 @@ __all__ = [
     "Scope",
     "UnknownPrincipal",
     "current_caller",
+    "current_client",
     "owner_of",
 ]
 
@@ -61,6 +63,9 @@ AGENTS_CLAIM = "deep_agent_agents"
 """Where a token of ours names the agents that its bearer is bound to."""
 
 ALL_SCOPES: frozenset[Scope] = frozenset(get_args(Scope))
+
+RULES_PREFIX = "rules_"
+"""Begins the places of remembered decisions in the journal; threads and runs have no such ids."""
 
 _OWNED = re.compile(r"(?:thr|run)_([0-9a-f]{16})_[0-9a-f]{16}")
 """What begins an id with an owner; ids of subagents' threads go on after it."""
@@ -102,6 +107,8 @@ class Caller:
 
     def owns(self, id_: str) -> bool:
         """Whether a thread or run is theirs to see."""
+        if id_.startswith(RULES_PREFIX):
+            return False
         if self.principal and "admin" in self.scopes:
             return True
         return owner_of(id_) == _digest(self.principal)
@@ -145,6 +152,10 @@ LOCAL = Caller("", ALL_SCOPES)
 
 current_caller: ContextVar[Caller] = ContextVar("caller", default=LOCAL)
 """Who the request being served comes from; what it starts inherits it."""
+
+
+current_client: ContextVar[str] = ContextVar("client", default="")
+"""What program the request being served comes from, as it says itself."""
 
 
 class UnknownPrincipal(HarnessError):
@@ -217,7 +228,7 @@ class Identify:
                 await self._principals.note(caller)
             except HarnessError as error:
                 raise MCPError(INTERNAL_ERROR, str(error)) from error
-        token = current_caller.set(caller)
+        token, client = current_caller.set(caller), current_client.set(_client(ctx))
         try:
             if self._prepare is not None:
                 try:
@@ -226,6 +237,7 @@ class Identify:
                     raise MCPError(INVALID_REQUEST, str(error)) from error
             return await call_next(ctx)
         finally:
+            current_client.reset(client)
             current_caller.reset(token)
 
     def _caller(self, ctx: ServerRequestContext[Any, Any]) -> Caller:
@@ -250,6 +262,11 @@ class Identify:
         if self._needs_token:
             raise MCPError(INVALID_REQUEST, "This message names no caller; nothing was done.")
         return LOCAL
+
+
+def _client(ctx: ServerRequestContext[Any, Any]) -> str:
+    client = ctx.session.client_params
+    return "" if client is None else client.client_info.name[:100]
 
 
 _PAGE = 200
@@ -306,7 +323,7 @@ class JournalReader(Protocol):
         ...
 
     async def interrupts(self, run_id: str) -> Sequence[Interrupt]:
-        """Return all interrupts of a run."""
+        """Return all questions of a run."""
         ...
 
     async def events(self, run_id: str, *, after: int = 0, limit: int = 200) -> Sequence[RunEvent]:
@@ -403,8 +420,9 @@ class OwnedJournal:
             page = min(max(_PAGE, 4 * page), max(limit, _MOST_RUNS))  # no place to go on from
 
     async def interrupts(self, run_id: str) -> Sequence[Interrupt]:
-        """Return all interrupts of a run."""
-        return await self._journal.interrupts(run_id) if _owns(run_id) else []
+        """Return all questions of a run; not what its caller has told it."""
+        asked = await self._journal.interrupts(run_id) if _owns(run_id) else ()
+        return [one for one in asked if one.kind != "message"]
 
     async def events(self, run_id: str, *, after: int = 0, limit: int = 200) -> Sequence[RunEvent]:
         """Return events of a run, oldest first."""

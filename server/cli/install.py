@@ -37,8 +37,22 @@ _PATHS = ("DIR", "FILE")
 _UNKNOWN_YET = ("${", "{env:")
 
 
+class _ClientName(click.Choice):  # pyright: ignore[reportMissingTypeArgument]
+    """A client's name; who knows half of it is told the rest."""
+
+    def get_invalid_choice_message(self, value: object, ctx: click.Context | None) -> str:
+        """Return why a name is refused, with the names that are like it."""
+        from difflib import get_close_matches
+
+        given = str(value).lower()
+        like = [one for one in INSTALLABLE if given and given in one]
+        like = like or get_close_matches(given, INSTALLABLE, n=2, cutoff=0.5)
+        said = f"Did you mean {' or '.join(like)}? " if like else ""
+        return f"{value!r} is no client. {said}Clients: {', '.join(INSTALLABLE)}."
+
+
 @click.command()
-@click.argument("client", type=click.Choice(INSTALLABLE))
+@click.argument("client", type=_ClientName(INSTALLABLE))
 @click.argument("options", nargs=-1, type=click.UNPROCESSED, metavar="[-- SERVE OPTIONS…]")
 @click.option(
     "--scope",
@@ -229,6 +243,8 @@ def _carry_out(change: Change, placement: Placement, remove: bool) -> None:
     backup = change.carry_out()
     done = "is out of" if remove else "is in"
     click.echo(f"{placement.name} {done} {title}: {path}")
+    if change.removes and not path.exists():
+        click.echo("Nothing else was in the file, so it was deleted.")
     if backup is not None:
         click.echo(f"Backup of the file: {backup}")
     click.echo(placement.client.next)

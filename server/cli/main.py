@@ -11,11 +11,13 @@ import click
 from .agent import agent, mcp
 from .chat import chat
 from .checks import models, policy
+from .completion import completion
 from .errors import Refused
 from .install import doctor, install
 from .replicas import replicas
 from .run import SHARED, run
 from .runs import runs
+from .schedules import schedules, webhooks
 from .state import journal, token
 from .threads import threads
 
@@ -202,6 +204,29 @@ def cli(ctx: click.Context) -> None:
 @click.option(
     "--read-only", is_flag=True, default=None, help="Offer only tools that change nothing."
 )
+@click.option("--experimental", multiple=True, metavar="NAMES", help="Offer drafts of MCP: agents.")
+@click.option(
+    "--schedules", is_flag=True, default=None, help="Fire schedules; see the command `schedules`."
+)
+@click.option(
+    "--webhook",
+    "webhooks",
+    multiple=True,
+    metavar="URL",
+    help="Tell this URL when a run pauses or ends. Repeatable.",
+)
+@click.option(
+    "--webhook-host",
+    "webhook_hosts",
+    multiple=True,
+    metavar="NAME",
+    help="A host that may be told. Repeatable.",
+)
+@click.option(
+    "--webhook-secret-file",
+    metavar="FILE",
+    help="Sign webhooks with the secrets in FILE; `webhooks new-secret` makes one.",
+)
 @click.option(
     "--thread-per",
     metavar="conversation|call",
@@ -313,6 +338,11 @@ def middleware(config: str | None, as_json: bool, **flags: object) -> None:
     click.echo(json.dumps(listed.data, indent=2) if as_json else listed.text)
 
 
+for _one in serve.params:
+    if isinstance(_one, click.Option) and _one.metavar in ("DIR", "FILE"):
+        _one.type = click.Path()  # which shells complete; nothing is checked
+
+
 def _with_settings(command: click.Command) -> click.Command:
     """Give a command the options of `serve` that mean the same there."""
     command.params += [one for one in serve.params if one.name in SHARED]
@@ -321,6 +351,7 @@ def _with_settings(command: click.Command) -> click.Command:
 
 cli.add_command(agent)
 cli.add_command(_with_settings(chat))
+cli.add_command(completion)
 cli.add_command(doctor)
 cli.add_command(install)
 cli.add_command(journal)
@@ -330,8 +361,10 @@ cli.add_command(policy)
 cli.add_command(replicas)
 cli.add_command(_with_settings(run))
 cli.add_command(runs)
+cli.add_command(schedules)
 cli.add_command(threads)
 cli.add_command(token)
+cli.add_command(webhooks)
 
 
 def main() -> None:

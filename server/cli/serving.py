@@ -11,6 +11,8 @@ from contextlib import AsyncExitStack, redirect_stdout
 from functools import partial
 from typing import TYPE_CHECKING
 
+import click
+
 from .errors import Refused
 
 if TYPE_CHECKING:
@@ -59,7 +61,7 @@ def _start(
     except SettingsError as error:
         raise _not_started([error]) from None
     # Child processes, which may run what a model wrote, are not given it.
-    for secret in ("JOURNAL_KEY", "JOURNAL", "STORE"):
+    for secret in ("JOURNAL_KEY", "JOURNAL", "STORE", "WEBHOOK_SECRET"):
         os.environ.pop(f"DEEP_AGENT_{secret}", None)
     logging.getLogger().setLevel(settings.log_level.upper())
     again = partial(load_settings, flags, environ, config=config, warn=lambda _: None)
@@ -96,6 +98,18 @@ def _run(
         raise _not_started(refused)
 
 
+WAITS = """\
+deep-agent-mcp: waiting for an MCP client on standard input. Ctrl-C ends.
+  Clients start this command themselves: deep-agent-mcp install CLIENT
+  To give an agent work here:            deep-agent-mcp run GOAL, or deep-agent-mcp chat
+  To serve over HTTP:                    deep-agent-mcp serve --transport http"""
+
+
+def _is_typed_at() -> bool:
+    """Whether standard input is a terminal; a client's never is."""
+    return sys.stdin is not None and sys.stdin.isatty()  # pyright: ignore[reportUnnecessaryComparison]
+
+
 def _not_started(errors: Sequence[BaseException]) -> Refused:
     text = "\n".join(map(str, errors)).rstrip(".")
     return Refused(f"{text}. Nothing was started.")
@@ -125,6 +139,8 @@ async def _main(
             gc.freeze()
             gc.enable()
             if listener is None:
+                if _is_typed_at():
+                    click.echo(WAITS, err=True)
                 await serve_stdio(app.server, stop)
             else:
                 await serve_http(

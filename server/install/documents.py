@@ -19,7 +19,7 @@ from tomlkit.exceptions import TOMLKitError
 from . import jsonc
 from .clients import Client, Entry, Start
 
-__all__ = ["Document", "TomlError", "document_of", "parse", "remove_table", "set_table"]
+__all__ = ["Document", "TomlError", "document_of", "is_shell", "parse", "remove_table", "set_table"]
 
 
 class TomlError(ValueError):
@@ -81,6 +81,8 @@ def remove_table(text: str, group: str, name: str) -> str:
 
     def change(document: MutableMapping[str, Any]) -> None:
         del document[group][name]
+        if not left:
+            del document[group]
 
     return _edited(text, change, expected)
 
@@ -231,11 +233,15 @@ class _Json:
         document = _parsed(text)
         if _lookup(document, (*self._group(document), name)) is None:
             return text
-        text = jsonc.remove_member(text, (*self._group(document), name))
+        group = self._group(document)
+        text = jsonc.remove_member(text, (*group, name))
         question = client.question
-        if question is None or client.reference is None or client.reference in text:
-            return text
-        return jsonc.remove_item(text, question.path, dict(question.value))
+        if question is not None and client.reference is not None and client.reference not in text:
+            text = jsonc.remove_item(text, question.path, dict(question.value))
+            text = _without_shell(text, question.path)
+        for length in range(len(group), 0, -1):
+            text = _without_shell(text, group[:length])
+        return text
 
     def _group(self, document: JsonValue) -> tuple[str, ...]:
         """Return where servers are in this file."""
@@ -257,6 +263,20 @@ def _merged_text(text: str, path: Sequence[str], entry: Entry) -> str:
         else:
             text = jsonc.set_member(text, (*path, key), value)
     return text
+
+
+def _without_shell(text: str, path: Sequence[str]) -> str:
+    """Return the text without a member that is empty, and holds no comment either."""
+    if _lookup(jsonc.parse(text), path) not in ({}, []):
+        return text
+    left = jsonc.remove_member(text, path)
+    marks = ("//", "/*")
+    return text if any(left.count(one) != text.count(one) for one in marks) else left
+
+
+def is_shell(text: str) -> bool:
+    """Whether nothing is left in a file: no setting and no comment."""
+    return "".join(text.strip("\ufeff").split()) in ("", "{}")
 
 
 def _is_blank(text: str) -> bool:

@@ -11,15 +11,20 @@ from typing import Any, cast
 from ...harness._internal.records import record
 from ..version import NAME
 from .clients import CLIENTS, KEY_VARIABLE, PLACES, Client, Scope, Start
-from .documents import TomlError, document_of
+from .documents import TomlError, document_of, is_shell
 from .jsonc_reader import JsoncError
-from .machine import ConfigFile, Machine, own_command
+from .machine import ConfigFile, Machine, own_command, shared_command
 
 __all__ = ["Change", "InstallError", "Placement", "Request", "command_words", "find_entry"]
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 """Names of entries that every client takes; tools are called `mcp__NAME__tool`, in 64 characters
 at most."""
+
+SHARED = (
+    "The entry starts `{}` from the PATH, so it works for everybody who has it installed: the file "
+    "can be shared with the project."
+)
 
 
 class InstallError(Exception):
@@ -119,12 +124,14 @@ class Change:
         text: As it will be.
         snippet: The entry alone, in the file's format, without the key.
         note: What to know about it; empty for nothing.
+        removes: Whether it takes our entry out; a file in which nothing is left goes then.
     """
 
     file: ConfigFile
     text: str
     snippet: str = ""
     note: str = ""
+    removes: bool = False
 
     @property
     def is_needed(self) -> bool:
@@ -154,7 +161,8 @@ class Change:
             snippet = document.with_entry("", name, shown)
         _check_unicode(text)
         needs_advice = request.needs_key and request.key is None
-        notes = (request.note, client.key_advice if needs_advice else "")
+        shared = SHARED.format(start.program) if placement.scope == "project" else ""
+        notes = (request.note, client.key_advice if needs_advice else "", shared)
         return cls(file, text, snippet, "\n".join(one for one in notes if one))
 
     @classmethod
@@ -169,7 +177,7 @@ class Change:
         file = ConfigFile.read(placement.path(machine))
         with _Explained(file):
             _refuse_stranger(file, document.entry(file.text, name), name)
-            return cls(file, document.without_entry(file.text, name))
+            return cls(file, document.without_entry(file.text, name), removes=True)
 
     def carry_out(self) -> Path | None:
         """Write it, if anything changes, and return where the old text is kept.
@@ -177,7 +185,12 @@ class Change:
         Raises:
             ConfigFileError: It cannot be written; the file is as it was.
         """
-        return self.file.replace(self.text) if self.is_needed else None
+        if not self.is_needed:
+            return None
+        if self.removes and is_shell(self.text):
+            self.file.remove()
+            return None
+        return self.file.replace(self.text)
 
 
 def find_entry(
@@ -196,7 +209,8 @@ def find_entry(
 
 
 def _start(request: Request, machine: Machine, key: str | None) -> Start:
-    program, *first = own_command(machine)
+    command = shared_command if request.placement.scope == "project" else own_command
+    program, *first = command(machine)
     options = [
         one.written(request.placement, machine) if isinstance(one, PathOption) else one
         for one in request.options

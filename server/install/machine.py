@@ -24,7 +24,14 @@ from pathlib import Path
 from ...harness._internal.records import record
 from ..version import NAME, version
 
-__all__ = ["ConfigFile", "ConfigFileError", "Machine", "NotInstalled", "own_command"]
+__all__ = [
+    "ConfigFile",
+    "ConfigFileError",
+    "Machine",
+    "NotInstalled",
+    "own_command",
+    "shared_command",
+]
 
 
 class NotInstalled(Exception):
@@ -69,6 +76,11 @@ class Machine:
         """Whether files are where Windows has them."""
         return self.platform == "win32"
 
+    @property
+    def is_run_by_uv(self) -> bool:
+        """Whether this process runs in one of the environments that `uvx` throws away."""
+        return bool(self.environ.get("UV")) and bool(_UV_CACHES & {*self.prefix.parts})
+
     def variable(self, name: str, default: Path) -> Path:
         """Return the directory an environment variable names, else the default."""
         named = self.environ.get(name)
@@ -86,6 +98,20 @@ def _source() -> str:
     return f"{vcs['vcs']}+{url}@{vcs['commit_id']}" if vcs else url
 
 
+def shared_command(machine: Machine) -> tuple[str, ...]:
+    """Return what starts this product on every machine where it, or `uvx`, is on the PATH.
+
+    Raises:
+        NotInstalled: As for `own_command`.
+    """
+    own_command(machine)
+    if not machine.is_run_by_uv:
+        return (NAME,)
+    source = _source()
+    is_shared = source and not source.startswith("file:")
+    return ("uvx", *(("--from", source) if is_shared else ()), NAME)
+
+
 _UV_CACHES = frozenset({"archive-v0", "environments-v2", "builds-v0"})
 
 
@@ -100,7 +126,7 @@ def own_command(machine: Machine) -> tuple[str, ...]:
         NotInstalled: This is a checkout that is not installed, which no host could import.
     """
     uv = machine.environ.get("UV")
-    if uv and _UV_CACHES & {*machine.prefix.parts}:
+    if uv and machine.is_run_by_uv:
         uvx = Path(uv).with_name("uvx.exe" if machine.is_windows else "uvx")
         runner = (str(uvx),) if uvx.is_file() else (uv, "tool", "run")
         source = _source()
@@ -222,6 +248,23 @@ class ConfigFile:
                 f"{self.path} cannot be written: {error.strerror or error}. It was not changed."
             ) from error
         return backup
+
+    def remove(self) -> None:
+        """Delete the file, and a directory of the client's that is empty then.
+
+        Raises:
+            ConfigFileError: It cannot be deleted, or somebody else has changed it meanwhile.
+        """
+        self._require_unchanged()
+        try:
+            self.path.unlink()
+        except OSError as error:
+            raise ConfigFileError(
+                f"{self.path} cannot be deleted: {error.strerror or error}. It was not changed."
+            ) from error
+        if self.path.parent.name.startswith("."):  # such as .cursor
+            with suppress(OSError):
+                self.path.parent.rmdir()
 
     def _require_unchanged(self) -> None:
         now = ConfigFile.read(self.path)

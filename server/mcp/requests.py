@@ -19,7 +19,7 @@ import re
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import anyio
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
@@ -40,6 +40,9 @@ from ..threads.names import id_of_thread
 from .conversations import Conversations, ThreadPlace
 from .sessions import Announcements
 
+if TYPE_CHECKING:
+    from ..agenda.schedules import ScheduleBook
+
 __all__ = [
     "MAX_FILE_BYTES",
     "MAX_NAME_BYTES",
@@ -52,6 +55,7 @@ __all__ = [
     "ServedRequest",
     "Services",
     "has_extension",
+    "require_extension",
     "require_short_texts",
     "require_tasks",
     "takes_tasks",
@@ -175,6 +179,7 @@ class Services:
         runs: Work in progress.
         announcements: Tells clients of changes.
         principals: Who has called.
+        schedules: The schedules that this server fires; None if it fires none.
         requests: What clients are being asked.
         conversations: Which thread calls work in that name none.
         cancelled: What they have cancelled.
@@ -187,6 +192,7 @@ class Services:
     runs: RunManager
     announcements: Announcements
     principals: Principals
+    schedules: ScheduleBook | None = None
     requests: OpenRequests = field(default_factory=OpenRequests)
     conversations: Conversations = field(default_factory=Conversations)
     cancelled: CancelledRequests = field(default_factory=CancelledRequests)
@@ -326,23 +332,32 @@ def takes_tasks(ctx: Context, params: CallToolRequestParams) -> bool:
     return ctx.protocol_version == TASK_VERSION and params.task is not None
 
 
-def has_extension(ctx: Context) -> bool:
-    """Whether the client of this request declares the extension."""
+def has_extension(ctx: Context, extension: str = TASKS_EXTENSION) -> bool:
+    """Whether the client of this request declares an extension."""
     capabilities = ctx.session.client_capabilities
     extensions = (capabilities.extensions if capabilities else None) or {}
-    return TASKS_EXTENSION in extensions
+    return extension in extensions
 
 
-def require_tasks(ctx: Context) -> None:
-    """Refuse a request whose client has not declared the extension.
+def require_extension(ctx: Context, extension: str) -> None:
+    """Refuse a request whose client has not declared an extension.
 
     Raises:
         MCPError: It has not.
     """
-    if not has_extension(ctx):
+    if not has_extension(ctx, extension):
         raise MCPError(
             MISSING_REQUIRED_CLIENT_CAPABILITY,
-            f"This needs the extension {TASKS_EXTENSION}; declare it in the request's "
+            f"This needs the extension {extension}; declare it in the request's "
             "clientCapabilities.",
-            {"requiredCapabilities": {"extensions": {TASKS_EXTENSION: {}}}},
+            {"requiredCapabilities": {"extensions": {extension: {}}}},
         )
+
+
+def require_tasks(ctx: Context) -> None:
+    """Refuse a request whose client has not declared the tasks extension.
+
+    Raises:
+        MCPError: It has not.
+    """
+    require_extension(ctx, TASKS_EXTENSION)

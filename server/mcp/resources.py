@@ -29,12 +29,13 @@ from mcp.types import (
     PaginatedRequestParams,
     ReadResourceRequestParams,
     ReadResourceResult,
+    RequestParams,
     Resource,
     ResourceTemplate,
     TextResourceContents,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import JsonValue
+from pydantic import ConfigDict, JsonValue
 
 from ...harness.agent import StateSnapshot
 from ...harness.backends.base import FileError
@@ -53,6 +54,7 @@ from .offered_agents import offered_agents
 from .requests import Context, Services
 from .skill_methods import described, read_skill_file
 from .uris import (
+    SCHEDULES_URI,
     THREADS_URI,
     VIEWER_URI,
     agent_uri,
@@ -65,8 +67,10 @@ from .uris import (
 )
 
 __all__ = [
+    "FURTHER_METHODS",
     "UI_EXTENSION",
     "UI_SETTINGS",
+    "FurtherParams",
     "FurtherResources",
     "Resources",
     "file_contents",
@@ -122,6 +126,22 @@ PARTS = {
 }
 
 
+FURTHER_METHODS = (
+    "threads/fork",
+    "threads/delete",
+    "rules/propose",
+    "rules/add",
+    "rules/revoke",
+)
+"""Acts that are no tools, so that no model can reach them."""
+
+
+class FurtherParams(RequestParams):
+    """Parameters of one of them, as they came; whoever serves it checks them."""
+
+    model_config = ConfigDict(extra="allow")
+
+
 class FurtherResources(Protocol):
     """Resources that are not in the list, such as those of the studio."""
 
@@ -168,7 +188,8 @@ class Resources:
             )
             rows = await self._services.journal.threads(limit=1)
             following = _cursor(None) if rows else None
-            found = [first, viewer_resource(), *self._skills(), *self._subagents()]
+            found = [first, viewer_resource(), *self._schedules()]
+            found += [*self._skills(), *self._subagents()]
             return ListResourcesResult(resources=found, next_cursor=following)
         before = _before(cursor)
         rows = await self._services.journal.threads(limit=THREADS_PER_PAGE + 1, before=before)
@@ -188,6 +209,18 @@ class Resources:
         return ListResourcesResult(
             resources=found, next_cursor=_cursor(page[-1].updated_at) if more else None
         )
+
+    def _schedules(self) -> Sequence[Resource]:
+        if self._services.schedules is None:
+            return ()
+        listed = Resource(
+            uri=SCHEDULES_URI,
+            name="schedules",
+            title="Schedules",
+            description="Goals that are given to the agent at set times, with their last runs.",
+            mime_type="application/json",
+        )
+        return [listed]
 
     def _skills(self) -> Sequence[Resource]:
         return [
@@ -259,8 +292,8 @@ class Resources:
     async def read(self, ctx: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
         """Return a resource's content."""
         uri = params.uri
-        if uri == THREADS_URI:
-            return _json(uri, await self._threads())
+        if (listed := await self._listed(uri)) is not None:
+            return _json(uri, listed)
         if uri == VIEWER_URI:
             return viewer_contents()
         if uri.startswith(_FURTHER) and (found := await self._read_further(ctx, uri)) is not None:
@@ -296,6 +329,18 @@ class Resources:
         if run is None:
             raise _missing(ctx, uri, f"There is no run {run_id!r}; read {THREADS_URI}.")
         return _json(uri, {"run_id": run_id, "status": run.status, **page.data()})
+
+    async def _listed(self, uri: str) -> JsonValue:
+        """Return the caller's threads or schedules; None for another URI."""
+        if uri == THREADS_URI:
+            return await self._threads()
+        book = self._services.schedules
+        if uri != SCHEDULES_URI or book is None:
+            return None
+        caller = current_caller.get()
+        sees_all = bool(caller.principal) and caller.may("admin")
+        known = await book.all(None if sees_all else caller.owner)
+        return {"schedules": [one.shown() for one in known]}
 
     async def _threads(self) -> JsonValue:
         rows = await self._services.journal.threads(limit=50)

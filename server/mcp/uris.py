@@ -12,6 +12,7 @@ __all__ = [
     "AGENT_SCHEME",
     "INBOX_URI",
     "OWN_URIS",
+    "SCHEDULES_URI",
     "SKILL_SCHEME",
     "THREADS_URI",
     "VIEWER_URI",
@@ -32,6 +33,7 @@ INBOX_URI = "inbox://questions"
 OWN_URIS = (THREADS_URI, INBOX_URI)
 """Those that are another resource for each principal."""
 
+SCHEDULES_URI = "schedules://all"
 VIEWER_URI = "ui://deep-agent/runs"
 THREAD_SCHEME = "thread://"
 RUN_SCHEME = "run://"

@@ -1,4 +1,4 @@
-"""Joining: a server is one of several only if its operator says so."""
+"""Joining: a server is one of several, and acts by itself, only if its operator says so."""
 
 from __future__ import annotations
 
@@ -8,9 +8,24 @@ from typing import TYPE_CHECKING
 from ..settings.settings import Settings
 
 if TYPE_CHECKING:
+    from .agenda import Agenda
     from .fleet import Fleet
 
-__all__ = ["fleet_of"]
+__all__ = ["agenda_of", "fleet_of"]
+
+
+def agenda_of(settings: Settings, *, acts: bool) -> AbstractAsyncContextManager[Agenda | None]:
+    """Return what is entered to act by oneself; None without `--schedules` and `--webhook`.
+
+    Args:
+        settings: What the operator chose.
+        acts: Whether this is a server, and not a command that has the same settings.
+    """
+    if not acts or not (settings.schedules or settings.webhooks):
+        return nullcontext()
+    from .agenda import joined_agenda  # few have one
+
+    return joined_agenda(settings)
 
 
 def fleet_of(settings: Settings, owner: str) -> AbstractAsyncContextManager[Fleet | None]:

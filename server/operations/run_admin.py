@@ -77,7 +77,7 @@ class RunAdmin:
         run = await self._find(run_id)
         place = await self._place(run)
         asked = await self._journal.interrupts(run.id)
-        questions = [one for one in asked if not one.answered and one.kind != "message"]
+        questions = [one for one in asked if not one.answered and one.is_question]
         used = Used.from_json(json.loads(run.used)) if run.used else None
         lines = [
             f"Run {run.id} on thread {run.thread_id}: {run.status}{_words(place)}",

@@ -6,12 +6,14 @@ database can make one or move one. Without a key, values are stored as they are.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ...harness.checkpoint.keyring import Cipher, Damaged, Keyring, UnknownKey
-from ...harness.databases.postgres import AsyncConnection, PostgresDatabase
 from ...harness.errors import CheckpointError
 from ..settings.settings import Settings
+
+if TYPE_CHECKING:  # servers without Postgres seal, too
+    from ...harness.databases.postgres import AsyncConnection, PostgresDatabase
 
 __all__ = ["SealError", "ValueSealer", "reseal", "sealer_of"]
 

@@ -14,7 +14,7 @@ import math
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias, cast
 
 import anyio
@@ -60,6 +60,12 @@ WRITING: tuple[ThreadPart, ...] = ("writing",)
 MAX_UNHEARD = 16
 """How many events are kept for who will listen."""
 
+PARTIAL_CHARS = 160
+"""Of the end of an answer that is shown while it is written."""
+
+PARTIAL_SECONDS = 1.0
+"""How often, at most."""
+
 WRITERS = ("write_file", "edit_file")
 """Tools that write the file at `path`."""
 
@@ -88,6 +94,7 @@ class ActiveRun:
         ran_commands: Whether it has run commands since.
         line: The newest thing it does that is worth a line.
         writing: The answers that its models are writing just now.
+        partial: How far the newest of them has come; None once it is stored.
         offer: What the client lends of its model that made it go; None if it goes on by itself.
         sampled: Its calls of a client's model, while it is carried.
         result: Where it stopped.
@@ -109,6 +116,7 @@ class ActiveRun:
     ran_commands: bool = False
     line: str | None = None
     writing: Writing = field(default_factory=Writing)
+    partial: Event | None = None
     result: RunResult | None = None
     error: HarnessError | None = None
 
@@ -119,6 +127,15 @@ class ActiveRun:
         if not self.listeners:
             self.unheard.append(event)
 
+    def hear_writing(self, event: Event) -> None:
+        """Tell listeners how far an answer has come; who comes later is told the newest of it."""
+        text = self.writing.end_of(event.path, PARTIAL_CHARS)
+        if event.data.get("kind") != "text" or not text:
+            return
+        self.partial = replace(event, mode="tasks", data={"event": "writing", "text": text})
+        if self.listeners:
+            self.hear(self.partial)
+
     async def listen(self, emit: Emit | None) -> None:
         """Wait until the run has paused or ended; its events go to `emit` meanwhile."""
         if emit is None:
@@ -126,6 +143,8 @@ class ActiveRun:
             return
         while self.unheard:
             emit(self.unheard.popleft())
+        if self.partial is not None:
+            emit(self.partial)
         self.listeners.append(emit)
         try:
             await self.finished.wait()
@@ -260,6 +279,8 @@ def describe(event: Event) -> str | None:
     match data.get("event"):
         case "model_start":
             return f"{agents}: thinking"
+        case "writing":
+            return f"{agents}: \u2026 {data.get('text')}"
         case "model_end":
             text = " ".join(str(data.get("text") or "").split())
             return f"{agents}: {text[:120]}" if text else None
@@ -350,11 +371,16 @@ async def reporting(report: Report, todos: Todos = (0, 0)) -> AsyncGenerator[Emi
     """
     send, receive = anyio.create_memory_object_stream[str](BACKLOG)
     progress = RisingProgress()
+    silent_until = 0.0
 
     def emit(event: Event) -> None:
-        nonlocal todos
+        nonlocal todos, silent_until
         todos = todos_of(event) or todos
         line = describe(event)
+        if event.data.get("event") == "writing":
+            if anyio.current_time() < silent_until:
+                return
+            silent_until = anyio.current_time() + PARTIAL_SECONDS
         if line is not None and send.statistics().current_buffer_used < BACKLOG:
             send.send_nowait(line)
 

@@ -38,6 +38,7 @@ from ...harness.checkpoint.base import Interrupt, RunEvent
 from ..auth.caller import JournalReader, current_caller
 from ..results import moment
 from ..sampling.queue import SampledCall
+from .shown_arguments import MAX_ARGS_CHARS, args_text
 
 __all__ = [
     "Decisions",
@@ -56,7 +57,9 @@ __all__ = [
 Way: TypeAlias = Literal["live", "retry", "none"]
 Context: TypeAlias = ServerRequestContext[Any, Any]
 
-MAX_ARGS_CHARS = 2_000
+MAX_FORM_CHARS = 20_000
+"""Of those that a form shows; it approves none that it does not show whole."""
+
 _PLAIN = ("string", "number", "integer", "boolean")
 _FORM_KEYS = ("type", "properties", "required")
 
@@ -173,6 +176,12 @@ def _accept(question: Interrupt, content: dict[str, JsonValue], found: Decisions
             _parsed(question, str(content.get("answer") or ""), "answer", found)
         return
     answer: dict[str, JsonValue] = {"decision": given.get("decision", "")}
+    if answer["decision"] == "approve" and not _fits_form(question):
+        found.open.append(question.id)
+        found.problems.append(
+            f"The form of {question.id} did not show the call whole; nothing was decided."
+        )
+        return
     if "message" in given:
         answer["message"] = given["message"]
     if answer["decision"] == "edit":
@@ -210,10 +219,21 @@ def _message(question: Interrupt) -> str:
     args = question.payload.get("args")
     if args:
         text = json.dumps(args, ensure_ascii=False, indent=1)
-        shown = text if len(text) <= MAX_ARGS_CHARS else text[:MAX_ARGS_CHARS] + "\n…"
+        shown = text if len(text) <= MAX_FORM_CHARS else text[:MAX_FORM_CHARS] + "\n…"
         lines.append(f"{question.payload.get('tool')} {shown}")
+        if not _fits_form(question):
+            lines.append(
+                f"These are {MAX_FORM_CHARS:,} of {len(text):,} characters, so this form approves "
+                "nothing. To see the call whole and approve it, use the page of the server."
+            )
     lines.append(f"Asked by: {' > '.join(question.path[::2])}")
     return "\n".join(lines)
+
+
+def _fits_form(question: Interrupt) -> bool:
+    """Whether a form shows the arguments of a call whole."""
+    args = json.dumps(question.payload.get("args"), ensure_ascii=False, indent=1)
+    return len(args) <= MAX_FORM_CHARS
 
 
 def _form(question: Interrupt) -> dict[str, Any]:
@@ -226,6 +246,8 @@ def _form(question: Interrupt) -> dict[str, Any]:
         answer = {"type": "string", "title": "Answer", "description": f"Your answer{hint}"}
         return {"type": "object", "properties": {"answer": answer}, "required": ["answer"]}
     choices = _choices(question)
+    if not _fits_form(question):
+        choices = [one for one in choices if one != "approve"]
     properties: dict[str, Any] = {
         "decision": {
             "type": "string",
@@ -265,9 +287,11 @@ def show(question: Interrupt) -> dict[str, JsonValue]:
         "asked_by": " > ".join(question.path[::2]),
     }
     if question.kind == "approval":
-        text = json.dumps(question.payload.get("args"), ensure_ascii=False)
+        text = args_text(question)
         shown["tool"] = question.payload.get("tool")
         shown["args"] = text if len(text) <= MAX_ARGS_CHARS else text[:MAX_ARGS_CHARS] + "…"
+        if len(text) > MAX_ARGS_CHARS:
+            shown["args_chars"] = len(text)
         shown["decisions"] = list(_choices(question))
     else:
         shown["answer_schema"] = question.answer_schema

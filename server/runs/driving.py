@@ -25,6 +25,7 @@ from ..engine.base import Bounds, MakeEngine
 from ..engine.local import LocalRuns
 from ..results import unknown
 from ..sampling.queue import Offer
+from .accounts import Accounts
 from .active_run import ActiveRun, busy
 from .contracts import Agents, Changed, Servers, Work
 from .goals import Goal, call_id
@@ -89,6 +90,7 @@ class CallDriver:
         )
         self._queue = self._carrier.queue
         self._queue.begin = self._begin_queued
+        self._accounts = Accounts(agent, checkpointer)
         self._starting: dict[str, ActiveRun] = {}
         self._replying: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
         self._group = group

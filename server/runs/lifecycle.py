@@ -62,20 +62,24 @@ class RunFigures:
         stopped: Runs that paused or ended, by kind and what they are then: a status of runs,
             `handed_over`, or `error` for what could not be carried at all.
         taken_over: Runs of other servers that this one has gone on with.
+        heard: Told of each run that begins, and again when it has stopped; must not block.
     """
 
     started: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(KINDS, 0)))
     stopped: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     taken_over: int = 0
+    heard: Callable[[ActiveRun], None] = lambda _: None
 
     def begun(self, live: ActiveRun) -> None:
         """Count a run that begins."""
         self.started[kind_of(live)] += 1
+        self.heard(live)
 
     def ended(self, live: ActiveRun) -> None:
         """Count a run that has paused or ended."""
         status = "error" if live.result is None else live.result.run.status
         self.stopped[kind_of(live), "handed_over" if status == "running" else status] += 1
+        self.heard(live)
 
 
 def kind_of(live: ActiveRun) -> str:

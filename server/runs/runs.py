@@ -39,6 +39,7 @@ from ..results import unknown
 from ..sampling.queue import Offer, SamplingQueue, is_parked
 from .active_run import Todos
 from .contracts import POLL_SECONDS
+from .decisions import How, note_decisions
 from .goals import call_id
 from .lifecycle import KINDS, FarEvents, RunFigures, Stopping, kind_of
 from .queue import RunQueue
@@ -199,8 +200,11 @@ class RunManager(RunStarter):
             # No model summed it up, so the result of the call is the answer.
             data = structured_result(result)
             answer = result.text if result else None
-            return Snapshot(replace(run, answer=answer), (), result, data=data)
-        return Snapshot(run, data=await self._carrier.structured.data_of(run, self._agent))
+            is_task = result is not None and result.name == "task"
+            account = await self._accounts.of(run) if is_task else None
+            return Snapshot(replace(run, answer=answer), (), result, data=data, account=account)
+        data = await self._carrier.structured.data_of(run, self._agent)
+        return Snapshot(run, data=data, account=await self._accounts.of(run))
 
     async def is_stored(self, run_id: str) -> bool:
         """Whether a run is in the journal: a driven one is once its first act is."""
@@ -238,7 +242,7 @@ class RunManager(RunStarter):
     async def asked(self, run_id: str) -> Sequence[Interrupt]:
         """Return the questions of a run, answered or not, also while it works on other calls."""
         asked = await self._journal.interrupts(run_id)
-        return [one for one in asked if one.kind != "message"]
+        return [one for one in asked if one.is_question]
 
     async def questions(self, run_id: str) -> list[Interrupt]:
         """Return those of them that are open."""
@@ -285,7 +289,12 @@ class RunManager(RunStarter):
     # --- steering --------------------------------------------------------------------------
 
     async def reply(
-        self, run_id: str, answers: Mapping[str, JsonValue], *, offer: Offer | None = None
+        self,
+        run_id: str,
+        answers: Mapping[str, JsonValue],
+        *,
+        offer: Offer | None = None,
+        how: How = "reply",
     ) -> dict[str, JsonValue]:
         """Store answers and let the run go on; without answers, let a failed run try again.
 
@@ -295,6 +304,7 @@ class RunManager(RunStarter):
             run_id: The run.
             answers: By question.
             offer: What the client lends of its model that lets it try again.
+            how: In which way the caller answers.
 
         Returns:
             What stands in place of answers that came too late, by question.
@@ -324,6 +334,7 @@ class RunManager(RunStarter):
                         left and not (elsewhere and await self._answered_elsewhere(run_id, left))
                     ):
                         raise  # otherwise it was all answered through another process meanwhile
+        await note_decisions(self._journal, run, fresh.keys() - stored.keys(), how)
         return {
             key: stored[key] for key in answers if answers[key] != stored.get(key, answers[key])
         }

@@ -10,6 +10,7 @@ from ...harness._internal.records import record
 from ...harness.checkpoint.base import Interrupt, Run
 from ...harness.messages.message import ToolMessage
 from ..sampling.queue import SampledCall
+from .accounts import Account
 
 __all__ = ["Snapshot"]
 
@@ -27,6 +28,7 @@ class Snapshot:
         stuck: Why it cannot go on, while it is `running` and nobody works on it.
         data: Its structured answer, if it owed one and is done.
         stopping: Whether this server stops, so that the next one goes on with it.
+        account: What it changed and what it could not do, once a delegated run has ended.
         waits_for: What it waits for, in words, while it is `queued`.
     """
 
@@ -38,4 +40,5 @@ class Snapshot:
     stuck: str | None = None
     data: JsonValue = None
     stopping: bool = False
+    account: Account | None = None
     waits_for: str = ""

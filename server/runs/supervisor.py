@@ -18,6 +18,7 @@ from ...harness.errors import HarnessError, JournalAway, RunEnded, Superseded
 from ...harness.limits.carried_limits import narrowed
 from ...harness.limits.limits import Limits
 from ...harness.loop.run.events import Event, StreamMode
+from ...harness.policy.consents import consenting
 from ...harness.subagents.background.engine import parent_thread
 from ..auth.caller import Principals, owner_of
 from ..engine.base import Bounds, MakeEngine
@@ -31,7 +32,11 @@ from .queue import RunQueue
 from .task_inputs import StructuredRuns
 
 if TYPE_CHECKING:
+    from ...harness.messages.message import ToolCall
+    from ...harness.policy.consents import CallPlace
     from ...harness.subagents.background.launcher import BackgroundSubAgents
+    from ...harness.tools.tool import Tool
+    from .remembered import Remembered
 
 __all__ = ["QUEUE_SECONDS", "RunSupervisor"]
 
@@ -52,6 +57,7 @@ class RunSupervisor:
         structured: Whose answers are data.
         stopping: Whether this server stops, and who waits for its runs.
         figures: How many runs have begun and stopped here.
+        key: Signs decisions that last; None where none do.
         journal_wait: The runs that wait for a journal that cannot be reached.
         bounds: How many runs may be at work.
         queue: Those that wait for their turn.
@@ -88,6 +94,8 @@ class RunSupervisor:
         self._principals = principals
         self._gates = ThreadLocks()
         self.tasks: BackgroundSubAgents | None = None
+        self.key: bytes | None = None
+        self._remembered: Remembered | None = None
         self.bounds = bounds or Bounds()
         self.queue = RunQueue(journal, engine(lambda: self.bounds, self), self, group)
         self.cancellation = Cancellation(journal, servers, self.live, self.is_left, self._was_ended)
@@ -190,7 +198,8 @@ class RunSupervisor:
                 if agent.limits is not None:
                     bounds = narrowed(options.limits or self.limits, agent.limits)
                     options = replace(options, limits=bounds)
-                live.result = await work(agent, options)
+                with consenting(self):
+                    live.result = await work(agent, options)
             if not live.brief:
                 self.structured.note_result(live.result)
         except HarnessError as error:
@@ -220,6 +229,20 @@ class RunSupervisor:
             del self._let_go[live.run_id]
         decided.set()
 
+    async def cover(self, call: ToolCall, tool: Tool, place: CallPlace) -> bool:
+        """Whether a decision that lasts lets a call through; see `Consents`."""
+        remembered = self.remembered
+        return remembered is not None and await remembered.cover(call, tool, place)
+
+    @property
+    def remembered(self) -> Remembered | None:
+        """The decisions that last; None where none do."""
+        if self._remembered is None and self.key is not None:
+            from .remembered import Remembered  # few runs ask
+
+            self._remembered = Remembered(self._journal, self.key)
+        return self._remembered
+
     def _left(self, live: ActiveRun, error: HarnessError) -> HarnessError:
         """Return what those who wait for a run are told of what it was left with."""
         if isinstance(error, Superseded):
@@ -237,9 +260,11 @@ class RunSupervisor:
         if event.mode == "messages":
             if live.writing.take(event):
                 self.changed(live.thread_id, parts=WRITING)
+                live.hear_writing(event)
             return
         if event.mode == "checkpoints":
             live.writing.end(event.path)
+            live.partial = None
             live.hear(event)
             parts, files = live.changed_by(event), list[str]()
             if event.data.get("author") == "tools" and "checkpoints" in parts:

@@ -71,6 +71,18 @@ class Writing:
         self._announced = now
         return True
 
+    def end_of(self, path: tuple[str, ...], chars: int) -> str:
+        """Return the end of what an agent writes now, on one line, beginning with a whole word."""
+        begun = self._begun.get(path)
+        pieces, size = list[str](), 0
+        for piece in reversed(begun.text if begun is not None else ()):
+            pieces.append(piece)
+            size += len(piece)
+            if size > chars:
+                break
+        text = " ".join("".join(reversed(pieces)).split())
+        return text if len(text) <= chars else text[-chars:].partition(" ")[2] or text[-chars:]
+
     def end(self, path: tuple[str, ...]) -> None:
         """Drop the answer of an agent: its step is stored, or the next one begins."""
         self._begun.pop(path, None)

@@ -48,7 +48,12 @@ OF_AGENT = frozenset(
 _RENAMED = {"models": "task_models"}
 """Those that have another name as settings."""
 
-NOT_IN_SERVER = frozenset({"agent_file", "config_file", "definition", "journal_key", "trust_root"})
+NOT_IN_SERVER = frozenset(
+    {
+        *("agent_file", "config_file", "definition", "trust_root"),
+        *("journal_key", "webhook_secret"),
+    }
+)
 """Settings that `[server]` cannot have."""
 
 

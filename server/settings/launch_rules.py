@@ -94,7 +94,7 @@ class LaunchRules(CompositePolicy):
         """Return the rules. Blocks for some ten milliseconds when they are made."""
         if not self._made:
             settings, root, prefix = self._of
-            globs = [_escaped(prefix) + one for one in _REDIRECTS]
+            globs = [escaped(prefix) + one for one in _REDIRECTS]
             self._made = (
                 _at_start(settings, prefix, _launch_globs(settings, root, prefix)),
                 _at_start(settings, prefix, globs, files_only=True),
@@ -106,7 +106,7 @@ def _launch_globs(settings: Settings, root: Path, prefix: str) -> Sequence[str]:
     """Return the globs of what programs read when they start, see `launch_files`."""
     given = settings.protect_paths
     globs = [
-        _escaped(prefix) + anchored(one)
+        escaped(prefix) + anchored(one)
         for one in (*_launch_patterns(), *(one for one in given if not _is_exempt(one)))
     ]
     elsewhere = (*_client_files(Machine.here()), *_moved(root))
@@ -131,7 +131,7 @@ def _at_start(
         files_only: See `Policy`.
     """
     rules = [
-        Rule("allow", path=_escaped(prefix) + anchored(one))
+        Rule("allow", path=escaped(prefix) + anchored(one))
         for one in settings.protect_paths
         if _is_exempt(one)
     ]
@@ -142,6 +142,7 @@ def _at_start(
             path=globs,
             reason=f"{_AT_START}, {why}",
             read_only=False,
+            each_time=True,
             source=_SOURCE,
         )
     )
@@ -176,11 +177,11 @@ def places_in(root: Path, path: Path) -> Sequence[str]:
 
 def place_glob(prefix: str, place: str, *, is_directory: bool) -> str:
     """Return the glob of a place in a root that file tools have at a prefix."""
-    literal = _escaped(prefix + place).rstrip("/")
+    literal = escaped(prefix + place).rstrip("/")
     return f"{literal}/**" if is_directory else literal or "/"
 
 
-def _escaped(path: str) -> str:
+def escaped(path: str) -> str:
     """Return a path as the glob that fits it alone."""
     return _WILD.sub(r"\\\1", path)
 

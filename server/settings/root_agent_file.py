@@ -19,7 +19,18 @@ __all__ = ["require_no_code", "require_plain"]
 
 Keys: TypeAlias = tuple[str | int, ...]
 
-_SHARED = frozenset({"description", "model", "instructions", "answer", "approve"})
+_SHARED = frozenset(
+    {
+        "description",
+        "capabilities",
+        "model",
+        "model_role",
+        "vision",
+        "instructions",
+        "answer",
+        "approve",
+    }
+)
 _OF_AGENT = _SHARED | {"name", "skills", "agents", "memory"}
 _OF_SUBAGENT = _SHARED | {
     *("limits", "mcp_servers", "mode", "permissions", "public", "skills", "tools")

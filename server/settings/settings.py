@@ -13,13 +13,12 @@ from typing import Annotated, Literal, TypeAlias
 import platformdirs
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     model_validator,
 )
 
+from .agenda_settings import AgendaSettings, require_complete_webhooks
 from .bounds import CommandSettings, LimitSettings
 from .combinations import (
     require_complete_auth,
@@ -91,8 +90,10 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-class Settings(BaseModel):
+class Settings(AgendaSettings):
     """Everything an operator can choose. The field descriptions say what is accepted.
+
+    Those of schedules and webhooks are in `AgendaSettings`.
 
     Attributes:
         transport: How clients connect; `http` and `sse` are the same app.
@@ -139,6 +140,7 @@ class Settings(BaseModel):
         toolsets: Sets of tools that clients are offered; empty for all.
         exclude_tools: Tools that they are not offered.
         read_only: Whether they are offered only tools that change nothing.
+        experimental: Drafts of the protocol that clients are offered; they may change or vanish.
         approve: Globs over tool names whose calls need a person's approval.
         beyond_allowed_tools: What follows when a skill in use states `allowed-tools` and an agent
             calls another tool.
@@ -169,8 +171,6 @@ class Settings(BaseModel):
         telemetry: Where OpenTelemetry spans and metrics go; `otlp` is a collector, over HTTP.
         telemetry_content: Whether spans hold what models and tools are given and say.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     transport: Annotated[Transport, Lowered] = Field(
         default="stdio", description="'stdio', 'http' or 'sse'"
@@ -260,6 +260,9 @@ class Settings(BaseModel):
         tuple[Annotated[str, AfterValidator(known_tool)], ...], BeforeValidator(comma_list)
     ] = Field(default=(), description="names of tools, such as 'rewind'")
     read_only: bool = Field(default=False, description="true or false")
+    experimental: Annotated[tuple[Literal["agents"], ...], BeforeValidator(comma_list)] = Field(
+        default=(), description="drafts of the protocol: agents"
+    )
     approve: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         default=(), description="globs over tool names, such as 'write_*'"
     )
@@ -356,6 +359,7 @@ class Settings(BaseModel):
         require_complete_auth(self)
         require_fitting_roots(self)
         require_shareable(self)
+        require_complete_webhooks(self)
         require_fitting_engine(self)
         require_a_tool(self)
         return self

@@ -72,10 +72,20 @@ _TABLES: Mapping[str, type[BaseModel]] = {
 """Settings that are tables of settings."""
 
 _PATH_LISTS = frozenset({"skills", "memory", "policy", "profiles"})
-_NAME_LISTS = frozenset({"approve", "allow_hosts", "auth", "task_models", "trusted_proxies"})
+_NAME_LISTS = frozenset(
+    {
+        *("approve", "allow_hosts", "auth", "task_models", "trusted_proxies"),
+        *("webhooks", "webhook_hosts"),
+    }
+)
 _GLOB_LISTS = frozenset({"protect_paths"})
 _KEY_FILE = "journal_key_file"
-_SECRET_FILES = {_KEY_FILE: "journal_key", "journal_url_file": "journal", "store_url_file": "store"}
+_SECRET_FILES = {
+    _KEY_FILE: "journal_key",
+    "journal_url_file": "journal",
+    "store_url_file": "store",
+    "webhook_secret_file": "webhook_secret",
+}
 """Settings that name a file, and the setting that is read from it."""
 _CONFIG_FILE = "config_file"
 """Named by `--config` and `DEEP_AGENT_CONFIG`, and by nothing else."""
@@ -93,6 +103,8 @@ _FLAGS = {
     "protect_paths": "--protect-path",
     "task_models": "--task-model",
     "trusted_proxies": "--trusted-proxy",
+    "webhooks": "--webhook",
+    "webhook_hosts": "--webhook-host",
 }
 
 
@@ -243,16 +255,21 @@ def _file_layer(config: str | os.PathLike[str] | None, environ: Mapping[str, str
         else:
             layer[key] = _Value(_anchored(key, raw, path.parent), f"file {path}, key {key}")
     _refuse_unknown(layer)
-    if "journal_key" in layer:
-        raise SettingsError(
-            f"setting 'journal_key' ({layer['journal_key'].source}) is refused: such files are "
-            f"shown around. Put the key into a file of its own, which only you can read, and name "
-            f'that one: {_KEY_FILE} = "FILE".'
-        )
+    _refuse_secrets(layer)
     for key in ("journal", "store"):
         if key in layer:
             _refuse_password(key, layer[key])
     return {**layer, _CONFIG_FILE: _Value(path, named_by or "the usual place")}
+
+
+def _refuse_secrets(layer: _Layer) -> None:
+    for secret in ("journal_key", "webhook_secret"):
+        if secret in layer:
+            raise SettingsError(
+                f"setting '{secret}' ({layer[secret].source}) is refused: such files are shown "
+                f"around. Put it into a file of its own, which only you can read, and name "
+                f'that one: {secret}_file = "FILE".'
+            )
 
 
 def _refuse_password(key: str, value: _Value) -> None:

@@ -8,28 +8,41 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import quote
 
-from mcp.types import ReadResourceResult, ResourceTemplate, TextResourceContents
-from pydantic import JsonValue
+from mcp.shared.exceptions import MCPError
+from mcp.types import (
+    INVALID_PARAMS,
+    ReadResourceResult,
+    RequestParams,
+    ResourceTemplate,
+    TextResourceContents,
+)
+from pydantic import JsonValue, ValidationError
 
 from ...harness.checkpoint.base import Run
+from ...harness.tools.schemas import model_problems
 from ..auth.caller import current_caller
-from ..mcp.requests import Services
+from ..mcp.requests import Context, Services
 from .agents import AgentTree, spans_of
 from .branches import Branches
 from .catalogue import Catalogue
 from .conversation import Conversation
 from .history import History
+from .methods import DeleteParams, ForkParams, ThreadMethods
 from .overview import me, run_json, thread_overview
 from .queries import Address, NotThere
 from .questions import Questions
+from .requests import Requests
+from .rules import AddParams, ProposeParams, RevokeParams, Rules
 
 __all__ = ["Studio"]
 
 _Read: TypeAlias = Callable[[Address, str], Awaitable[JsonValue | ReadResourceResult]]
 """Answers a URI; the text is what follows the name in its path."""
+
+_Act: TypeAlias = Callable[[Context, Any], Awaitable[dict[str, Any]]]
 
 _TEMPLATES = {
     "inbox": ("inbox://questions{?after,limit}", "Open questions, first what waits longest"),
@@ -62,6 +75,15 @@ _TEMPLATES = {
         "thread://{thread_id}/rewind/{checkpoint_id}",
         "What a rewind to a checkpoint would do",
     ),
+    "thread-decisions": (
+        "thread://{thread_id}/decisions{?limit}",
+        "Who decided what on a thread, and when",
+    ),
+    "thread-requests": ("thread://{thread_id}/requests{?before,limit}", "Model calls of a thread"),
+    "thread-request": (
+        "thread://{thread_id}/requests/{checkpoint_id}",
+        "What a model was asked in a step",
+    ),
     "thread-agents": ("thread://{thread_id}/agents", "The agents of a thread, with time and cost"),
     "run-spans": ("run://{run_id}/spans", "When each call of a run began and ended"),
     "run-questions": ("run://{run_id}/questions", "The questions of a run"),
@@ -80,6 +102,16 @@ class Studio:
         self._conversation = Conversation(services, branches)
         self._agents = AgentTree(services, branches)
         self._history = History(services, branches)
+        self._rules = Rules(services)
+        self._requests = Requests(services, branches)
+        threads = ThreadMethods(services, self.catalogue)
+        self._methods: Mapping[str, tuple[type[RequestParams], _Act]] = {
+            "threads/fork": (ForkParams, threads.fork),
+            "threads/delete": (DeleteParams, threads.delete),
+            "rules/propose": (ProposeParams, self._rules.propose),
+            "rules/add": (AddParams, self._rules.add),
+            "rules/revoke": (RevokeParams, self._rules.revoke),
+        }
         self._of_thread: Mapping[str, _Read] = {
             "overview": self._overview,
             "steps": self._steps,
@@ -90,6 +122,8 @@ class Studio:
             "diff": self._diff,
             "tree": self._tree,
             "rewind": self._rewind,
+            "decisions": self._decisions,
+            "requests": self._asked,
         }
         self._of_run: Mapping[str, _Read] = {
             "questions": self._of_questions,
@@ -103,6 +137,21 @@ class Studio:
             ResourceTemplate(uri_template=uri, name=name, title=title, mime_type="application/json")
             for name, (uri, title) in _TEMPLATES.items()
         ]
+
+    async def act(self, method: str, ctx: Context, params: RequestParams) -> dict[str, Any]:
+        """Serve a method that is no tool.
+
+        Raises:
+            MCPError: It was refused; nothing was done.
+        """
+        kind, handler = self._methods[method]
+        try:
+            given = kind.model_validate(params.model_dump(by_alias=True))
+        except ValidationError as error:
+            raise MCPError(
+                INVALID_PARAMS, f"{method} did nothing: {model_problems(error)}."
+            ) from error
+        return await handler(ctx, given)
 
     async def read(self, uri: str) -> ReadResourceResult | None:
         """Return a resource's content; None for a URI that is none of the studio's.
@@ -126,6 +175,8 @@ class Studio:
         match address.scheme, address.id:
             case "studio", "me" if not address.path:
                 return await me(self._services)
+            case "studio", "rules" if not address.path:
+                return await self._rules.listed()
             case "inbox", "questions" if not address.path:
                 return await self._questions.inbox(address.query)
             case "threads", "search" if not address.path:
@@ -179,6 +230,14 @@ class Studio:
 
     async def _rewind(self, address: Address, rest: str) -> JsonValue:
         return await self._history.rewind_plan(address.id, rest)
+
+    async def _decisions(self, address: Address, rest: str) -> JsonValue:
+        return await self._rules.decisions(address.id, address.query)
+
+    async def _asked(self, address: Address, rest: str) -> JsonValue:
+        if rest:
+            return await self._requests.one(address.id, rest)
+        return await self._requests.calls(address.id, address.query)
 
     async def _spans(self, address: Address, rest: str) -> JsonValue:
         return await spans_of(self._services, await self._run(address.id))

@@ -226,7 +226,7 @@ class Catalogue:
         open_questions = 0
         if run is not None and run.status in OPEN:
             asked = await self._services.journal.interrupts(run.id)
-            open_questions = sum(not one.answered for one in asked)
+            open_questions = sum(one.is_question and not one.answered for one in asked)
         caller = current_caller.get()
         shown: dict[str, JsonValue] = {
             "thread_id": info.thread_id,

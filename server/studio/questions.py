@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from hashlib import blake2b, sha256
+from hashlib import blake2b
 from typing import cast
 
 from pydantic import JsonValue
@@ -20,10 +20,11 @@ from ...harness.checkpoint.base import Interrupt, Run
 from ...harness.errors import HarnessError
 from ..auth.caller import current_caller
 from ..mcp.requests import Services
+from ..runs.decisions import args_digest
 from .journal_steps import last_answer
 from .queries import NotThere, Query, instant
 
-__all__ = ["Questions", "args_digest"]
+__all__ = ["Questions"]
 
 MOST_ARGS = 20_000
 """Characters of arguments that lists show whole."""
@@ -33,13 +34,6 @@ MOST_RUNS = 1_000
 """Runs that are looked at for questions."""
 
 _RULE = re.compile(r" needs approval \((?P<rule>.*?)\)(?:\. The edit was not used: .*)?", re.DOTALL)
-
-
-def args_digest(question: Interrupt) -> str:
-    """Return what stands for the tool and the arguments of a question in an answer to it."""
-    asked = [question.payload.get("tool"), question.payload.get("args")]
-    text = json.dumps(asked, ensure_ascii=False, sort_keys=True)
-    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 @record
@@ -72,7 +66,7 @@ class Questions:
                 _Asked(run, one)
                 for run in [*waiting, *working]
                 for one in await journal.interrupts(run.id)
-                if not one.answered
+                if one.is_question and not one.answered
             ],
             key=lambda one: one.place,
         )
@@ -92,6 +86,8 @@ class Questions:
         asked = await self._services.journal.interrupts(run.id)
         shown: list[JsonValue] = []
         for one in asked:
+            if not one.is_question:
+                continue
             answer: dict[str, JsonValue] = {"answered": one.answered, "answer": one.answer}
             shown.append({**await self._shown(_Asked(run, one)), **answer})
         return {
@@ -110,7 +106,7 @@ class Questions:
         from .previews import preview_of
 
         asked = await self._services.journal.interrupts(run.id)
-        found = next((one for one in asked if one.id == question_id), None)
+        found = next((one for one in asked if one.is_question and one.id == question_id), None)
         if found is None:
             raise NotThere(
                 f"Run {run.id} has no question {question_id!r}; read run://{run.id}/questions."
@@ -128,7 +124,7 @@ class Questions:
             for run in runs
             if run.status in ("needs_approval", "running")
             for one in await self._services.journal.interrupts(run.id)
-            if not one.answered
+            if one.is_question and not one.answered
         ]
         return [await self._shown(one) for one in found]
 

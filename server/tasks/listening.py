@@ -22,10 +22,13 @@ from mcp.types import (
     SubscriptionsAcknowledgedNotification,
     SubscriptionsListenRequestParams,
     SubscriptionsListenResult,
+    ToolListChangedNotification,
 )
 
+from ...harness._internal.records import record
 from ..auth.caller import current_caller
-from ..mcp.requests import Context, Services, require_tasks
+from ..mcp.agents_draft import AGENTS_EXTENSION, AgentListChanged
+from ..mcp.requests import Context, Services, has_extension, require_tasks
 from ..mcp.sessions import MAX_WATCHED
 from ..mcp.uris import OWN_URIS, may_watch, moved_uri, owned_uri
 from . import TaskState, look_at, may_ask
@@ -49,7 +52,10 @@ class TaskNotification(Notification[dict[str, Any], Literal["notifications/tasks
 
 
 class TaskListenHandler(ListenHandler):
-    """Serves `subscriptions/listen` with `taskIds` beside the filters the SDK knows."""
+    """Serves `subscriptions/listen` with `taskIds` and `agentsListChanged`, which the SDK lacks.
+
+    The roster of agents changes when the list of tools does: `task` lists them too.
+    """
 
     def __init__(self, services: Services) -> None:
         super().__init__(services.announcements.bus)
@@ -64,10 +70,14 @@ class TaskListenHandler(ListenHandler):
             MCPError: The client has not declared the extension, the ids are no list of tasks, or
                 the thread of one was deleted meanwhile.
         """
-        params = _own(params)
+        params, roster = _own(params), None
+        if self._takes_roster(ctx, params):
+            roster = _Roster(tools=bool(params.notifications.tools_list_changed))
+            with_tools = params.notifications.model_copy(update={"tools_list_changed": True})
+            params = params.model_copy(update={"notifications": with_tools})
         wanted = _task_ids(ctx)
         if not wanted:
-            session = cast("ServerSession", _OwnSession(ctx.session, (), anyio.Event()))
+            session = cast("ServerSession", _OwnSession(ctx.session, (), anyio.Event(), roster))
             return await super().__call__(replace(ctx, session=session), params)
         require_tasks(ctx)
         watch = _Watch(self._services, ctx, wanted)
@@ -76,7 +86,8 @@ class TaskListenHandler(ListenHandler):
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(watch.run, tasks.cancel_scope)
-                session = cast("ServerSession", _OwnSession(ctx.session, wanted, watch.begun))
+                own = _OwnSession(ctx.session, wanted, watch.begun, roster)
+                session = cast("ServerSession", own)
                 result = await super().__call__(replace(ctx, session=session), params)
                 tasks.cancel_scope.cancel()
                 return result
@@ -84,6 +95,23 @@ class TaskListenHandler(ListenHandler):
             unsubscribe()
         assert watch.gone is not None  # nothing else ends the group from within
         raise watch.gone
+
+    def _takes_roster(self, ctx: Context, params: SubscriptionsListenRequestParams) -> bool:
+        """Whether the stream tells of changes of the roster; only for those who know the draft."""
+        asked = (params.notifications.model_extra or {}).get("agentsListChanged") is True
+        offered = "agents" in self._services.settings.experimental
+        return asked and offered and has_extension(ctx, AGENTS_EXTENSION)
+
+
+@record
+class _Roster:
+    """A stream that tells of changes of the roster of agents.
+
+    Attributes:
+        tools: Whether it tells of changes of the list of tools, too.
+    """
+
+    tools: bool
 
 
 def _own(params: SubscriptionsListenRequestParams) -> SubscriptionsListenRequestParams:
@@ -104,13 +132,20 @@ def _own(params: SubscriptionsListenRequestParams) -> SubscriptionsListenRequest
 class _OwnSession:
     """A session that uses the client's words, and says when the acknowledgement is out.
 
-    The acknowledgement also names the tasks.
+    The acknowledgement also names the tasks, and the roster of agents.
     """
 
-    def __init__(self, session: ServerSession, ids: Sequence[str], begun: anyio.Event) -> None:
+    def __init__(
+        self,
+        session: ServerSession,
+        ids: Sequence[str],
+        begun: anyio.Event,
+        roster: _Roster | None,
+    ) -> None:
         self._session = session
         self._ids = ids
         self._begun = begun
+        self._roster = roster
 
     async def send_notification(self, notification: Any, related_request_id: Any = None) -> None:
         """Send what the SDK's handler sends."""
@@ -118,6 +153,9 @@ class _OwnSession:
             shown = notification.params.notifications
             uris = [uri.partition("#")[0] for uri in shown.resource_subscriptions or ()]
             more: dict[str, Any] = {"taskIds": list(self._ids)} if self._ids else {}
+            if self._roster is not None:
+                more["agentsListChanged"] = True
+                more["tools_list_changed"] = True if self._roster.tools else None
             shown = shown.model_copy(update={"resource_subscriptions": uris or None, **more})
             given = notification.params.model_copy(update={"notifications": shown})
             notification = notification.model_copy(update={"params": given})
@@ -126,6 +164,12 @@ class _OwnSession:
             if uri in OWN_URIS:
                 given = notification.params.model_copy(update={"uri": uri})
                 notification = notification.model_copy(update={"params": given})
+        if self._roster is not None and isinstance(notification, ToolListChangedNotification):
+            meta = notification.params.meta if notification.params is not None else None
+            changed = cast("Any", AgentListChanged(params={"_meta": meta}))
+            await self._session.send_notification(changed, related_request_id)
+            if not self._roster.tools:
+                return
         await self._session.send_notification(notification, related_request_id)
         self._begun.set()
 

@@ -91,7 +91,7 @@ class TaskMethods:
             raise MCPError(INVALID_PARAMS, " ".join(found.problems), {"taskId": params.task_id})
         if found.answers:
             try:
-                await self._services.runs.reply(params.task_id, found.answers)
+                await self._services.runs.reply(params.task_id, found.answers, how="task")
             except HarnessError as error:
                 raise refusal(self._services, params.task_id, error) from error
         return {}

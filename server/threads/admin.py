@@ -19,7 +19,7 @@ from ...harness.deep_agent import create_deep_agent
 from ...harness.errors import CheckpointError, ThreadBusy, UnknownRun, UnknownThread
 from ...harness.messages.message import new_id
 from ...harness.subagents.background.engine import delete_with_tasks, task_threads
-from ..auth.caller import Principals
+from ..auth.caller import RULES_PREFIX, Principals
 from ..auth.shared_state import open_shared_state
 from ..results import Answer, moment, unknown
 from ..runs.approvals import event_page
@@ -117,7 +117,8 @@ class ThreadAdmin:
         found: list[ThreadInfo] = []
         while page := await self._journal.threads(limit=_PAGE, before=before):
             recent = [one for one in page if since is None or one.updated_at >= since]
-            found += filter(is_wanted, recent)
+            theirs = [one for one in recent if not one.thread_id.startswith(RULES_PREFIX)]
+            found += filter(is_wanted, theirs)
             if len(found) > limit or len(recent) < len(page) or len(page) < _PAGE:
                 break
             before = page[-1].updated_at

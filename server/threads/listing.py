@@ -173,7 +173,7 @@ def _fitting(shown: Sequence[JsonValue], room: int | None) -> int:
 async def _questions(journal: JournalReader, runs: Sequence[Run]) -> list[Interrupt]:
     waiting = [run for run in runs if run.status in ("needs_approval", "running")]
     asked = [one for run in waiting for one in await journal.interrupts(run.id)]
-    return [one for one in asked if not one.answered and one.kind != "message"]
+    return [one for one in asked if not one.answered and one.is_question]
 
 
 def question_line(question: Interrupt) -> str:

@@ -88,7 +88,7 @@ def compact(tool: Tool) -> Tool:
     if shown is not None:
         properties = cast("dict[str, Any]", schema["properties"])
         schema = {**schema, "properties": {name: properties[name] for name in shown}}
-    return tool.model_copy(update={"input_schema": schema, "output_schema": None})
+    return tool.model_copy(update={"input_schema": schema})
 
 
 class Arguments(BaseModel):
@@ -184,11 +184,12 @@ def define(
     open_world: bool = False,
     always_load: bool = False,
     tasks: TaskSupport = "forbidden",
-    output: Mapping[str, JsonValue] | None = None,
     page: str = "",
 ) -> Tool:
     """Return a definition with every hint stated: an omitted one is read as its worst case.
 
+    There is no output schema: structured content needs none, models do not see it, and clients that
+    make objects of it drop what it does not name.
     `page` is the `ui://` resource that hosts of MCP Apps show with its results.
     """
     meta: dict[str, Any] = {"anthropic/alwaysLoad": True} if always_load else {}
@@ -198,7 +199,6 @@ def define(
         name=name,  # the title stands in the annotations, where clients of all revisions look
         description=" ".join(description.split()) if "\n\n" not in description else description,
         input_schema=dict(schema),
-        output_schema=dict(output) if output is not None else None,
         annotations=ToolAnnotations(
             title=title,
             read_only_hint=read_only,

@@ -33,7 +33,7 @@ from .base import (
     plain_schema,
 )
 from .history import Reply, hand_over
-from .run_results import RUN_SCHEMA, run_result, with_notes
+from .run_results import run_result, with_notes
 from .task_options import TaskFile, TaskLimits, checked_choices, require_allowed, task_inputs
 from .wait_for_run import OwnRun, own_run, resumed_run, resumes_own, wait_for_run
 
@@ -188,7 +188,6 @@ class Delegation:
             open_world=True,
             always_load=True,
             tasks="optional",
-            output=RUN_SCHEMA,
             page=VIEWER_URI,
         )
         return FaceTool(definition, self.task, frozenset({"delegate"}))

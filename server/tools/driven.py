@@ -10,19 +10,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from mcp.types import (
-    AudioContent,
     CallToolRequestParams,
     CallToolResult,
-    ImageContent,
     InputRequiredResult,
 )
 from pydantic import JsonValue
 
 from ...harness.agent import Agent
 from ...harness.loop.hooks.middleware import AgentMiddleware
-from ...harness.messages.message import AudioBlock, ImageBlock, MediaBlock, ToolMessage, is_media
+from ...harness.messages.message import ToolMessage, is_media
 from ...harness.tools.tool import Tool
 from ..auth.caller import Scope
+from ..mcp.media import media_block
 from ..mcp.requests import Context, Services, takes_tasks, wait_seconds
 from ..results import Answer, error
 from ..runs.snapshot import Snapshot
@@ -45,9 +44,6 @@ _OURS = f"{AgentMiddleware.__module__.partition('.harness.')[0]}.harness.middlew
 
 DOCUMENTS = frozenset({"read_file", "skill"})
 ALWAYS_LOAD = frozenset({"write_todos", "skill"})
-
-MAX_MEDIA = 700_000
-"""Most characters of an encoded image or recording in a result; some clients bear no megabyte."""
 
 THREAD_ID: dict[str, JsonValue] = {"type": "string"}
 """Says no more: the server's instructions and `task` explain threads once for all tools."""
@@ -161,22 +157,9 @@ def _with_media(
     media = [block for block in content if is_media(block)]
     if not media:
         return None
-    shown = [block for one in media if (block := _protocols(one)) is not None]
+    shown = [block for one in media if (block := media_block(one)) is not None]
     if len(shown) < len(media):
         lines = (*lines, f"Its bytes are in the resource thread://{thread_id}/files/<path>.")
     result = Answer(message.text, None, tuple(lines)).result()
     result.content += shown
     return result
-
-
-def _protocols(block: MediaBlock) -> ImageContent | AudioContent | None:
-    """Return a block in the protocol's words, None if it is better not shown."""
-    if len(block.data) > MAX_MEDIA:
-        return None
-    match block:
-        case ImageBlock(media_type, data):
-            return ImageContent(data=data, mime_type=media_type)
-        case AudioBlock(media_type, data):
-            return AudioContent(data=data, mime_type=media_type)
-        case _:
-            return None

@@ -23,6 +23,7 @@ from ..results import Answer, error, unknown
 from ..runs.active_run import PARTS
 from ..runs.approvals import show, too_late
 from ..runs.runs import RunManager
+from ..runs.shown_arguments import seen_whole
 from ..runs.snapshot import Snapshot
 from ..sampling.queue import Offer
 from ..threads.listing import list_threads, show_thread
@@ -271,6 +272,7 @@ async def hand_over(
             return await _tell(runs, run, reply, asked)
         if not answers:
             return run_result(snapshot)
+        answers = seen_whole(run.id, answers, asked)
         _require_approver(answers, asked)
         if len(pending) > 1 and not reply.answers:
             raise HarnessError(_several(run.id, pending))
@@ -278,7 +280,7 @@ async def hand_over(
             return run_result(replace(snapshot, notes=(REPEATED,)))
     elif reply.decides:
         before = [one for one in asked if one.answered]
-        answers = reply.to(before, asked)
+        answers = seen_whole(run.id, reply.to(before, asked), ())
         if not answers or answers.keys() - {one.id for one in before}:
             raise HarnessError(
                 f"Run {run.id} is {run.status} and asks nothing, so nothing was stored. "

@@ -1,26 +1,28 @@
-"""Run results: the same shape from `task`, `wait`, `reply` and `cancel`."""
+"""Run results: the same shape from `task`, `wait`, `reply` and `cancel`; see `docs/task.md`."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeVar, cast, get_args
+from typing import TypeVar, cast
 
 from mcp.types import CallToolResult, TextContent
 from pydantic import JsonValue
 
-from ...harness.checkpoint.base import Interrupt, Run, RunStatus
+from ...harness.checkpoint.base import Interrupt, Run
 from ...harness.errors import CheckpointError
 from ...harness.limits.carried_limits import used_by
 from ...harness.limits.limits import Used
 from ...harness.loop.run.caller_messages import CallerMessage
 from ..results import Answer
 from ..runs.approvals import EventPage, show
+from ..runs.shown_arguments import whole_arguments
 from ..runs.snapshot import Snapshot
 from ..sampling.queue import is_parked
+from .run_accounts import account_facts
 
-__all__ = ["RUN_SCHEMA", "example", "question_line", "run_result", "with_notes"]
+__all__ = ["example", "question_line", "run_result", "with_notes"]
 
 _Reply = TypeVar("_Reply")
 
@@ -28,27 +30,6 @@ MAX_ANSWER_CHARS = 6_000
 
 MAX_TWICE_CHARS = 2_000
 """Characters of a structured answer that is shown as text, too, in the structured content."""
-
-_TEXT: JsonValue = {"type": "string"}
-
-_FACTS: JsonValue = {"type": "object"}
-
-RUN_SCHEMA: dict[str, JsonValue] = {
-    "type": "object",
-    "properties": {
-        "run_id": _TEXT,
-        "thread_id": _TEXT,
-        "status": {
-            "enum": [*get_args(RunStatus)],
-        },
-        "answer": _TEXT,
-        "answer_data": _FACTS,
-        "pending": {"type": "array", "items": _FACTS},
-        "next": _TEXT,
-    },
-    "required": ["run_id", "thread_id", "status", "next"],
-}
-"""Of all four tools. Only `task` shows it, because structured content needs none."""
 
 
 def run_result(
@@ -93,10 +74,13 @@ def run_result(
     facts, said = _noted(snapshot, messages)
     data |= facts
     lines += said
+    told = account_facts(run.thread_id, snapshot.account)
+    data |= told.data
+    lines += told.lines
     if snapshot.questions:
-        shown = [show(one) for one in snapshot.questions]
-        data["pending"] = cast("JsonValue", shown)
-        lines += [question_line(one) for one in shown]
+        facts, said, following = _asked(snapshot, answer_offset, following)
+        data |= facts
+        lines += said
     try:
         used = used_by(run)
     except CheckpointError as error:
@@ -110,7 +94,36 @@ def run_result(
         lines += events.text()
     data["next"] = following
     lines.append(f"Next: {following}")
-    return Answer("\n".join(lines), data, failed=run.status == "failed").result()
+    result = Answer("\n".join(lines), data, failed=run.status == "failed").result()
+    result.content += told.blocks
+    return result
+
+
+def _asked(
+    snapshot: Snapshot, offset: int, following: str
+) -> tuple[dict[str, JsonValue], list[str], str]:
+    """Return the questions as data and as lines of text, and what to do next.
+
+    With an offset, a page of the arguments that are too long to be among them.
+    """
+    whole, run_id = whole_arguments(snapshot.questions), snapshot.run.id
+    if not (offset and whole):
+        shown = [show(one) for one in snapshot.questions]
+        if whole:
+            following = (
+                f'wait(run_id="{run_id}", answer_offset=1) shows the arguments that are cut here, '
+                f"and what approves them. Then: {following}"
+            )
+        facts: dict[str, JsonValue] = {"pending": cast("JsonValue", shown)}
+        return facts, [question_line(one) for one in shown], following
+    page, end = whole[offset : offset + MAX_ANSWER_CHARS], offset + MAX_ANSWER_CHARS
+    following = (
+        f'the arguments go on with wait(run_id="{run_id}", answer_offset={end}).'
+        if end < len(whole)
+        else f'put all of it to the user, then call reply(run_id="{run_id}", answers={{"int_…": '
+        '{"decision": "approve", "digest": "…"}}) with the digest shown, or another decision.'
+    )
+    return {"arguments": page}, [page], following
 
 
 def _noted(

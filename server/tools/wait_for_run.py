@@ -249,7 +249,7 @@ class _Waiting:
         self._notes += found.problems
         if found.answers:
             try:
-                stored = await self._runs.reply(self._run_id, found.answers)
+                stored = await self._runs.reply(self._run_id, found.answers, how="form")
             except HarnessError as error:
                 self._notes.append(str(error))
                 return False

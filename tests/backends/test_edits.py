@@ -61,7 +61,9 @@ async def test_replacements_are_counted_and_all_are_made(bench: Bench):
         await bench.call("edit_file", path="/f", old_string="x = 1", new_string="y")
     edit = {"path": "/f", "old_string": "x = 1", "new_string": "y", "replace_all": True}
     result = await bench.result("edit_file", **edit)
-    assert result.artifact == {"path": "/f", "replacements": 2, "line": 1}
+    assert result.artifact == {
+        "path": "/f", "replacements": 2, "line": 1, "added": 2, "removed": 2
+    }  # fmt: skip
     assert await bench.data("/f") == b"y\r\ny\r\n"
 
 

@@ -81,7 +81,10 @@ class House:
             "io.modelcontextprotocol/protocolVersion": "2026-07-28",
             "io.modelcontextprotocol/clientCapabilities": {
                 "elicitation": {"form": {}},
-                "extensions": {"io.modelcontextprotocol/tasks": {}},
+                "extensions": {
+                    "io.modelcontextprotocol/tasks": {},
+                    "io.modelcontextprotocol/agents": {},
+                },
             },
         }
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
@@ -108,6 +111,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     config = place / "config.toml"
     config.write_text("max_requests_per_minute = 100000\n")
     flags = ["--auth", "token", "--approve", "edit_file", "--config", str(config)]
+    flags += ["--experimental", "agents"]
     setup = Setup(place, flags=flags, script=SCRIPT)
     with setup.serving() as server:
         yield House(setup, server)
@@ -125,6 +129,34 @@ async def test_the_bearer_of_a_token_for_some_agents_has_those_alone(house: Hous
             assert "no subagent 'main'" in await refused(eve, "task", goal="Go", agent="main")
             done = await call(eve, "task", goal="write a note")
             assert done["status"] == "done"
+
+
+async def test_a_caller_is_shown_the_agents_and_tools_they_may_use(house: House) -> None:
+    async def got(name: str, agent: str, *scopes: Scope) -> Any:
+        answer = await house.request(name, "agents/get", {"name": agent}, scopes)
+        if "error" in answer:
+            return answer["error"]["data"]["reason"]
+        return {one["name"] for one in answer["result"]["tools"]}
+
+    async def roster(name: str, *scopes: Scope) -> list[str]:
+        answer = await house.request(name, "agents/list", {}, scopes)
+        return [one["name"] for one in answer["result"]["agents"]]
+
+    with anyio.fail_after(60):
+        assert await roster("ann") == ["general-purpose", "main"]
+        assert {"ls", "task"} <= await got("ann", "main")
+        assert await roster("dee", "delegate") == ["general-purpose", "main"]
+        assert await got("dee", "main", "delegate") == {"task", "wait", "reply", "cancel"}
+        assert await roster("abe", "approve") == []
+        assert await got("abe", "main", "approve") == "agent_not_found"
+        assert await got("abe", "nobody", "approve") == "agent_not_found"
+        made = house.setup.state / "tokens.json"
+        bound = TokenFile(made).create("gus", EVERYTHING, agents=("general-purpose",))[1]
+        house.hand_out("gus", bound)
+        assert await roster("gus") == ["general-purpose"]
+        assert await got("gus", "main") == "agent_not_found"
+        # The tools that clients drive are the main agent's.
+        assert await got("gus", "general-purpose") == {"task", "wait", "reply", "cancel"}
 
 
 async def accepting(context: Any, params: ElicitRequestParams) -> ElicitResult:

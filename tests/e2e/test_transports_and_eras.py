@@ -61,9 +61,13 @@ async def _lists(client: Client) -> None:
     assert capabilities.resources is not None and capabilities.resources.subscribe
     assert capabilities.prompts is not None and capabilities.prompts.list_changed
     extensions = dict(capabilities.extensions or {})
-    assert extensions.pop("io.modelcontextprotocol/skills") == {"directoryRead": True}
     assert extensions.pop("io.modelcontextprotocol/ui") == {}
-    assert extensions in ({}, {"io.modelcontextprotocol/tasks": {}})  # of 2026-07-28 only
+    newer = {
+        "io.modelcontextprotocol/skills": {"directoryRead": True},
+        "io.modelcontextprotocol/tasks": {},
+    }
+    modern = client.protocol_version == "2026-07-28"
+    assert extensions == (newer if modern else {})
     tools = (await client.list_tools()).tools
     assert [tool.name for tool in tools] == TOOLS
     for tool in tools:

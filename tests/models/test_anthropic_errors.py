@@ -49,6 +49,21 @@ async def test_refusals_have_a_kind(answer: Answer, kind: str, retryable: bool) 
     assert "test-key" not in str(error)
 
 
+async def test_an_account_without_credit_is_told_where_to_add_some() -> None:
+    said = "Your credit balance is too low to access the Anthropic API."
+    error = await failure(Answer(status=400, message=said))
+    assert (error.kind, error.retryable) == ("auth", False)
+    assert "no credit left" in str(error) and "settings/billing" in str(error)
+    assert "will fail again" not in str(error)
+
+
+async def test_a_model_that_does_not_exist_is_named() -> None:
+    error = await failure(Answer(status=404, message="model: claude-nope"))
+    assert "there is no model claude-nope" in str(error)
+    assert "Check the name of the model" in str(error)
+    assert "--model" not in str(error)
+
+
 @pytest.mark.parametrize(
     ("headers", "seconds"),
     [
@@ -179,7 +194,7 @@ async def test_without_a_key_the_error_says_what_to_do() -> None:
         await ask(AnthropicModel("claude-sonnet-5-5"), "go")
     assert raised.value.kind == "auth"
     assert str(raised.value) == (
-        "No Anthropic API key: set ANTHROPIC_API_KEY, or choose another model with --model; "
+        "No Anthropic API key: set ANTHROPIC_API_KEY, or choose another model; "
         "everything else works without it. Nothing was sent."
     )
 

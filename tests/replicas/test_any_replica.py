@@ -13,6 +13,9 @@ import pytest
 from mcp import Client
 
 from benchmarks.replica_trio import Fleet
+from deep_agent_mcp.server.agenda.postgres_tables import PostgresTables
+from deep_agent_mcp.server.agenda.schedules import ScheduleBook, Work
+from deep_agent_mcp.server.replicas.sealed_values import ValueSealer
 from tests.databases import Database, made_database
 from tests.e2e.servers import call, refused
 from tests.replicas.servers import clients, journal_url, serving, until, waited
@@ -27,7 +30,8 @@ def database() -> Iterator[Database]:
 
 @pytest.fixture(scope="module")
 def fleet(database: Database, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with serving(tmp_path_factory.mktemp("fleet"), journal_url(database)) as fleet:
+    flags = ("--drain-seconds", "0", "--schedules")
+    with serving(tmp_path_factory.mktemp("fleet"), journal_url(database), flags=flags) as fleet:
         yield fleet
 
 
@@ -57,6 +61,24 @@ async def test_a_run_of_one_is_waited_for_and_answered_through_others(fleet: Fle
         names = [one.get("name") for one in page["events"] if one.get("event") == "tool_end"]
         assert names.count("pay") == 3
     assert not fleet.effects.repeated()
+
+
+async def test_a_schedule_fires_on_one_of_them(fleet: Fleet) -> None:
+    made = ScheduleBook(tables := PostgresTables(fleet.url), ValueSealer(None))
+    try:
+        schedule = await made.add("work", Work("", "0 7 1 1 *", "UTC", "work 1"))
+        await made.trigger(schedule)
+        with anyio.fail_after(30):
+            while not (await made.find("work", "")).last_run:  # noqa: ASYNC110  they do it
+                await anyio.sleep(0.02)
+        run_id = (await made.find("work", "")).last_run
+        async with clients(fleet.all["b"]) as (b,):
+            assert (await waited(b, run_id))["answer"] == "Finished work 1."
+            shown = await b.read_resource("schedules://all")
+            assert run_id in str(shown)
+        await made.remove(schedule)
+    finally:
+        await tables.close()
 
 
 async def test_a_message_through_another_replica_reaches_the_run(fleet: Fleet) -> None:

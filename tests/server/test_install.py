@@ -699,3 +699,46 @@ def test_the_page_on_clients_names_every_file() -> None:
         reference = CLIENTS[client].reference
         if reference is not None and "{" in reference and "input" not in reference:
             assert reference in page
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("claude", "Did you mean claude-desktop or claude-code?"),
+        ("code", "Did you mean claude-code or vscode or codex"),
+        ("vs-code", "Did you mean vscode"),
+        ("emacs", "Clients: claude-desktop, claude-code,"),
+    ],
+)
+def test_a_name_that_is_almost_right_gets_the_right_one(given: str, meant: str, home: Path) -> None:
+    code, output = run(given)
+    assert code == 2
+    assert meant in output
+
+
+@pytest.mark.parametrize("client", [one for one in INSTALLABLE if one != "claude-desktop"])
+def test_an_entry_of_a_project_can_be_shared(client: str, home: Path) -> None:
+    code, output = run(client, "--scope", "project", "--", "--root", ".")
+    assert code == 0, output
+    assert "the file can be shared with the project" in " ".join(output.split())
+    (file,) = [one for one in Path.cwd().rglob("*") if one.is_file()]
+    text = file.read_text()
+    assert '"deep-agent-mcp"' in text
+    assert str(home) not in text and sys.executable not in text
+
+
+@pytest.mark.parametrize("client", INSTALLABLE)
+def test_removing_leaves_no_empty_shells(client: str, home: Path) -> None:
+    run(client)
+    code, output = run(client, "--remove")
+    assert code == 0, output
+    assert "Nothing else was in the file, so it was deleted." in output
+    assert not (home / FILES[client][0]).exists()
+
+
+def test_removing_keeps_a_comment_where_servers_were(home: Path) -> None:
+    path = seeded(home, "cursor")
+    path.write_text('{\n  "mcpServers": {\n    // mine\n  }\n}\n')
+    run("cursor")
+    assert run("cursor", "--remove")[0] == 0
+    assert "// mine" in path.read_text()

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 
 import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mcp import Client
 
 from deep_agent_mcp.harness.errors import UnknownRun
 from deep_agent_mcp.harness.loop.run.events import Event
+from deep_agent_mcp.server.app import create_app
 from deep_agent_mcp.server.runs import active_run as progress
 from deep_agent_mcp.server.runs.active_run import RisingProgress, describe, reporting
+from deep_agent_mcp.server.runs.writing import Writing
+from deep_agent_mcp.server.settings.sources import load_settings
+from tests.fake_anthropic import Answer, FakeAnthropic
 
 pytestmark = pytest.mark.anyio
 
@@ -89,6 +95,57 @@ async def test_a_silent_run_still_gives_a_sign_of_life(monkeypatch: pytest.Monke
     ]
     assert all(before < after for (before, _), (after, _) in pairwise(heard.notices))
     assert {*heard.totals} == {None}
+
+
+async def test_an_answer_is_shown_while_it_is_written_but_not_word_by_word(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    heard = Heard()
+    async with reporting(heard) as emit:
+        for number in range(50):
+            emit(event("main", event="writing", text=f"word {number}"))
+        emit(event("main", event="tool_start", name="ls", args={}))
+        monkeypatch.setattr(progress, "PARTIAL_SECONDS", 0.0)
+        emit(event("main", event="writing", text="too soon"))
+    texts = [message for _, message in heard.notices]
+    assert texts == ["main: \u2026 word 0", "main: ls"]
+
+
+def test_the_end_of_what_is_written_begins_with_a_word() -> None:
+    writing = Writing()
+    for piece in ("The first words", " are long\ngone, ", "the last", " are here."):
+        writing.take(Event("messages", {"kind": "text", "text": piece}, "t", "r", 1, ("main",)))
+    assert writing.end_of(("main",), 20) == "the last are here."
+    assert writing.end_of(("main",), 100).startswith("The first words are long gone")
+    assert writing.end_of(("other",), 20) == ""
+
+
+@pytest.mark.parametrize("tool", ["task", "wait"])
+async def test_a_client_sees_an_answer_while_it_is_written(
+    tool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = Answer(text="The answer so far, of which the rest never comes.", stall_after=4)
+    async with FakeAnthropic([answer]) as api:
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-test")
+        given = {"state_dir": str(tmp_path), "model": "anthropic:claude-sonnet-5-5"}
+        seen: list[str] = []
+        with anyio.fail_after(60):
+            async with create_app(load_settings(given, {})) as app, Client(app.server) as client:
+                args: dict[str, object] = {"goal": "Say much."}
+                if tool == "wait":
+                    begun = await client.call_tool("task", {**args, "wait_seconds": 0})
+                    assert begun.structured_content is not None
+                    args = {"run_id": begun.structured_content["run_id"]}
+                with anyio.CancelScope() as scope:
+
+                    async def hear(_: float, __: float | None, message: str | None) -> None:
+                        seen.append(message or "")
+                        if "\u2026" in seen[-1]:
+                            scope.cancel()
+
+                    await client.call_tool(tool, args, progress_callback=hear)
+        assert seen[-1].startswith("main: \u2026 The")
 
 
 async def test_progress_is_the_todos_done_of_all_todos() -> None:

@@ -46,7 +46,7 @@ SCRIPT = {
             },
         },
     ],
-    "agents": {"*": [{"text": "One.", "delay": 0.3}, {"text": "Two."}]},
+    "agents": {"*": [{"text": "One.", "delay": 2}, {"text": "Two."}]},
 }
 
 

@@ -46,7 +46,9 @@ class Looking:
         return json.loads(content.text)  # type: ignore[union-attr]
 
     async def call(self, tool: str, **args: Any) -> dict[str, Any]:
-        """Return the data of a tool's result."""
+        """Return the data of a tool's result; a task without a thread begins a new one."""
+        if tool == "task":
+            args.setdefault("thread_id", "new")
         result = await self.client.call_tool(tool, args)
         assert result.structured_content is not None, result.content
         return result.structured_content

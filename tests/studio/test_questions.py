@@ -89,3 +89,45 @@ async def test_an_unknown_question_or_run_says_what_to_read(tmp_path: Path):
             await server.read("run://run_x/questions")
         with pytest.raises(MCPError, match="limit='0' cannot be used"):
             await server.read("inbox://questions?limit=0")
+
+
+async def test_nothing_is_approved_that_was_not_shown_whole(tmp_path: Path):
+    async with looking(tmp_path, RUNS, approve=ASKS) as server:
+        run = await server.call("task", goal="write it")
+        run_id, question = run["run_id"], await server.question(run["run_id"])
+        assert run["pending"][0]["args_chars"] == question["args_chars"]
+        assert f'wait(run_id="{run_id}", answer_offset=1)' in run["next"]
+        for answer in (
+            {"decision": "approve"},
+            {"answers": {question["id"]: "approve"}},
+            {"answers": {question["id"]: {"decision": "approve", "digest": "0" * 32}}},
+        ):
+            assert "Nothing was stored" in await server.said("reply", run_id=run_id, **answer)
+        assert not (server.root / "new.txt").exists()
+        # The tool shows them all, page by page, and ends with what approves them.
+        seen, page = "", await server.call("wait", run_id=run_id, answer_offset=1)
+        while "arguments go on" in page["next"]:
+            seen += page["arguments"]
+            offset = int(page["next"].partition("answer_offset=")[2].partition(")")[0])
+            page = await server.call("wait", run_id=run_id, answer_offset=offset)
+        seen += page["arguments"]
+        assert question["args_json"] in seen
+        digest = seen.rpartition("digest: ")[2].strip()
+        assert digest == question["digest"]
+        decided = {question["id"]: {"decision": "approve", "digest": digest}}
+        done = await server.call("reply", run_id=run_id, answers=decided)
+        assert done["status"] == "done"
+        assert (server.root / "new.txt").read_text() == LONG
+
+
+async def test_what_was_not_seen_may_still_be_rejected_or_edited(tmp_path: Path):
+    async with looking(tmp_path, RUNS, approve=ASKS) as server:
+        first = await server.call("task", goal="write it")
+        done = await server.call("reply", run_id=first["run_id"], decision="reject")
+        assert done["status"] == "done"
+        second = await server.call("task", goal="write it")
+        question = await server.question(second["run_id"])
+        edited = {"decision": "edit", "args": {"path": "/new.txt", "content": "short"}}
+        answers = {question["id"]: edited}
+        await server.call("reply", run_id=second["run_id"], answers=answers)
+        assert (server.root / "new.txt").read_text() == "short"

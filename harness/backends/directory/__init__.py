@@ -204,6 +204,7 @@ class DirectoryFiles:
         self._thread_id = thread_id
         self._run_id = run_id
         self._checkpointer = checkpointer
+        self.replaced: bytes | None = None
         self._search = DirectorySearch(
             backend.tree, backend.root, backend.max_read_bytes, backend.ripgrep
         )
@@ -227,6 +228,7 @@ class DirectoryFiles:
             present = await self._present(path, create=expected is None)
             if expected is not None and present.data != expected:
                 raise changed(path)
+            self.replaced = present.data
             if present.data == data:
                 return False
             async with self._real_turn(path, present):

@@ -32,6 +32,7 @@ from .file_guards import (
     seen,
     with_hint,
 )
+from .line_counts import changed_lines, replaced_by
 from .results import (
     ENTRIES,
     FLAG,
@@ -153,10 +154,11 @@ class FileCalls:
             ) from error
         with claimed(self._backend, runtime, path):
             created = await files.write(path, data, expected=expected)
+        lines = await changed_lines(replaced_by(files), data, created=created)
         what = "a new file" if created else "replaced"
         return ToolResult(
             f"Wrote {shown(path)}: {len(data)} bytes, {what}.",
-            {"path": path, "bytes": len(data), "created": created},
+            {"path": path, "bytes": len(data), "created": created, **lines},
             update={**files.update(), **seen(path, data)},
         )
 
@@ -183,11 +185,12 @@ class FileCalls:
         made = await work_apart(edit, len(data) + len(old_string) + len(new_string))
         with claimed(self._backend, runtime, path):
             await files.write(path, made.data, expected=data)
+        lines = await changed_lines(data, made.data, created=False)
         plural = "s" if made.count > 1 else ""
         return ToolResult(
             f"Edited {shown(path)}: {made.count} replacement{plural}, the first in line "
             f"{made.line}.",
-            {"path": path, "replacements": made.count, "line": made.line},
+            {"path": path, "replacements": made.count, "line": made.line, **lines},
             update={**files.update(), **seen(path, made.data)},
         )
 
@@ -200,7 +203,8 @@ class FileCalls:
         await require_file(files, path)
         with claimed(self._backend, runtime, path):
             await files.delete(path)
-        return ToolResult(f"Deleted {shown(path)}.", {"path": path}, update=files.update())
+        facts: dict[str, JsonValue] = {"path": path, "deleted": True}
+        return ToolResult(f"Deleted {shown(path)}.", facts, update=files.update())
 
     async def glob(
         self,
@@ -279,6 +283,7 @@ def _if_set(**arguments: JsonValue) -> dict[str, JsonValue]:
     return {name: value for name, value in arguments.items() if value}
 
 
+_LINES: Mapping[str, JsonValue] = {"added": NUMBER, "removed": NUMBER}
 _READS = {"read_only": True, "idempotent": True}
 _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "ls": {
@@ -293,17 +298,21 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "title": "Write a file",
         "destructive": True,
         "idempotent": True,
-        "output_schema": schema({"path": STRING, "bytes": NUMBER, "created": FLAG}),
+        "output_schema": schema(
+            {"path": STRING, "bytes": NUMBER, "created": FLAG, **_LINES}, *_LINES
+        ),
     },
     "edit_file": {
         "title": "Edit a file",
         "destructive": True,
-        "output_schema": schema({"path": STRING, "replacements": NUMBER, "line": NUMBER}),
+        "output_schema": schema(
+            {"path": STRING, "replacements": NUMBER, "line": NUMBER, **_LINES}, *_LINES
+        ),
     },
     "delete_file": {
         "title": "Delete a file",
         "destructive": True,
-        "output_schema": schema({"path": STRING}),
+        "output_schema": schema({"path": STRING, "deleted": FLAG}),
     },
     "glob": {**_READS, "title": "Find files by name", "output_schema": found_schema(ENTRIES)},
     "grep": {**_READS, "title": "Search in files", "output_schema": found_schema(MATCHES)},

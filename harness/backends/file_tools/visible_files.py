@@ -69,6 +69,11 @@ class AuthorizedFiles:
     real: Callable[[str], str] | None
     named: frozenset[str]
 
+    @property
+    def replaced(self) -> bytes | None:
+        """The content that the last write replaced."""
+        return getattr(self.files, "replaced", None)
+
     async def ls(self, path: str) -> Sequence[FileEntry]:
         """See `Files`."""
         real = await self._require(path)

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from pydantic import JsonValue
 
+from ..._internal.records import changed
 from ...checkpoint.base import Next
 from ...errors import MiddlewareError, ModelError
 from ...limits.limits import Meter
 from ...messages.message import AIMessage, HumanMessage
+from ...models.base import ChatModel
 from ...state.channels import Overwrite
 from ..definition import AgentDefinition
 from ..hooks.requests import ModelRequest, Runtime
@@ -80,6 +82,10 @@ class ModelStep:
             raise self._going_on.failure(self._thread.state["messages"], error)  # noqa: B904 - it knows its cause
         self._write(answered)
         return answered.response.message
+
+    async def ask(self, runtime: Runtime, model: ChatModel) -> Answered:
+        """Return what a model in the place of the agent's answers; nothing is written."""
+        return await self._ask(changed(self._request(runtime), model=model))
 
     async def commit(self, answer: AIMessage, following: Next) -> None:
         """Make the step with this answer a checkpoint."""

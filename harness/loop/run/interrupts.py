@@ -128,7 +128,7 @@ def check_answers(
         UnknownInterrupt: An answer names no question of the run.
         InvalidAnswer: An answer does not fit; none was stored.
     """
-    known = {one.id: one for one in interrupts if one.kind != "message"}
+    known = {one.id: one for one in interrupts if one.is_question}
     fresh: dict[str, JsonValue] = {}
     for interrupt_id, answer in answers.items():
         interrupt = known.get(interrupt_id)

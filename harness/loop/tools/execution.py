@@ -20,6 +20,7 @@ from ...limits.limits import LimitReached, Meter
 from ...messages.message import ToolCall, ToolMessage
 from ...policy import CallAuthorization, CallPolicy, NarrowedPolicy, Verdict, strictest
 from ...policy.composite import ancestor_policies
+from ...policy.consents import consents_of_run
 from ...tools.runtime import NO_OUTPUT
 from ...tools.tool import InvalidArguments, Tool
 from ..hooks.calling import FAILURES, Wrap, as_failure, wraps_of
@@ -272,7 +273,11 @@ class _Gate:
                     f"{call.name} {REFUSED} ({verdict.reason}). Find "
                     "another way, or ask the user to change the policy.",
                 )
-            if verdict.action == "allow" or approved_tool == call.name:
+            if (
+                verdict.action == "allow"
+                or approved_tool == call.name
+                or await self._was_consented(request, tool, verdict, edits)
+            ):
                 outcome = await self._run(tool, args, request, authorization)
                 return with_notice(outcome, notice) if notice else outcome
             decision = self._ask(call, tool, verdict, edits, unused)
@@ -304,6 +309,17 @@ class _Gate:
         if cache is None or not tool.cacheable:
             return await run_tool(tool, args, request, self.meter, self.asker)
         return await run_cached(cache, tool, args, request, self.meter, self.asker)
+
+    async def _was_consented(
+        self, request: ToolCallRequest, tool: Tool, verdict: Verdict, edits: int
+    ) -> bool:
+        """Whether a person has decided such calls for good; one that was asked about waits."""
+        consents = consents_of_run()
+        if consents is None or verdict.each_time or "approve" not in verdict.decisions:
+            return False
+        if edits or self.asker.has_asked(request.call, edits):
+            return False
+        return await consents.cover(request.call, tool, request.runtime)
 
     def _unused(self, call: ToolCall, edited: ToolCallRequest, edits: int) -> str:
         """Return why an edit is not used; empty if it is.

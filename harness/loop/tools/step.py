@@ -306,7 +306,24 @@ class ToolStep:
         return {"event": event, "name": call.name, "tool_call_id": call.id, **more}
 
     def _ended(self, call: ToolCall, message: ToolMessage) -> dict[str, JsonValue]:
-        return self._event("tool_end", call, status=message.status, text=message.text[:500])
+        ended = self._event("tool_end", call, status=message.status, text=message.text[:500])
+        return {**ended, "changed": changed} if (changed := _changed(message)) else ended
+
+
+_FACTS = ("path", "created", "deleted", "added", "removed")
+
+
+def _changed(message: ToolMessage) -> dict[str, JsonValue]:
+    """Return which file a call has changed, and how much; nothing if it is none of the file tools.
+
+    Their results say so to programs.
+    """
+    facts = message.artifact
+    if message.status == "error" or not isinstance(facts, dict) or "path" not in facts:
+        return {}
+    if not any(key in facts for key in _FACTS[1:]):
+        return {}
+    return {key: facts[key] for key in _FACTS if key in facts}
 
 
 def _questions(raised: Interrupted | BaseExceptionGroup[BaseException]) -> Sequence[Interrupt]:

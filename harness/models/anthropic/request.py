@@ -210,8 +210,8 @@ def body_of(
 
 
 MISSING_KEY = (
-    "No Anthropic API key: set ANTHROPIC_API_KEY, or choose another model with --model; everything "
-    "else works without it. Nothing was sent."
+    "No Anthropic API key: set ANTHROPIC_API_KEY, or choose another model; everything else works "
+    "without it. Nothing was sent."
 )
 
 _MAX_REASON_CHARS = 2_000
@@ -242,7 +242,7 @@ _KIND_OF_STATUS = {
 }
 _RETRYABLE = {"rate_limit", "overloaded", "connection", "server"}
 _ADVICE = {
-    "auth": "Check ANTHROPIC_API_KEY, or choose another model with --model.",
+    "auth": "Check ANTHROPIC_API_KEY, or choose another model.",
     "rate_limit": "Wait and run it again.",
     "overloaded": "Wait and run it again.",
     "overflow": "Shorten the conversation (compact it) or use a model with a larger window.",
@@ -252,6 +252,14 @@ _ADVICE = {
     "connection": "Check the network and run it again.",
     "server": "Run it again.",
 }
+
+
+_NO_CREDIT = (
+    "The account behind ANTHROPIC_API_KEY has no credit left: add some at "
+    "https://console.anthropic.com/settings/billing, or use another key. Then go on where it "
+    "stopped."
+)
+_NO_MODEL = "Check the name of the model, or choose another one."
 
 
 def retry_after_of(headers: Mapping[str, str]) -> float | None:
@@ -301,7 +309,11 @@ def api_error(
         streaming: The refusal ended an answer that had begun.
     """
     error_type, message = _error_of(body)
-    kind = _kind(status, error_type, message)
+    kind, advice = _kind(status, error_type, message), ""
+    if error_type == "billing_error" or status == 402 or "credit balance" in message.lower():
+        kind, advice = "auth", _NO_CREDIT
+    elif status == 404 and message.startswith("model:"):
+        message, advice = f"there is no model {message[6:].strip()}", _NO_MODEL
     message = message or (body[:500] if isinstance(body, str) else "")
     message = message[:_MAX_REASON_CHARS].strip().rstrip(".") or "no reason given"
     wait = retry_after_of(headers)
@@ -310,7 +322,8 @@ def api_error(
     where = error_type if streaming else f"{status} {error_type}".strip()
     where += f", request {request_id}" if request_id else ""
     verb = "broke its answer off" if streaming else "refused the request"
-    text = [f"Anthropic {verb} ({where}): {message}.", "No answer was kept.", *told, _ADVICE[kind]]
+    text = [f"Anthropic {verb} ({where}): {message}.", "No answer was kept.", *told]
+    text.append(advice or _ADVICE[kind])
     return ModelError(" ".join(text), kind=kind, retryable=kind in _RETRYABLE, retry_after=wait)
 
 

@@ -292,7 +292,7 @@ def model_error(
     told = "" if wait is None else f" It asks to wait {wait:g} s."
     return ModelError(
         f"{vendor.name}:{model} {_failure_text(error, kind)}. No answer was kept.{told} "
-        f"{_advice(kind, vendor)}",
+        f"{_advice(kind, vendor, getattr(error, 'status_code', None))}",
         kind=kind,
         retryable=kind in _RETRYABLE,
         retry_after=wait,
@@ -361,7 +361,9 @@ def _text(error: Exception) -> str:
     return str(error)[:1_000]
 
 
-def _advice(kind: str, vendor: Vendor) -> str:
+def _advice(kind: str, vendor: Vendor, status: object) -> str:
+    if status == 404:
+        return "Check the name of the model, and the address if you set one."
     if kind == "auth":
         keys = " or ".join(vendor.keys)
         return f"Check {keys or 'its API key'} and the account, or choose another model."

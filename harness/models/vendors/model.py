@@ -157,7 +157,7 @@ class VendorModel:
         if key is None and vendor.key_required and self._base() is None:
             raise ModelError(
                 f"No API key for {vendor.name}: set {' or '.join(vendor.keys)}, or choose another "
-                "model with --model; everything else works without it. Nothing was sent.",
+                "model; everything else works without it. Nothing was sent.",
                 kind="auth",
             )
         if vendor.library_provider is None and base_url is None:

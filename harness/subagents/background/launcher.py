@@ -228,7 +228,7 @@ class BackgroundSubAgents:
         asked: Sequence[Interrupt] = ()
         if status == "waiting":
             known = await self.checkpointer.interrupts(run.id)
-            asked = [one for one in known if not one.answered and one.kind != "message"]
+            asked = [one for one in known if not one.answered and one.is_question]
         return TaskView(thread_id.rpartition(".")[2], run, status, asked)
 
     async def wait(

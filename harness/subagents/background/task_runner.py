@@ -151,7 +151,7 @@ class TaskRunner:
 
     async def _answered(self, run: Run) -> set[str]:
         asked = await self._journal.interrupts(run.id)
-        return {one.id for one in asked if one.answered and one.kind != "message"}
+        return {one.id for one in asked if one.answered and one.is_question}
 
     async def _try_again(self, turn: Turn) -> None:
         """Let a run that could not go on be carried again, later and later, or give it up."""

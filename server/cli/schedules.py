@@ -1,0 +1,179 @@
+"""`deep-agent-mcp schedules …` and `webhooks …`: what servers do by themselves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from .state import with_settings
+
+if TYPE_CHECKING:
+    from ..results import Answer
+    from ..settings.settings import Settings
+
+__all__ = ["schedules", "webhooks"]
+
+_Flags = dict[str, str | None]
+
+_as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_principal = click.option(
+    "--principal", metavar="NAME", default="", help="Whose it is.  [the local user]"
+)
+
+
+def _place(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say where servers keep what they share."""
+    for option in (
+        click.option("--journal-key-file", metavar="FILE", help="Keys of an encrypted journal."),
+        click.option("--journal-url-file", metavar="FILE", help="Read that URL from FILE."),
+        click.option("--journal", metavar="URL", help="The journal, if it is elsewhere."),
+        click.option("--config", metavar="FILE", help="TOML file of settings."),
+        click.option("--state-dir", metavar="DIR", help="State directory of the server."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group()
+@_place
+@click.pass_context
+def schedules(ctx: click.Context, **flags: str | None) -> None:
+    """Give goals to the agent again and again, at set times.
+
+    Servers that are started with --schedules fire them.
+    """
+    ctx.obj = flags
+
+
+@schedules.command()
+@click.argument("name")
+@click.argument("goal")
+@click.option("--cron", required=True, metavar="FIELDS", help="Such as '0 7 * * MON-FRI'.")
+@click.option("--timezone", default="UTC", show_default=True, help="Such as Europe/Berlin.")
+@click.option("--agent", metavar="NAME", default="", help="A subagent that gets the goal.")
+@click.option("--thread", metavar="THREAD", default="", help="Go on in this thread each time.")
+@click.option("--same-thread", is_flag=True, help="Go on in the thread of the first time.")
+@_principal
+@_as_json
+@click.pass_obj
+def add(
+    flags: _Flags,
+    name: str,
+    goal: str,
+    cron: str,
+    timezone: str,
+    agent: str,
+    thread: str,
+    same_thread: bool,
+    principal: str,
+    as_json: bool,
+) -> None:
+    """Add a schedule that gives GOAL to the agent.
+
+    Each time has a thread of its own, unless --thread or --same-thread is given.
+    """
+
+    async def work(settings: Settings) -> Answer:
+        from ..agenda.schedules import Work
+        from ..operations.agenda_admin import add_schedule
+
+        made = Work(principal, cron, timezone, goal, agent, thread, keeps_thread=same_thread)
+        return await add_schedule(settings, name, made)
+
+    if not name.strip() or not goal.strip():
+        raise click.UsageError("NAME and GOAL must not be empty.")
+    _print(with_settings(flags, work), as_json)
+
+
+@schedules.command("list")
+@_as_json
+@click.pass_obj
+def list_(flags: _Flags, as_json: bool) -> None:
+    """List the schedules of all principals."""
+
+    async def work(settings: Settings) -> Answer:
+        from ..operations.agenda_admin import list_schedules
+
+        return await list_schedules(settings)
+
+    _print(with_settings(flags, work), as_json)
+
+
+def _change(action: str, about: str) -> None:
+    @schedules.command(action, help=about)
+    @click.argument("name")
+    @_principal
+    @_as_json
+    @click.pass_obj
+    def change(flags: _Flags, name: str, principal: str, as_json: bool) -> None:  # pyright: ignore[reportUnusedFunction]
+        async def work(settings: Settings) -> Answer:
+            from ..operations.agenda_admin import change_schedule
+
+            return await change_schedule(settings, action, name, principal)
+
+        _print(with_settings(flags, work), as_json)
+
+
+_change("pause", "Let a schedule fire no more, until it is resumed.")
+_change("resume", "Let a paused schedule fire again. What it missed is left out.")
+_change("run", "Let a schedule fire now, besides its times.")
+_change("remove", "Remove a schedule. Its runs and threads stay.")
+
+
+@click.group()
+@_place
+@click.option("--webhook-host", "webhook_hosts", multiple=True, help="A host that may be called.")
+@click.option("--webhook-secret-file", metavar="FILE", help="Secrets to sign with.")
+@click.pass_context
+def webhooks(ctx: click.Context, **flags: str | None) -> None:
+    """Tell other programs when a run pauses or ends.
+
+    `serve --webhook URL` does it; these commands help to set it up.
+    """
+    ctx.obj = flags
+
+
+@webhooks.command("new-secret")
+def new_secret_() -> None:
+    """Print a new secret, for the file of --webhook-secret-file and for the receiver."""
+    from ..agenda.signing import new_secret
+
+    click.echo(new_secret())
+
+
+@webhooks.command()
+@click.argument("url")
+@_as_json
+@click.pass_context
+def test(ctx: click.Context, url: str, as_json: bool) -> None:
+    """Send a signed test event to URL, once. The exit code is 1 if it is not received."""
+
+    async def work(settings: Settings) -> Answer:
+        from ..operations.agenda_admin import test_webhook
+
+        return await test_webhook(settings, url)
+
+    answer = with_settings(ctx.obj, work)
+    _print(answer, as_json)
+    ctx.exit(1 if answer.failed else 0)
+
+
+@webhooks.command("list")
+@_as_json
+@click.pass_obj
+def waiting(flags: _Flags, as_json: bool) -> None:
+    """List events that were not received yet, and when each is sent again."""
+
+    async def work(settings: Settings) -> Answer:
+        from ..operations.agenda_admin import list_deliveries
+
+        return await list_deliveries(settings)
+
+    _print(with_settings(flags, work), as_json)
+
+
+def _print(answer: Answer, as_json: bool) -> None:
+    click.echo(json.dumps(answer.data, ensure_ascii=False, indent=2) if as_json else answer.text)

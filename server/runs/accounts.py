@@ -1,0 +1,180 @@
+"""Accounts of runs: which files a run has changed, and what it could not do.
+
+They are made from the events that are stored with the results of its calls, those of subagents
+too, so they hold after a restart and on every replica. Files that commands wrote are not among
+them: nobody knows which these are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias, cast
+
+from pydantic import JsonValue
+
+from ...harness._internal.records import record
+from ...harness.checkpoint.base import Checkpointer, Run, RunEvent
+from ...harness.errors import HarnessError
+from ...harness.loop.tools.execution import REFUSED, REJECTED
+from ...harness.messages.message import AIMessage, MediaBlock, is_media
+from .contracts import Agents
+
+__all__ = ["Account", "Accounts", "ChangedFile"]
+
+ENDED = frozenset({"done", "failed", "cancelled"})
+
+PAGE = 1_000
+MOST_PAGES = 10
+"""So many events of a run are read; one that has more is a rare one, and its account is cut."""
+
+MOST_KEPT = 1_000
+
+How: TypeAlias = Literal["new", "changed", "deleted"]
+
+
+@record
+class ChangedFile:
+    """What became of a file.
+
+    Attributes:
+        path: The file.
+        how: What became of it.
+        added: Lines that were added, by all changes together; None if it is no text.
+        removed: Lines that were removed.
+    """
+
+    path: str
+    how: How
+    added: int | None = 0
+    removed: int | None = 0
+
+
+@record
+class Account:
+    """What a run has done.
+
+    Attributes:
+        files: The files it has changed, in the order of their last change.
+        failed: How many calls of each tool failed.
+        refused: Calls that the policy or a person refused, in words.
+        open_todos: What of its todo list is not done.
+        media: Images and recordings in its answer.
+        is_cut: Whether it did more than was looked at.
+    """
+
+    files: Sequence[ChangedFile] = ()
+    failed: Mapping[str, int] = field(default_factory=dict[str, int])
+    refused: Sequence[str] = ()
+    open_todos: Sequence[str] = ()
+    media: Sequence[MediaBlock] = ()
+    is_cut: bool = False
+
+
+class Accounts:
+    """Makes accounts of runs that have ended; those of the newest ones are kept.
+
+    Args:
+        agents: Return the agent of a thread.
+        journal: With everybody's runs.
+    """
+
+    def __init__(self, agents: Agents, journal: Checkpointer) -> None:
+        self._agents = agents
+        self._journal = journal
+        self._kept: OrderedDict[tuple[str, int, str], Account] = OrderedDict()
+
+    async def of(self, run: Run) -> Account | None:
+        """Return the account of a run; None while it goes on, or if it cannot be read."""
+        if run.status not in ENDED:
+            return None
+        key = (run.id, run.attempt, run.status)
+        if key not in self._kept:
+            try:
+                self._kept[key] = await self._made(run)
+            except HarnessError:  # its answer is there all the same
+                return None
+            if len(self._kept) > MOST_KEPT:
+                self._kept.popitem(last=False)
+        return self._kept[key]
+
+    async def _made(self, run: Run) -> Account:
+        tally, after = _Tally(run), 0
+        for _ in range(MOST_PAGES):
+            events = await self._journal.events(run.id, after=after, limit=PAGE)
+            for event in events:
+                tally.take(event)
+            if len(events) < PAGE:
+                break
+            after = events[-1].seq
+        else:
+            tally.is_cut = True
+        todos, media = await self._left(run)
+        refused = [*tally.refused.values()]
+        files = [*tally.files.values()]
+        return Account(files, dict(tally.failed), refused, todos, media, tally.is_cut)
+
+    async def _left(self, run: Run) -> tuple[list[str], list[MediaBlock]]:
+        """Return the todos that are open at the end of a run, and the media in its answer.
+
+        Both are empty once something else has moved the thread, and for a run of a subagent.
+        """
+        if run.kind != "delegate":
+            return [], []
+        await self._agents.prepare(run.thread_id)
+        state = await self._agents(run.thread_id).get_state(run.thread_id)
+        if state.checkpoint.run_id != run.id:
+            return [], []
+        todos = [one.content for one in state.values.get("todos", ()) if one.status != "completed"]
+        last = state.values["messages"][-1] if state.values.get("messages") else None
+        content = last.content if isinstance(last, AIMessage) else ""
+        return todos, [] if isinstance(content, str) else [one for one in content if is_media(one)]
+
+
+@dataclass(slots=True)
+class _Tally:
+    """Counts what events say."""
+
+    run: Run
+    files: dict[str, ChangedFile] = field(default_factory=dict[str, ChangedFile])
+    failed: Counter[str] = field(default_factory=Counter[str])
+    refused: dict[str, str] = field(default_factory=dict[str, str])
+    is_cut: bool = False
+
+    def take(self, event: RunEvent) -> None:
+        data = event.data
+        if data.get("event") != "tool_end":
+            return
+        name, call = str(data.get("name")), str(data.get("tool_call_id"))
+        if isinstance(changed := data.get("changed"), dict):
+            self._note(changed)
+        if data.get("status") != "error" or call == f"call_{self.run.id.partition('_')[2]}":
+            return
+        text = " ".join(str(data.get("text") or "").split())
+        if REFUSED in text or REJECTED in text:
+            said = text.partition(". ")[0].removesuffix(".")  # what follows advises the model
+            self.refused[call] = said if said.startswith(name) else f"{name}: {said}"
+        else:
+            self.failed[name] += 1
+
+    def _note(self, changed: Mapping[str, JsonValue]) -> None:
+        path = str(changed.get("path"))
+        before = self.files.pop(path, None)  # so that the last change decides the order
+        if changed.get("deleted"):
+            if before is None or before.how != "new":
+                self.files[path] = ChangedFile(path, "deleted", None, None)
+            return
+        is_new = bool(changed.get("created")) or (before is not None and before.how == "new")
+        counts = [changed.get("added"), changed.get("removed")]
+        if before is not None:
+            pairs = zip(counts, (before.added, before.removed), strict=True)
+            counts = [_sum(one, other) for one, other in pairs]
+        added, removed = cast("list[int | None]", counts)
+        if is_new and added is not None and removed is not None:  # of lines that came with the run
+            added, removed = max(0, added - removed), 0
+        self.files[path] = ChangedFile(path, "new" if is_new else "changed", added, removed)
+
+
+def _sum(one: JsonValue, other: int | None) -> int | None:
+    return one + other if isinstance(one, int) and other is not None else None

@@ -1,0 +1,145 @@
+"""Decisions: who answered a question of a run, when and how; kept with the thread.
+
+They are records of the journal beside the questions, so they are sealed, exported and deleted with
+the thread. What was decided is in the answer itself.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Collection, Iterable, Mapping
+from hashlib import sha256
+from typing import Literal, TypeAlias, cast
+
+from pydantic import JsonValue
+
+from ...harness.checkpoint.base import Batch, Checkpointer, Interrupt, Run
+from ...harness.errors import HarnessError
+from ...harness.messages.message import ToolCall
+from ...harness.policy.consents import CallPlace
+from ..auth.caller import current_caller, current_client
+
+__all__ = ["DECISIONS_NS", "How", "args_digest", "by_rule", "canonical", "note_decisions"]
+
+How: TypeAlias = Literal["reply", "form", "task", "rule"]
+"""`reply`: by the tool; `form`: by a form that the client put to its user; `task`: as the input of
+a task; `rule`: by a decision that was made before."""
+
+DECISIONS_NS = "decisions"
+
+logger = logging.getLogger(__name__)
+
+
+def canonical(args: Mapping[str, JsonValue]) -> str:
+    """Return arguments as a text that is the same for the same arguments."""
+    return json.dumps(args, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+
+
+def args_digest(question: Interrupt) -> str:
+    """Return what stands for the tool and the arguments of a question in an answer to it."""
+    args = cast("Mapping[str, JsonValue]", question.payload.get("args") or {})
+    return _digest(str(question.payload.get("tool")), args)
+
+
+def _digest(tool: str, args: Mapping[str, JsonValue]) -> str:
+    text = f"{tool}\0{canonical(args)}"
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+async def note_decisions(
+    journal: Checkpointer, run: Run, answered: Collection[str], how: How
+) -> None:
+    """Keep who has just answered some questions of a run: the caller.
+
+    What was answered is stored already, and holds even if this cannot be.
+
+    Args:
+        journal: Where the run is.
+        run: It.
+        answered: The ids of the questions.
+        how: In which way.
+    """
+    try:
+        noted = _decided(await journal.interrupts(run.id), answered, how)
+        if noted:
+            await journal.commit(Batch(run.thread_id, interrupts=noted))
+    except HarnessError as error:
+        logger.warning("who answered run %s was not stored: %s", run.id, error)
+
+
+def _decided(
+    questions: Iterable[Interrupt], answered: Collection[str], how: How
+) -> list[Interrupt]:
+    caller = current_caller.get()
+    return [
+        _record(
+            one,
+            {
+                **_answer_facts(one),
+                "by": caller.principal,
+                "client": current_client.get(),
+                "how": how,
+                "at": time.time(),
+            },
+        )
+        for one in questions
+        if one.id in answered and one.answered and one.is_question
+    ]
+
+
+def _answer_facts(question: Interrupt) -> dict[str, JsonValue]:
+    facts: dict[str, JsonValue] = {"question": question.id, "kind": question.kind}
+    if question.kind != "approval":
+        return facts
+    given = question.answer if isinstance(question.answer, dict) else {}
+    return facts | {
+        "tool": question.payload.get("tool"),
+        "digest": args_digest(question),
+        "decision": given.get("decision"),
+        "message": given.get("message", ""),
+    }
+
+
+def _record(question: Interrupt, payload: dict[str, JsonValue]) -> Interrupt:
+    return Interrupt(
+        id=f"dec_{question.id.removeprefix('int_')}",
+        thread_id=question.thread_id,
+        ns=DECISIONS_NS,
+        step_id="",
+        run_id=question.run_id,
+        kind="decision",
+        path=question.path,
+        message=question.message,
+        payload=payload,
+        answer_schema={},
+        answered=True,
+    )
+
+
+def by_rule(call: ToolCall, place: CallPlace, rule: str, by: str, client: str) -> Interrupt:
+    """Return the record of a call that an earlier decision let through."""
+    return Interrupt(
+        id=f"dec_{sha256(f'{place.run_id} {call.id} {rule}'.encode()).hexdigest()[:16]}",
+        thread_id=place.thread_id,
+        ns=DECISIONS_NS,
+        step_id="",
+        run_id=place.run_id,
+        kind="decision",
+        path=tuple(place.agent_path),
+        message=f"{call.name} was approved beforehand",
+        payload={
+            "kind": "approval",
+            "tool": call.name,
+            "digest": _digest(call.name, call.args),
+            "decision": "approve",
+            "by": by,
+            "client": client,
+            "how": "rule",
+            "rule": rule,
+            "at": time.time(),
+        },
+        answer_schema={},
+        answered=True,
+    )

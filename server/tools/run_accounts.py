@@ -1,0 +1,110 @@
+"""Accounts of runs in results: what a run changed and could not do, short, as text and as data."""
+
+from __future__ import annotations
+
+import mimetypes
+from collections.abc import Sequence
+
+from mcp.types import ContentBlock, ResourceLink
+from pydantic import JsonValue
+
+from ...harness._internal.records import record
+from ..mcp.media import media_block
+from ..mcp.uris import thread_uri
+from ..runs.accounts import Account, ChangedFile
+
+__all__ = ["AccountFacts", "account_facts"]
+
+MOST_FILES = 10
+MOST_SAID = 5
+"""Refused calls, and todos, that are named."""
+
+MOST_CHARS = 150
+"""Of each of them."""
+
+
+@record
+class AccountFacts:
+    """An account as a result says it.
+
+    Attributes:
+        lines: In words.
+        data: As data; only what there is something to say of.
+        blocks: Links to the files that were changed, and media of the answer.
+    """
+
+    lines: Sequence[str]
+    data: dict[str, JsonValue]
+    blocks: Sequence[ContentBlock]
+
+
+def account_facts(thread_id: str, account: Account | None) -> AccountFacts:
+    """Return what a result says of a run.
+
+    Args:
+        thread_id: The run's thread.
+        account: Of the run; None for one that has none to give.
+    """
+    account = account or Account()
+    lines: list[str] = []
+    data: dict[str, JsonValue] = {}
+    newest = account.files[-MOST_FILES:]
+    if newest:
+        data["changes"] = [_data(one) for one in newest]
+        more = len(account.files) - len(newest)
+        rest = f", and {more} more" if more else ""
+        if more:
+            data["changes_more"] = more
+        lines.append(f"Changed: {', '.join(map(_words, newest))}{rest}.")
+    left = _left(account)
+    if left:
+        data["not_done"] = left
+        if failed := account.failed:
+            named = ", ".join(f"{name} {count}" for name, count in failed.items())
+            lines.append(f"Calls that failed: {named}.")
+        for key, head in (("refused", "Refused"), ("open_todos", "Todos left open")):
+            said = left.get(key)
+            if isinstance(said, list):
+                lines.append(f"{head}: {'; '.join(map(str, said))}.")
+    links = [_link(thread_id, one) for one in newest if one.how != "deleted"]
+    media = [block for one in account.media if (block := media_block(one)) is not None]
+    return AccountFacts(lines, data, [*media, *links])
+
+
+def _left(account: Account) -> dict[str, JsonValue]:
+    left: dict[str, JsonValue] = {}
+    if account.failed:
+        left["failed_calls"] = dict(account.failed)
+    if account.refused:
+        left["refused"] = _few(account.refused)
+    if account.open_todos:
+        left["open_todos"] = _few(account.open_todos)
+    return left
+
+
+def _few(said: Sequence[str]) -> list[JsonValue]:
+    shown = [one if len(one) <= MOST_CHARS else f"{one[:MOST_CHARS]} \u2026" for one in said]
+    rest = len(shown) - MOST_SAID
+    return [*shown[:MOST_SAID], f"and {rest} more"] if rest > 0 else [*shown]
+
+
+def _data(one: ChangedFile) -> dict[str, JsonValue]:
+    counts: dict[str, JsonValue] = {"added": one.added, "removed": one.removed}
+    known = {key: value for key, value in counts.items() if value is not None}
+    return {"path": one.path, **({} if one.how == "changed" else {"how": one.how}), **known}
+
+
+def _words(one: ChangedFile) -> str:
+    about = [] if one.how == "changed" else [one.how]
+    if one.added is not None and one.removed is not None:
+        about.append(f"+{one.added} -{one.removed}")
+    return f"{one.path} ({', '.join(about)})" if about else one.path
+
+
+def _link(thread_id: str, one: ChangedFile) -> ResourceLink:
+    return ResourceLink(
+        uri=thread_uri(thread_id, f"files{one.path}"),
+        name=one.path.rpartition("/")[2],
+        description=_words(one),
+        mime_type=mimetypes.guess_type(one.path)[0],
+    )
