@@ -14,7 +14,7 @@ function drawn(text: string): HTMLElement {
 describe("Markdown", () => {
   it("becomes elements, and HTML in it stays text", () => {
     const place = drawn("# A\n\n- **b** <img src=x onerror=alert(1)>\n\n<script>x</script>");
-    expect(place.querySelector("h4")?.textContent).toBe("A");
+    expect(place.querySelector("h2")?.textContent).toBe("A");
     expect(place.querySelector("strong")?.textContent).toBe("b");
     expect(place.querySelector("img, script")).toBeNull();
     expect(place.textContent).toContain("<img src=x onerror=alert(1)>");

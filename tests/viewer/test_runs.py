@@ -298,7 +298,7 @@ def test_everything_can_be_done_with_the_keyboard(browser: Browser, served: Serv
     tab_to("Approve")
     browser.keys(ENTER)
     until_status(browser, "done")
-    browser.until("document.activeElement.tagName === 'H2'")  # not lost with the question
+    browser.until("document.activeElement.tagName === 'H1'")  # not lost with the question
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -29,9 +29,11 @@ export const Markdown = memo(function Markdown({ text }: { text: string }): VNod
   } catch {
     return <pre class="text">{shown(text, MOST)}</pre>;
   }
+  const depths = tokens.filter((one) => one.type === "heading") as Tokens.Heading[];
+  const first = Math.min(...depths.map((one) => one.depth));
   return (
     <div class="markdown" dir="auto">
-      {tokens.map(block)}
+      {tokens.map((one) => (one.type === "heading" ? heading(one as Tokens.Heading, first) : block(one)))}
     </div>
   );
 });
@@ -40,16 +42,19 @@ function plain(text: string): string {
   return seen(text.replace(/&(amp|lt|gt|quot|#39|nbsp);/g, (_, name: string) => ENTITIES[name]!));
 }
 
+/** The page has a heading above these: the highest of a text is of the second level. */
+function heading(token: Tokens.Heading, first: number): VNode {
+  const Tag = `h${Math.min(6, token.depth - first + 2)}` as "h2";
+  return <Tag>{inlines(token.tokens)}</Tag>;
+}
+
 function block(token: Token): ComponentChild {
   switch (token.type) {
     case "space":
     case "def":
       return null;
-    case "heading": {
-      // The page has headings of its own above these.
-      const Tag = `h${Math.min(6, (token as Tokens.Heading).depth + 3)}` as "h4";
-      return <Tag>{inlines(token.tokens)}</Tag>;
-    }
+    case "heading":
+      return heading(token as Tokens.Heading, 1);
     case "paragraph":
       return <p>{inlines(token.tokens)}</p>;
     case "blockquote":

@@ -147,7 +147,7 @@ export function QuestionCard({ question, answer, current, commands, linked }: Ca
       aria-label={shown(question.message, 200)}
     >
       <Who question={whole} linked={linked} />
-      <h3 dir="auto">{headline(whole)}</h3>
+      <h2 dir="auto">{headline(whole)}</h2>
       {whole.why ? (
         <blockquote class="why">
           <Markdown text={whole.why} />
@@ -476,7 +476,7 @@ export function Questions({
  * a button, because a key that is held down would decide the next question too.
  */
 function nextTo(place: HTMLElement | null): HTMLElement | null {
-  return place?.querySelector<HTMLElement>(".question") ?? document.querySelector<HTMLElement>("h2");
+  return place?.querySelector<HTMLElement>(".question") ?? document.querySelector<HTMLElement>("h1");
 }
 
 const KEYS: Record<string, Mode> = { e: "edit", r: "reject", o: "respond" };

@@ -106,7 +106,7 @@ function Waterfall({ thread }: { thread: Thread }): VNode | null {
   const whole = Math.max(1, Math.max(...ends) - from);
   return (
     <section>
-      <h3>Time</h3>
+      <h2>Time</h2>
       <ol class="waterfall">
         {timed.map((one, at) => {
           const start = Date.parse(one.started!) - from;
@@ -165,7 +165,7 @@ function Costs({ overview }: { overview: Overview }): VNode {
   const all = !unpriced ? known : overview.cost ? `${known}, ${unknown}` : unknown;
   return (
     <section>
-      <h3>Used</h3>
+      <h2>Used</h2>
       {models || tools ? (
         <p class="total">
           {all}, {count(overview.tokens ?? lines.reduce((every, one) => every + tokens(one.usage), 0))} tokens

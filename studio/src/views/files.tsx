@@ -56,12 +56,12 @@ export function Files({ thread }: { thread: Thread }): VNode {
     <>
       {changed.length ? (
         <section>
-          <h3>Changed by this thread</h3>
+          <h2>Changed by this thread</h2>
           <ChangedFiles files={changed} />
         </section>
       ) : null}
       <section>
-        <h3>All files</h3>
+        <h2>All files</h2>
         <Folder thread={thread} path="/" again={again} open={(path) => (open.value = path)} first />
       </section>
       {open.value ? (

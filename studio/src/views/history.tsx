@@ -321,7 +321,7 @@ function Decisions({ thread }: { thread: Thread }): VNode | null {
   if (!data?.decisions?.length) return null;
   return (
     <section>
-      <h3>Decisions</h3>
+      <h2>Decisions</h2>
       <ul class="decisions">
         {data.decisions.map((one) => (
           <li>

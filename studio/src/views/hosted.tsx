@@ -151,9 +151,9 @@ function Ended({ data }: { data: Data }): VNode {
 function Title({ goal, status, id }: { goal: string; status: string; id: string }): VNode {
   return (
     <header class="head">
-      <h2 dir="auto" tabIndex={-1}>
+      <h1 dir="auto" tabIndex={-1}>
         {goal}
-      </h2>
+      </h1>
       <p class="facts">
         <Status status={status} live />
         <code class="quiet id">{shown(id, 100)}</code>
@@ -295,9 +295,9 @@ function Run({ id }: { id: string }): VNode {
       ) : null}
       {transcript.value ? (
         <section>
-          <h3>
+          <h2>
             <Icon name="book" /> Transcript
-          </h3>
+          </h2>
           <pre tabIndex={0} role="group" aria-label="Transcript">
             {shown(transcript.value, 200_000)}
           </pre>

@@ -156,9 +156,9 @@ function Head({
         <a class="back" href="#" aria-label="All threads">
           <Icon name="back" />
         </a>
-        <h2 dir="auto" tabIndex={-1}>
+        <h1 dir="auto" tabIndex={-1}>
           {shown(overview.title || thread.id, 400)}
-        </h2>
+        </h1>
         <div class="row acts">
           {run && !ENDED.includes(status) && may("delegate") ? (
             <Twice
