@@ -1,7 +1,7 @@
 # A server for many clients over HTTP. docs/deployment.md shows how to run it.
 FROM python:3.13-slim AS build
 WORKDIR /src
-COPY pyproject.toml README.md ./
+COPY pyproject.toml README.md LICENSE ./
 COPY deep_agent_mcp/__init__.py deep_agent_mcp/__main__.py deep_agent_mcp/py.typed deep_agent_mcp/
 COPY harness harness
 COPY server server

@@ -12,6 +12,7 @@ from benchmarks import (
     crash,
     delegate,
     drive,
+    engine,
     face,
     hostile,
     house,
@@ -51,6 +52,7 @@ def main() -> int:
     command("journal", lambda o: journal.run(o.rounds)).add_argument(
         "--rounds", default=5, **rounds
     )
+    command("engine", lambda o: engine.run(o.rounds)).add_argument("--rounds", default=2, **rounds)
     command("context", lambda o: context.run(o.rounds)).add_argument(
         "--rounds", default=5, **rounds
     )

@@ -160,6 +160,7 @@ class Fleet:
     start: Start
     flags: Sequence[str]
     env: Mapping[str, str]
+    agent: str = "benchmarks.replica_work:agent"
     effects: Effects = field(init=False)
     all: dict[str, Replica] = field(default_factory=dict[str, Replica])
 
@@ -171,7 +172,7 @@ class Fleet:
         folder = self.place / name
         folder.mkdir(exist_ok=True)
         command = [
-            *(sys.executable, "-m", "deep_agent_mcp", "serve", "benchmarks.replica_work:agent"),
+            *(sys.executable, "-m", "deep_agent_mcp", "serve", self.agent),
             *("--transport", "http", "--port", "0", "--state-dir", str(folder / "state")),
             *("--replicas", *self.flags),
         ]
@@ -208,6 +209,7 @@ def replicas(
     start: Start = started,
     flags: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
+    agent: str = "benchmarks.replica_work:agent",
 ) -> Generator[Fleet]:
     """Start replicas, and end all that are left at the end of the block.
 
@@ -218,8 +220,9 @@ def replicas(
         start: Starts a process.
         flags: Further options of `serve`.
         env: Further variables.
+        agent: The agent that they serve.
     """
-    fleet = Fleet(place, url, start, flags, env or {})
+    fleet = Fleet(place, url, start, flags, env or {}, agent)
     try:
         for name in names:
             fleet.begin(name)

@@ -40,7 +40,7 @@ from deep_agent_mcp.harness.checkpoint.base import Batch, Fence, Interrupt, Run,
 from deep_agent_mcp.harness.checkpoint.postgres import PostgresCheckpointer
 from deep_agent_mcp.server.replicas.census import SILENT_SECONDS
 
-__all__ = ["KINDS", "Outcome", "disturbed", "run"]
+__all__ = ["ENGINE_KINDS", "KINDS", "Outcome", "disturbed", "run"]
 
 NAMES = ("a", "b", "c")
 RUNS = 9
@@ -158,6 +158,12 @@ async def _roll(fleet: Fleet, _: Replica, __: random.Random, ___: str) -> None:
         await anyio.to_thread.run_sync(fleet.begin, f"{name}+")
 
 
+async def _drop_engine(fleet: Fleet, _: Replica, __: random.Random, conninfo: str) -> None:
+    schema = fleet.url.rpartition("=")[2]
+    with psycopg.connect(conninfo, autocommit=True) as conn:
+        conn.execute(f'DROP SCHEMA "{schema}_engine" CASCADE'.encode())
+
+
 KINDS: dict[str, Disturb] = {
     "kill": _kill,
     "stand still": _stand_still,
@@ -165,6 +171,10 @@ KINDS: dict[str, Disturb] = {
     "restart of the database": _restart,
     "roll": _roll,
 }
+"""What is done to replicas, whatever their engine."""
+
+ENGINE_KINDS: dict[str, Disturb] = {**KINDS, "drop engine": _drop_engine}
+"""What is done to those with an engine that has tables."""
 
 
 async def disturbed(
@@ -174,20 +184,22 @@ async def disturbed(
     seed: int,
     outcome: Outcome,
     start: Start = started,
+    flags: Sequence[str] = (),
 ) -> None:
     """Disturb replicas at work once, and note what they leave.
 
     Args:
         place: Where their files are.
         conninfo: A server of `own_postgres`.
-        kind: How: one of `KINDS`.
+        kind: How: one of `ENGINE_KINDS`.
         seed: Of who is disturbed, and when.
         outcome: Receives what was found.
         start: Starts a process.
+        flags: Further options of the servers.
     """
-    chance, disturb = random.Random(f"{kind} {seed}"), KINDS[kind]
+    chance, disturb = random.Random(f"{kind} {seed}"), ENGINE_KINDS[kind]
     env = {"REPLICA_PAUSE": "0.05"}
-    with replicas(place, _url(conninfo), NAMES, env=env, start=start) as fleet:
+    with replicas(place, _url(conninfo), NAMES, env=env, start=start, flags=flags) as fleet:
         begun: list[str] = []
         for number in range(RUNS):
             async with _client(fleet.all[NAMES[number % 3]]) as client:
@@ -230,7 +242,7 @@ async def _ends(fleet: Fleet, begun: Sequence[str], victim: Replica | None) -> l
             while True:
                 async with _client(_another(fleet, victim)) as client:
                     found = await client.call("wait", {"run_id": run_id, "wait_seconds": 20})
-                if found["structuredContent"]["status"] != "running":
+                if found["structuredContent"]["status"] not in ("queued", "running"):
                     ended.append(found["structuredContent"])
                     break
     return ended

@@ -121,7 +121,8 @@ async def create_app(
             if tasks is not None:
                 await stack.enter_async_context(tasks.launcher)
             try:
-                make = _builder(common, models, mounted, journal, telemetry, tasks, stores)
+                book = agenda and agenda.book
+                make = _builder(common, models, mounted, journal, telemetry, tasks, stores, book)
                 if source is not None:
                     store = stores.store(settings)
                     source.attach(common, journal, settings, store, models.of, telemetry)
@@ -138,7 +139,7 @@ async def create_app(
                     source,
                     stores,
                     fleet,
-                    agenda and agenda.book,
+                    book,
                 )
                 if source is not None and not settings.per_principal:
                     await app.refit()
@@ -176,7 +177,7 @@ def built_agent(settings: Settings, subagents: SubAgentRegistry | None = None) -
     models = ReloadableModels(common.profiles)
     tasks = _tasks(settings, journal)
     stores = ReloadableStores()
-    build = _builder(common, models, MountedServers(), journal, telemetry, tasks, stores)
+    build = _builder(common, models, MountedServers(), journal, telemetry, tasks, stores, None)
     parts = Parts.of(settings, common.policy)
     parts.subagents = subagents or parts.subagents
     return build(parts)
@@ -215,6 +216,7 @@ def _builder(
     telemetry: TelemetryMiddleware | None,
     tasks: ServedTasks | None,
     stores: ReloadableStores,
+    book: ScheduleBook | None,
 ) -> Callable[[Parts], Agent]:
     """Return what builds agents."""
 
@@ -223,6 +225,12 @@ def _builder(
         settings = parts.settings
         described = definition_of(settings)
         further = () if described is None else described.parts.middleware
+        approve = dict.fromkeys(settings.approve, True)
+        if settings.schedule_tool:
+            from .agenda.schedule_tool import SCHEDULE_TOOL, ScheduleMiddleware
+
+            further = (*further, ScheduleMiddleware(book))
+            approve[SCHEDULE_TOOL] = True
         with nullcontext() if described is None else described.locating():
             return create_deep_agent(
                 models.of(settings),
@@ -233,7 +241,7 @@ def _builder(
                 beyond_allowed_tools=settings.beyond_allowed_tools,
                 memory=parts.memory,
                 subagents=parts.subagents,
-                interrupt_on=dict.fromkeys(settings.approve, True),
+                interrupt_on=approve,
                 policy=parts.rules,
                 middleware=(*(() if telemetry is None else (telemetry,)), *further),
                 checkpointer=journal,

@@ -183,7 +183,7 @@ def test_the_profile_for_the_clients_model_is_one(tmp_path: Path) -> None:
 
 
 async def test_the_script_of_the_scripted_model_runs() -> None:
-    (script,) = blocks("docs/scripted-model.md", "yaml")
+    script, _ = blocks("docs/scripted-model.md", "yaml")
     agent = create_deep_agent(ScriptedModel(yaml.safe_load(script)))
     result = await agent.ainvoke("Please say hello.")
     assert (result.run.answer, result.run.status) == ("Done.", "done")

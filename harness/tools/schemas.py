@@ -151,11 +151,16 @@ def model_problems(error: ValidationError) -> str:
     """Return what is wrong with the arguments of a model; of many problems the first ones."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
     told = [
-        f"{_short('.'.join(map(str, one['loc']))) or 'arguments'}: {_short(one['msg'])}"
+        f"{_short('.'.join(map(str, one['loc']))) or 'arguments'}: {_short(_said(one['msg']))}"
         for one in found[:_MAX_PROBLEMS]
     ]
     more = [f"and {len(found) - len(told):,} more"] if len(found) > len(told) else []
     return "; ".join([*told, *more])
+
+
+def _said(problem: str) -> str:
+    """Return what pydantic says; the empty word, which stands for leaving out, helps nobody."""
+    return problem.replace("be '', ", "be ")
 
 
 def refusal(error: ValidationError, schema: Mapping[str, Any]) -> str:

@@ -77,6 +77,11 @@ class Work:
     thread_id: str = ""
     keeps_thread: bool = False
 
+    @property
+    def owner(self) -> str:
+        """A digest of the principal, as ids have it."""
+        return Caller(self.principal, frozenset()).owner
+
 
 @record
 class Schedule:

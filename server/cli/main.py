@@ -209,6 +209,12 @@ def cli(ctx: click.Context) -> None:
     "--schedules", is_flag=True, default=None, help="Fire schedules; see the command `schedules`."
 )
 @click.option(
+    "--schedule-tool",
+    is_flag=True,
+    default=None,
+    help="Let the agent ask for schedules; a person approves each.",
+)
+@click.option(
     "--webhook",
     "webhooks",
     multiple=True,

@@ -44,7 +44,7 @@ from .base import USUAL_PRIORITY, Bounds, Carry, Leg, Working
 
 __all__ = ["DbosRuns", "EngineAway", "Place", "place_of"]
 
-POLL_SECONDS = 0.2
+POLL_SECONDS = 0.15
 """How often a server looks for legs; each look is a transaction or two."""
 
 _VERSION = "legs-1"
@@ -117,6 +117,9 @@ class DbosRuns:
         is_alive: Whether the server with an id lives.
         bounds: Returns how much may be carried now.
         at_work: What this server carries.
+
+    Attributes:
+        tuned: The bounds that hold; None before the first ones do.
     """
 
     def __init__(
@@ -138,7 +141,7 @@ class DbosRuns:
         self._carried: set[str] = set()
         self._numbers = count()
         self._lost = False
-        self._tuned: Bounds | None = None
+        self.tuned: Bounds | None = None
 
     def admits(self, leg: Leg) -> bool:
         """No: all servers take their legs from the queue."""
@@ -282,13 +285,16 @@ class DbosRuns:
 
     async def _keep(self, leg: Callable[[str, int], Awaitable[None]]) -> None:
         """Keep DBOS going, with tables that are there and bounds that hold; returns never."""
+        said = ""
         while True:
             try:
                 await anyio.to_thread.run_sync(self._launch, leg)
-                self._lost = False
+                self._lost, said = False, ""
                 await self._look_after()
             except (SQLAlchemyError, error.DBOSException) as failed:
-                logger.warning("the engine cannot be used now: %s", failed)
+                if said != str(failed):
+                    logger.warning("the engine cannot be used now: %s", failed)
+                said = str(failed)
             self._ready = anyio.Event()
             await anyio.sleep(_RELAUNCH_SECONDS)
 
@@ -298,9 +304,9 @@ class DbosRuns:
         while not self._lost:
             self._stirred = anyio.Event()
             bounds = self._bounds()
-            if bounds != self._tuned:
+            if bounds != self.tuned:
                 await anyio.to_thread.run_sync(_tune, bounds)
-                self._tuned = bounds
+                self.tuned = bounds
                 self._ready.set()
             if anyio.current_time() - swept >= _KEPT_SECONDS / 4:
                 swept = anyio.current_time()
@@ -310,16 +316,18 @@ class DbosRuns:
 
     def _launch(self, leg: Callable[[str, int], Awaitable[None]]) -> None:
         _close()
-        self._tuned = None
+        self.tuned = None
         config: DBOSConfig = {
             "name": "deep-agent-mcp",
             "system_database_url": self._place.url,
             "application_version": _VERSION,
             "executor_id": self._owner,
             "serializer": DBOSPortableJSONSerializer(),
-            "log_level": "ERROR",
+            "log_level": "CRITICAL",
             "use_listen_notify": False,
             "sys_db_pool_size": 8,
+            # A connection that broke is noticed when it is used, and what failed is tried again.
+            "db_engine_kwargs": {"pool_pre_ping": False},
             "scheduler_polling_interval_sec": 3_600.0,
         }
         if self._place.schema is not None:

@@ -54,6 +54,7 @@ __all__ = [
     "RequestsInFlight",
     "ServedRequest",
     "Services",
+    "client_name",
     "has_extension",
     "require_extension",
     "require_short_texts",
@@ -223,10 +224,15 @@ class Services:
         return self.live.current
 
 
+def client_name(ctx: Context) -> str:
+    """Return what the client calls itself; empty if it does not say."""
+    client = ctx.session.client_params
+    return "" if client is None else client.client_info.name
+
+
 def wait_seconds(ctx: Context, settings: Settings, asked: float | None) -> float:
     """Return how long this call may block: what the client bears, or less if the caller says so."""
-    client = ctx.session.client_params
-    budget = wait_budget(settings, "" if client is None else client.client_info.name)
+    budget = wait_budget(settings, client_name(ctx))
     return budget if asked is None else min(budget, max(0.0, asked))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from functools import partial
 from hashlib import blake2b
 
@@ -19,6 +19,7 @@ from ...harness._internal.concurrency import raising_one
 from ...harness.checkpoint.base import Checkpointer
 from ...harness.checkpoint.postgres.survey import JournalSurvey
 from ...harness.errors import HarnessError
+from ..engine.base import Leg
 from ..replicas.presence import Presence
 from ..runs.runs import RunManager
 
@@ -60,6 +61,7 @@ class Reconciler:
         self._presence = presence
         self._wake = anyio.Event()
         self._yielded: dict[str, float] = {}
+        self._pages: dict[str | None, str] = {}
 
     def wake(self) -> None:
         """Look at once."""
@@ -86,6 +88,7 @@ class Reconciler:
         if not self._presence.may_work:
             return
         found: set[str] = set()
+        await self._refill()
         async with raising_one(), anyio.create_task_group() as group:
             room = anyio.CapacityLimiter(_AT_ONCE)
             async for run_id, is_left in self._all():
@@ -103,10 +106,49 @@ class Reconciler:
             if owner in (None, carrier.owner) or not await carrier.servers.is_alive(owner):
                 if owner not in (None, carrier.owner):
                     await self._survey.cut_off(owner)
-                async for run_id in _paged(partial(self._survey.running, owner)):
-                    yield run_id, True
-        async for run_id in _paged(self._survey.answered):
-            yield run_id, False
+                async for page in _paged(partial(self._survey.running, owner)):
+                    for run_id in await self._not_offered(page):
+                        yield run_id, True
+        async for page in _paged(self._survey.answered):
+            for run_id in await self._not_offered(page):
+                yield run_id, False
+
+    async def _not_offered(self, run_ids: Sequence[str]) -> list[str]:
+        """Return those of some runs that do not wait in line to go on.
+
+        Raises:
+            HarnessError: The journal, or the engine, cannot be read.
+        """
+        marks = await self._survey.marks(run_ids)
+        legs = [Leg(run_id, marks[run_id].attempt) for run_id in run_ids if run_id in marks]
+        offered = await self._runs.queue.engine.offered(legs)
+        return [one.run_id for one in legs if one.run_id not in offered]
+
+    async def _refill(self) -> None:
+        """Put those runs in line again that should be and are not.
+
+        They are those of servers that died, and ours if the engine has lost what it knew. A page
+        is looked at each time, and all of them as soon as one run is missing.
+        """
+        carrier = self._runs.carrier
+        for owner in await self._survey.queued_owners():
+            ours = owner == carrier.owner
+            if not ours and owner is not None and await carrier.servers.is_alive(owner):
+                continue
+            read = partial(self._survey.queued, owner, ready=ours)
+            after = self._pages.pop(owner, "")
+            while page := await read(after=after, limit=_PAGE):
+                missing = await self._not_offered(page)
+                for run_id in missing:
+                    run = await self._journal.run(run_id)
+                    if run is not None and run.status == "queued":
+                        await self._runs.queue.take(run)
+                after = page[-1]
+                if len(page) < _PAGE:
+                    break
+                if not missing:
+                    self._pages[owner] = after
+                    break
 
     def _is_ours(self, run_id: str, is_left: bool) -> bool:
         """Whether we are first in line for a run, or who is has had its time.
@@ -137,12 +179,11 @@ class Reconciler:
                 logger.warning("run %s cannot be taken over now: %s", run_id, error)
 
 
-async def _paged(page: Callable[..., Awaitable[list[str]]]) -> AsyncGenerator[str]:
-    """Yield the ids of all pages."""
+async def _paged(page: Callable[..., Awaitable[list[str]]]) -> AsyncGenerator[list[str]]:
+    """Yield all pages of ids."""
     after = ""
     while found := await page(after=after, limit=_PAGE):
-        for one in found:
-            yield one
+        yield found
         if len(found) < _PAGE:
             return
         after = found[-1]

@@ -8,9 +8,11 @@ found there again after a crash.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 import anyio
 from anyio.abc import TaskGroup
@@ -57,8 +59,8 @@ class Carrier(Protocol):
 LOOK_SECONDS = 5.0
 """How long a run that is first in line on its thread is waited for before it is looked at again."""
 
-_COUNTED_SECONDS = 2.0
-"""How long the number of somebody's queued runs counts."""
+_COUNTED_SECONDS, _COUNTED_TIMES = 2.0, 20.0
+"""How long the number of somebody's queued runs counts, and how many times as long as counting."""
 
 _MOST_IN_LINE = 1_000
 """Queued runs of one thread that are looked at."""
@@ -100,6 +102,7 @@ class RunQueue:
         self._guarded: dict[str, anyio.Event] = {}
         self._offers: dict[str, Offer | None] = {}
         self._counts: dict[str, tuple[float, int]] = {}
+        self._counting: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
         self._serves = False
 
     def serve(self) -> None:
@@ -142,18 +145,24 @@ class RunQueue:
         self._carrier.changed(run.thread_id, is_new=not waits)
 
     async def _require_size(self, owner: str) -> None:
+        until, known = self._counts.get(owner, (-math.inf, 0))
+        if anyio.current_time() > until or known >= self.size:
+            async with self._counting.setdefault(owner, anyio.Lock()):
+                until, known = await self._count(owner)
+        self._counts[owner] = until, known + 1
+
+    async def _count(self, owner: str) -> tuple[float, int]:
+        """Return how many runs of somebody wait in line, and until when that may be believed."""
+        begin = anyio.current_time()
+        until, known = self._counts.get(owner, (-math.inf, 0))
+        if begin <= until and known < self.size:  # somebody has just counted
+            return until, known
+        prefix = f"run_{owner}_" if owner else ""
+        found = await self._journal.find_runs(status="queued", prefix=prefix, limit=self.size + 1)
+        if len(found) >= self.size:
+            raise _full(found, self.size)
         now = anyio.current_time()
-        at, known = self._counts.get(owner, (-_COUNTED_SECONDS, 0))
-        if now - at > _COUNTED_SECONDS or known >= self.size:
-            prefix = f"run_{owner}_" if owner else ""
-            found = await self._journal.find_runs(
-                status="queued", prefix=prefix, limit=self.size + 1
-            )
-            at, known = now, len(found)
-            if known >= self.size:
-                self._counts.pop(owner, None)
-                raise _full(found, self.size)
-        self._counts[owner] = at, known + 1
+        return now + max(_COUNTED_SECONDS, _COUNTED_TIMES * (now - begin)), len(found)
 
     async def _try_to_offer(self, run: Run, priority: int | None = None) -> bool:
         try:
@@ -310,13 +319,26 @@ class RunQueue:
         """Begin a run or go on with it, and return when it has stopped here; see `Carry`."""
         try:
             run = await self._journal.run(run_id)
-            if run is not None:
+            if run is not None and self._carrier.stopping.has_begun:
+                await self._hand_back(run)
+            elif run is not None:
                 await self._carry(run)
         except HarnessError as error:
             logger.warning("run %s is not carried now: %s", run_id, error)
         live = self._carrier.live.get(run_id)
         if live is not None:
             await live.finished.wait()
+
+    async def _hand_back(self, run: Run) -> None:
+        """Have another server carry a run that came while this one stops."""
+        if run.status not in ("queued", "running"):
+            return
+        await anyio.sleep(_PAUSE)  # else we might be given it again and again
+        if run.status == "running" and not await self._carrier.is_left(run):
+            return
+        batch = taken_over(run, owner=None)
+        await self._journal.commit(batch)
+        await self._try_to_offer(batch.runs[0])
 
     async def _carry(self, run: Run) -> None:
         if run.status == "queued":

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 from .hosts import host_name
 from .setting_types import AnyPath, HostName, Url
 
-__all__ = ["AgendaSettings", "parse_secrets", "require_complete_webhooks"]
+__all__ = ["AgendaSettings", "parse_secrets", "require_complete_agenda"]
 
 SECRET_PREFIX = "whsec_"
 _LEAST, _MOST = 24, 64
@@ -69,6 +69,7 @@ class AgendaSettings(BaseModel):
 
     Attributes:
         schedules: Whether this server fires schedules.
+        schedule_tool: Whether the agent may ask for schedules, each of which a person approves.
         webhooks: URLs that are told when a run pauses or ends.
         webhook_hosts: Hosts that may be called for that.
         webhook_secret: Secrets that the requests are signed with, each of them.
@@ -78,6 +79,7 @@ class AgendaSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     schedules: bool = Field(default=False, description="true or false")
+    schedule_tool: bool = Field(default=False, description="true or false")
     webhooks: tuple[Annotated[Url, AfterValidator(_webhook)], ...] = Field(
         default=(), description="URLs that begin with https://"
     )
@@ -94,12 +96,17 @@ class AgendaSettings(BaseModel):
     )
 
 
-def require_complete_webhooks(chosen: AgendaSettings) -> None:
-    """Refuse webhooks that lack something.
+def require_complete_agenda(chosen: AgendaSettings) -> None:
+    """Refuse schedules and webhooks that lack something.
 
     Raises:
         ValueError: They do.
     """
+    if chosen.schedule_tool and not chosen.schedules:
+        raise ValueError(
+            "schedule_tool lets the agent ask for schedules, which this server does not fire: set "
+            "schedules, too."
+        )
     if not chosen.webhooks:
         return
     missing = _unlisted(chosen.webhooks, chosen.webhook_hosts)

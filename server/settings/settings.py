@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from .agenda_settings import AgendaSettings, require_complete_webhooks
+from .agenda_settings import AgendaSettings, require_complete_agenda
 from .bounds import CommandSettings, LimitSettings
 from .combinations import (
     require_complete_auth,
@@ -359,7 +359,7 @@ class Settings(AgendaSettings):
         require_complete_auth(self)
         require_fitting_roots(self)
         require_shareable(self)
-        require_complete_webhooks(self)
+        require_complete_agenda(self)
         require_fitting_engine(self)
         require_a_tool(self)
         return self

@@ -20,7 +20,9 @@ from deep_agent_mcp.server.app import App, create_app
 from deep_agent_mcp.server.auth.caller import Caller, current_caller
 from deep_agent_mcp.server.auth.tokens import FileTokens, TokenFile, new_token
 from deep_agent_mcp.server.cli.main import cli
+from deep_agent_mcp.server.settings.settings import SettingsError
 from deep_agent_mcp.server.settings.sources import load_settings
+from tests.e2e.servers import call
 
 pytestmark = pytest.mark.anyio
 
@@ -139,3 +141,25 @@ async def test_without_the_option_a_server_fires_nothing_and_lists_nothing(tmp_p
         listed = await client.list_resources()
         assert "schedules://all" not in [str(one.uri) for one in listed.resources]
     assert not (tmp_path / "state" / "agenda.db").exists()
+
+
+async def test_an_agent_that_asks_for_a_schedule_needs_an_approval(tmp_path: Path) -> None:
+    asked = {"name": "tidy", "goal": "Tidy up.", "cron": "0 7 1 1 *"}
+    turns = [{"tool_calls": [{"name": "schedule", "args": asked}]}, {"text": "Scheduled."}]
+    script = tmp_path / "asks.yaml"
+    script.write_text(yaml.safe_dump({"agents": {"main": turns}}), encoding="utf-8")
+    more = {"schedule_tool": True, "model": f"scripted:{script}"}
+    async with serving(tmp_path, **more) as app, Client(app.server) as client:
+        run = await call(client, "task", goal="Tidy up each year.")
+        assert run["status"] == "needs_approval"
+        assert run["pending"][0]["tool"] == "schedule"
+        assert await book_of(app).all() == []
+        done = await call(client, "reply", run_id=run["run_id"], decision="approve")
+        assert (done["status"], done["answer"]) == ("done", "Scheduled.")
+        (made,) = await book_of(app).all()
+        assert made.work == Work("", "0 7 1 1 *", "UTC", "Tidy up.")
+
+
+def test_the_tool_needs_a_server_that_fires_schedules() -> None:
+    with pytest.raises(SettingsError, match="set schedules, too"):
+        load_settings({"schedule_tool": True}, {})

@@ -59,7 +59,7 @@ async def waited(client: Client, run_id: str, seconds: float = 30) -> dict[str, 
     with anyio.fail_after(60):
         while True:
             found = await call(client, "wait", run_id=run_id, wait_seconds=seconds)
-            if found["status"] != "running":
+            if found["status"] not in ("queued", "running"):
                 return found
 
 

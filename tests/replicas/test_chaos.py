@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.own_postgres import binaries, own_postgres
-from benchmarks.replicas import KINDS, Outcome, disturbed
+from benchmarks.replicas import ENGINE_KINDS, KINDS, Outcome, disturbed
 from tests.databases import unavailable
 from tests.replicas.servers import start
 
@@ -31,5 +31,17 @@ async def test_nothing_is_lost_and_nothing_done_twice(
 ) -> None:
     outcome = Outcome()
     await disturbed(tmp_path, server, kind, seed, outcome, start)
+    assert outcome.done == outcome.runs
+    assert outcome.once_repeated == outcome.run_again == 0
+
+
+@pytest.mark.exhaustive(cases=1)
+@pytest.mark.parametrize("kind", ENGINE_KINDS)
+@pytest.mark.parametrize("seed", range(5))
+async def test_nothing_is_lost_with_an_engine_that_all_share(
+    server: str, tmp_path: Path, kind: str, seed: int
+) -> None:
+    outcome = Outcome()
+    await disturbed(tmp_path, server, kind, seed, outcome, start, ("--engine", "dbos"))
     assert outcome.done == outcome.runs
     assert outcome.once_repeated == outcome.run_again == 0

@@ -1,36 +1,39 @@
-"""Engines: whose run begins when. One suite for all that there are."""
+"""Engines: whose run begins when. The same laws for all that there are."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 
 import anyio
 import pytest
 
 from deep_agent_mcp.server.engine.base import Bounds, Leg, RunEngine
+from deep_agent_mcp.server.engine.dbos_runs import DbosRuns, Place, place_of
 from deep_agent_mcp.server.engine.local import LocalRuns
+from tests.databases import SERVER as POSTGRES
+from tests.databases import Database, made_database
+from tests.replicas.servers import journal_url
 
 pytestmark = pytest.mark.anyio
 
 
-class Clock:
-    """A clock that is moved by hand."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+def legs(*run_ids: str, **more: float) -> list[Leg]:
+    """Return first attempts of runs, whose owner is what their ids begin with."""
+    return [Leg(one, 1, one.partition("-")[0], **more) for one in run_ids]  # type: ignore[arg-type]
 
 
 @dataclass
 class Server:
     """An engine whose legs last until they are let go."""
 
-    bounds: Bounds
+    bounds: Bounds = field(default_factory=Bounds)
     begun: list[str] = field(default_factory=list[str])
     live: dict[str, anyio.Event] = field(default_factory=dict[str, anyio.Event])
+    moved: anyio.Event = field(default_factory=anyio.Event)
     engine: RunEngine = field(init=False)
 
     def working(self, owner: str | None = None) -> Collection[str]:
@@ -39,92 +42,237 @@ class Server:
     async def carry(self, run_id: str) -> None:
         self.begun.append(run_id)
         self.live[run_id] = anyio.Event()
+        self.moved.set()
         await self.live[run_id].wait()
         del self.live[run_id]
+        self.moved.set()
 
-    async def offer(self, *run_ids: str, **more: float) -> None:
+    async def bound(self, bounds: Bounds) -> None:
+        self.bounds = bounds
+        self.engine.stirred()
+        while not self._is_tuned():  # noqa: ASYNC110  a thread does it
+            await anyio.sleep(0.01)
+
+    def _is_tuned(self) -> bool:
+        return not isinstance(self.engine, DbosRuns) or self.engine.tuned == self.bounds
+
+    async def offer(self, given: Sequence[Leg]) -> None:
+        for leg in given:
+            assert await self.engine.offer(leg)
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        while not holds():
+            self.moved = anyio.Event()
+            await self.moved.wait()
+
+    def has_begun(self, number: int) -> bool:
+        return len(self.begun) == number
+
+    async def begins(self, *run_ids: str) -> None:
+        await self.until(lambda: {*run_ids} <= {*self.begun})
+
+    def of(self, owner: str) -> list[str]:
+        return [one for one in self.begun if one.startswith(owner)]
+
+    async def end(self, *run_ids: str) -> None:
         for run_id in run_ids:
-            owner = run_id.partition("-")[0]
-            await self.engine.offer(Leg(run_id, 1, owner, **more))  # type: ignore[arg-type]
-        await anyio.wait_all_tasks_blocked()
+            self.live[run_id].set()
+        await self.until(lambda: not {*run_ids} & self.live.keys())
 
-    async def end(self, run_id: str) -> None:
-        self.live[run_id].set()
-        await anyio.wait_all_tasks_blocked()
+    async def end_all(self) -> None:
+        """Let go of everything, also of what begins meanwhile."""
+        await self.bound(Bounds())
+        while self.live:
+            await self.end(*self.live)
+            await anyio.wait_all_tasks_blocked()
+
+
+Law = Callable[[Server], Awaitable[None]]
+
+
+async def no_more_of_one_owner_than_the_bound(server: Server) -> None:
+    await server.bound(Bounds(max_runs=2))
+    await server.offer(legs("ann-1", "ann-2", "ann-3", "ben-1"))
+    await server.until(lambda: len(server.of("ann")) == 2 and len(server.of("ben")) == 1)
+    await server.offer(legs("cid-1"))
+    await server.begins("cid-1")
+    assert len(server.of("ann")) == 2
+    await server.end(server.of("ann")[0])
+    await server.until(lambda: len(server.of("ann")) == 3)
+
+
+async def a_line_of_one_does_not_delay_another(server: Server) -> None:
+    await server.bound(Bounds(workers=4, max_runs=2))
+    await server.offer(legs(*(f"dan-{number}" for number in range(30))))
+    await server.offer(legs("eve-1"))
+    await server.begins("eve-1")
+    assert len(server.of("dan")) <= 2
+    for number in range(30):
+        await server.engine.withdraw(f"dan-{number}")
+
+
+async def a_better_priority_goes_first_among_the_runs_of_an_owner(server: Server) -> None:
+    await server.bound(Bounds(max_runs=1))
+    await server.offer(legs("fay-1"))
+    await server.begins("fay-1")
+    await server.offer(legs("fay-2"))
+    await server.offer(legs("fay-3", priority=1))
+    await server.end("fay-1")
+    await server.begins("fay-3")
+    assert "fay-2" not in server.begun
+    await server.end("fay-3")
+    await server.begins("fay-2")
+
+
+async def a_leg_is_carried_once_however_often_it_is_offered(server: Server) -> None:
+    await server.bound(Bounds(max_runs=2))
+    (first,) = legs("gil-1")
+    await server.offer([first, first])
+    await server.begins("gil-1")
+    await server.offer([first])
+    await server.offer(legs("gil-2"))
+    await server.begins("gil-2")
+    assert server.of("gil") == ["gil-1", "gil-2"]
+    await server.end("gil-1")
+    second = replace(first, attempt=2)
+    while not await server.engine.offer(second):  # noqa: ASYNC110  DBOS notes the end soon
+        await anyio.sleep(0.01)
+    await server.until(lambda: server.of("gil") == ["gil-1", "gil-2", "gil-1"])
+
+
+async def what_is_withdrawn_does_not_begin(server: Server) -> None:
+    await server.bound(Bounds(max_runs=1))
+    await server.offer(legs("hal-1"))
+    await server.begins("hal-1")
+    await server.offer(legs("hal-2", "hal-3"))
+    known = legs("hal-1", "hal-2", "hal-3", "hal-4")
+    assert await server.engine.offered(known) == {"hal-1", "hal-2", "hal-3"}
+    await server.engine.withdraw("hal-2")
+    assert await server.engine.offered(known[1:]) == {"hal-3"}
+    await server.end("hal-1")
+    await server.begins("hal-3")
+    assert server.of("hal") == ["hal-1", "hal-3"]
+
+
+async def a_leg_does_not_begin_before_its_time(server: Server) -> None:
+    await server.bound(Bounds(max_runs=1))
+    await server.offer(legs("ida-1", delay=0.6))
+    await server.offer(legs("ida-2"))
+    await server.begins("ida-2")
+    assert server.of("ida") == ["ida-2"]
+    await server.end("ida-2")
+    await server.begins("ida-1")
+
+
+LAWS: tuple[Law, ...] = (
+    no_more_of_one_owner_than_the_bound,
+    a_line_of_one_does_not_delay_another,
+    a_better_priority_goes_first_among_the_runs_of_an_owner,
+    a_leg_is_carried_once_however_often_it_is_offered,
+    what_is_withdrawn_does_not_begin,
+    a_leg_does_not_begin_before_its_time,
+)
 
 
 @asynccontextmanager
-async def local(clock: Clock | None = None, **bounds: object) -> AsyncGenerator[Server]:
-    server = Server(Bounds(**bounds))  # type: ignore[arg-type]
-    server.engine = LocalRuns(lambda: server.bounds, server, clock or Clock())
-    with anyio.fail_after(10):
+async def serving(make: Callable[[Server], RunEngine]) -> AsyncGenerator[Server]:
+    server = Server()
+    server.engine = make(server)
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(server.engine.serve, server.carry)
-            await anyio.wait_all_tasks_blocked()
             yield server
             group.cancel_scope.cancel()
 
 
-async def test_no_more_runs_of_one_owner_than_the_bound() -> None:
-    async with local(max_runs=2) as server:
-        await server.offer("ann-1", "ann-2", "ann-3", "ben-1")
-        assert sorted(server.begun) == ["ann-1", "ann-2", "ben-1"]
+def local(server: Server) -> RunEngine:
+    return LocalRuns(lambda: server.bounds, server)
+
+
+def dbos(place: Place, owner: str, server: Server) -> RunEngine:
+    async def is_alive(owner: str) -> bool:
+        return False
+
+    return DbosRuns(place, owner, is_alive, lambda: server.bounds, server)
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[Database]:
+    yield from made_database()
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
+async def test_the_local_engine_keeps(law: Law) -> None:
+    async with serving(local) as server:
+        await law(server)
+
+
+async def test_dbos_keeps_them_all_in_a_file(tmp_path: Path) -> None:
+    async with serving(partial(dbos, place_of(None, tmp_path), "one")) as server:
+        for law in LAWS:
+            await law(server)
+            await server.end_all()
+
+
+@pytest.mark.skipif(not POSTGRES, reason="no Postgres server")
+async def test_dbos_keeps_them_all_in_postgres(database: Database, tmp_path: Path) -> None:
+    found = place_of(journal_url(database), tmp_path)
+    async with serving(partial(dbos, found, "one")) as server:
+        for law in LAWS:
+            await law(server)
+            await server.end_all()
+
+
+async def test_a_server_that_died_keeps_no_place(tmp_path: Path) -> None:
+    place = place_of(None, tmp_path)
+    async with serving(partial(dbos, place, "dead")) as server:
+        await server.offer(legs("ann-1"))
+        await server.begins("ann-1")
+    async with serving(partial(dbos, place, "next")) as server:
+        await server.bound(Bounds(max_runs=1))
+        await server.offer(legs("ann-2"))
+        assert await server.engine.offered(legs("ann-1", "ann-2")) == {"ann-2"}
+        await server.begins("ann-2")
+        assert not await server.engine.offer(legs("ann-1")[0])
+        await server.engine.offer(replace(legs("ann-1")[0], attempt=2))
         await server.end("ann-2")
-        assert server.begun[-1] == "ann-3"
+        await server.begins("ann-1")
 
 
-async def test_a_line_of_one_does_not_delay_another() -> None:
-    async with local(workers=1) as server:
-        await server.offer(*(f"ann-{number}" for number in range(100)), "ben-1", "cid-1")
-        for begun in ("ann-0", "ben-1", "cid-1", "ann-1"):
-            assert server.begun[-1] == begun
-            await server.end(begun)
-
-
-async def test_priorities_go_before_the_order_of_arrival() -> None:
-    async with local(workers=1, priorities={"cid": 1, "ann": 9}) as server:
-        await server.offer("ann-1")
-        await server.offer("ben-1")
-        await server.offer("ben-2", priority=1)
-        await server.offer("cid-1")
-        for begun in ("ann-1", "cid-1", "ben-2", "ben-1"):
-            assert server.begun[-1] == begun
-            await server.end(begun)
+async def test_an_owner_with_a_better_priority_goes_first() -> None:
+    async with serving(local) as server:
+        await server.bound(Bounds(workers=1, priorities={"cid": 1, "ann": 9}))
+        await server.offer(legs("ann-1"))
+        await server.begins("ann-1")
+        await server.offer(legs("ann-2", "ben-1", "cid-1"))
+        for number, run_id in enumerate(("ann-1", "cid-1", "ben-1", "ann-2"), 1):
+            await server.until(partial(server.has_begun, number))
+            assert server.begun[-1] == run_id
+            await server.end(run_id)
 
 
 async def test_runs_begin_no_faster_than_the_rate_of_their_owner() -> None:
-    clock = Clock()
-    async with local(clock, per_minute=2) as server:
-        await server.offer("ann-1", "ann-2", "ann-3", "ben-1")
-        assert sorted(server.begun) == ["ann-1", "ann-2", "ben-1"]
-        clock.now = 61.0
+    now = 0.0
+    server = Server(Bounds(per_minute=2))
+    server.engine = LocalRuns(lambda: server.bounds, server, lambda: now)
+    async with anyio.create_task_group() as group:
+        group.start_soon(server.engine.serve, server.carry)
+        await server.offer(legs("ann-1", "ann-2", "ann-3", "ben-1"))
+        await server.begins("ann-1", "ann-2", "ben-1")
+        assert not server.engine.admits(legs("ann-4")[0])
+        now = 61.0
         server.engine.stirred()
-        await anyio.wait_all_tasks_blocked()
-        assert server.begun[-1] == "ann-3"
+        await server.begins("ann-3")
+        group.cancel_scope.cancel()
 
 
-async def test_a_leg_begins_once_and_not_before_its_time() -> None:
-    clock = Clock()
-    async with local(clock) as server:
-        await server.offer("ann-1", delay=5.0)
-        await server.offer("ann-1")
-        assert not server.begun
-        assert await server.engine.offered([Leg("ann-1", 1), Leg("ann-2", 1)]) == {"ann-1"}
-        clock.now = 5.0
-        server.engine.stirred()
-        await anyio.wait_all_tasks_blocked()
-        await server.offer("ann-1")
-        assert server.begun == ["ann-1"]
-
-
-async def test_what_is_withdrawn_or_comes_while_the_server_stops_does_not_begin() -> None:
-    async with local(workers=1) as server:
-        await server.offer("ann-1", "ann-2", "ann-3")
-        await server.engine.withdraw("ann-2")
-        await server.end("ann-1")
-        assert server.begun == ["ann-1", "ann-3"]
+async def test_a_server_that_stops_begins_nothing() -> None:
+    async with serving(local) as server:
+        await server.bound(Bounds(workers=1))
+        await server.offer(legs("ann-1", "ann-2"))
+        await server.begins("ann-1")
         await server.engine.drain()
-        await server.offer("ann-4")
-        await server.end("ann-3")
-        assert server.begun == ["ann-1", "ann-3"]
-        assert not server.engine.admits(Leg("ann-5", 1, "ann"))
+        await server.end("ann-1")
+        await anyio.wait_all_tasks_blocked()
+        assert server.begun == ["ann-1"]
+        assert not server.engine.admits(legs("ben-1")[0])

@@ -193,7 +193,11 @@ async def test_one_wrong_word_is_answered_with_the_allowed_words_and_no_schema(
     async with served(tmp_path) as app, Client(app.server) as client:
         for tool, args, said in (
             ("grep", {"pattern": "x", "output_mode": "lines"}, "'files', 'content' or 'count'"),
-            ("reply", {"run_id": "run_1", "decision": "yes"}, "'approve', 'reject' or 'respond'"),
+            (
+                "reply",
+                {"run_id": "run_1", "decision": "yes"},
+                "be 'approve', 'reject' or 'respond'",
+            ),
             ("write_todos", {"todos": [{"status": "doing"}]}, "'pending', 'in_progress'"),
             ("task", {"goals": "x"}, "Expected arguments: goal: string, thread_id?: string"),
         ):

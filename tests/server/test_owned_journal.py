@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -146,7 +147,7 @@ class Telling(MemoryCheckpointer):
     """Has a question and an event of every run."""
 
     async def interrupts(self, run_id: str) -> Any:
-        return [run_id]
+        return [SimpleNamespace(kind="question", run_id=run_id)]
 
     async def events(self, run_id: str, **page: Any) -> Any:
         return [run_id]

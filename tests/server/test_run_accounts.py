@@ -11,7 +11,7 @@ import anyio
 import pytest
 import yaml
 from mcp import Client
-from mcp.types import CallToolResult, ResourceLink, TextContent
+from mcp.types import CallToolResult, Implementation, ResourceLink, TextContent
 
 from deep_agent_mcp.harness.backends.file_tools.line_counts import counted_lines
 from deep_agent_mcp.server.app import create_app
@@ -75,7 +75,9 @@ POLICY = '[[rule]]\naction = "deny"\ntool = "write_file"\npath = "/secret.txt"\n
 
 
 @asynccontextmanager
-async def client_of(place: Path, mode: Any = "auto", **more: Any) -> AsyncIterator[Client]:
+async def client_of(
+    place: Path, mode: Any = "auto", *, name: str = "claude-code", **more: Any
+) -> AsyncIterator[Client]:
     script, policy = place / "script.yaml", place / "policy.toml"
     script.write_text(yaml.safe_dump(SCRIPT, sort_keys=False), encoding="utf-8")
     policy.write_text(POLICY, encoding="utf-8")
@@ -84,7 +86,9 @@ async def client_of(place: Path, mode: Any = "auto", **more: Any) -> AsyncIterat
     with anyio.fail_after(60):
         async with (
             create_app(load_settings(given, {})) as app,
-            Client(app.server, mode=mode) as client,
+            Client(
+                app.server, mode=mode, client_info=Implementation(name=name, version="1")
+            ) as client,
         ):
             yield client
 
@@ -168,3 +172,9 @@ def test_lines_are_counted(before: bytes, after: bytes, counts: tuple[int, int])
 
 def test_lines_of_what_is_no_text_are_not_counted() -> None:
     assert counted_lines(b"a\0b", b"a\n") == counted_lines(b"a", b"\0") == {}
+
+
+async def test_a_client_that_may_not_know_links_is_sent_none(tmp_path: Path) -> None:
+    async with client_of(tmp_path, name="mcp") as client:
+        done = await client.call_tool("task", {"goal": "many"})
+        assert "Changed: " in text_of(done) and not links_of(done)

@@ -153,3 +153,22 @@ async def test_a_driven_call_takes_no_message(tmp_path: Path) -> None:
         told = await client.call_tool("reply", {"run_id": run["run_id"], "message": "Yes!"})
         assert "needs_approval" in text_of(told)
         assert "messages" not in (told.structured_content or {})
+
+
+async def test_a_message_to_a_run_in_line_is_there_when_it_begins(tmp_path: Path) -> None:
+    async with running(tmp_path) as (app, client):
+        first = await call(client, "task", goal="go", wait_seconds=0)
+        thread = first["thread_id"]
+        second = await call(
+            client, "task", goal="later", thread_id=thread, on_busy="queue", wait_seconds=0
+        )
+        assert second["status"] == "queued"
+        told = await call(
+            client, "reply", run_id=second["run_id"], message="This first.", wait_seconds=0
+        )
+        assert [one["status"] for one in told["messages"]] == ["queued"]
+        await call(client, "cancel", run_id=first["run_id"])
+        done = await call(client, "wait", run_id=second["run_id"])
+        assert (done["status"], done["answer"]) == ("done", "One.")
+        messages = (await app.agent().get_state(thread)).values["messages"]
+        assert [one.text for one in messages[-3:]] == ["later", "This first.", "One."]

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..._internal.records import record
 from ...databases.postgres import AsyncConnection, PostgresDatabase, Tables
+from ..records import OPEN
 from .database import JOURNAL
 from .records import as_bytes, as_text
 
@@ -32,6 +33,24 @@ WHERE r.status = 'needs_approval' AND r.id > %(after)s
                     WHERE i.run_id = r.id AND NOT i.answered AND i.kind <> 'message')
     AND EXISTS (SELECT 1 FROM {interrupts} AS i WHERE i.run_id = r.id AND i.kind <> 'message')
 ORDER BY r.id LIMIT %(limit)s
+"""
+_QUEUED_OWNERS = """
+SELECT owner, count(*) FROM {runs} WHERE status = 'queued' GROUP BY owner
+"""
+_QUEUED = """
+SELECT q.id FROM {runs} AS q
+WHERE q.status = 'queued' AND q.owner IS NOT DISTINCT FROM %(owner)s AND q.id > %(after)s
+ORDER BY q.id LIMIT %(limit)s
+"""
+_READY = f"""
+SELECT q.id FROM {{runs}} AS q
+WHERE q.status = 'queued' AND q.owner IS NOT DISTINCT FROM %(owner)s AND q.id > %(after)s
+    AND NOT EXISTS (SELECT 1 FROM {{runs}} AS o WHERE o.thread = q.thread AND o.status IN {OPEN!r})
+    AND NOT EXISTS (
+        SELECT 1 FROM {{runs}} AS e
+        WHERE e.thread = q.thread AND e.status = 'queued' AND e.run < q.run
+    )
+ORDER BY q.id LIMIT %(limit)s
 """
 _MARKS = """
 SELECT r.id, r.status, r.attempt, coalesce(l.newest, 0)
@@ -96,6 +115,26 @@ class JournalSurvey:
         """
         given = None if owner is None else as_bytes(owner)
         return await self._ids(_RUNNING, owner=given, after=as_bytes(after), limit=limit)
+
+    async def queued_owners(self) -> Mapping[str | None, int]:
+        """Return how many runs are recorded as `queued`, by the id of who looks after them."""
+        rows = await self._ask(_QUEUED_OWNERS)
+        return {None if owner is None else as_text(owner): count for owner, count in rows}
+
+    async def queued(
+        self, owner: str | None, *, ready: bool = False, after: str = "", limit: int = 200
+    ) -> list[str]:
+        """Return ids of queued runs that somebody looks after, in order.
+
+        Args:
+            owner: Who; None for nobody.
+            ready: Only those that are first in line on a thread without an open run.
+            after: An id to page from.
+            limit: How many at most.
+        """
+        given = None if owner is None else as_bytes(owner)
+        text = _READY if ready else _QUEUED
+        return await self._ids(text, owner=given, after=as_bytes(after), limit=limit)
 
     async def cut_off(self, owner: str) -> None:
         """End the connections of a server that is taken for dead.

@@ -1,0 +1,84 @@
+"""Replicas whose runs an engine hands out: what clients see, and what its tables are for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import psycopg
+import pytest
+
+from benchmarks.replica_trio import Fleet, replicas
+from deep_agent_mcp.server.runs.losses import MOST_LOSSES
+from tests.databases import Database, made_database
+from tests.e2e.servers import call
+from tests.replicas.servers import clients, journal_url, serving, start, until, waited
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[Database]:
+    yield from made_database()
+
+
+@pytest.mark.exhaustive(cases=1)
+@pytest.mark.parametrize(
+    "loss", ['TRUNCATE "{}".workflow_status CASCADE', 'DROP SCHEMA "{}" CASCADE']
+)
+async def test_runs_wait_in_one_line_and_their_engine_may_lose_everything(
+    database: Database, tmp_path: Path, loss: str
+) -> None:
+    url = journal_url(database)
+    flags = ("--engine", "dbos", "--max-runs", "1", "--drain-seconds", "0")
+    with serving(tmp_path, url, ("a", "b"), flags) as fleet:
+        a, b = fleet.all.values()
+        async with clients(a, b) as (one, two):
+            first = await call(one, "task", goal="nap 600", wait_seconds=0)
+            await until(lambda: bool(fleet.effects.begun("nap")))
+            second = await call(two, "task", goal="work 1", wait_seconds=0)
+            assert (second["status"], second["doing"]) == ("queued", "waits for a free place")
+            with psycopg.connect(database.conninfo, autocommit=True) as conn:
+                conn.execute(loss.format(f"{url.rpartition('=')[2]}_engine").encode())
+            await call(two, "cancel", run_id=first["run_id"])
+            assert (await waited(one, second["run_id"]))["status"] == "done"
+
+
+@pytest.mark.exhaustive(cases=1)
+@pytest.mark.parametrize("engine", ["local", "dbos"])
+async def test_a_run_that_kills_five_servers_is_given_up(
+    database: Database, tmp_path: Path, engine: str
+) -> None:
+    flags = ("--engine", engine, "--drain-seconds", "0")
+    url, agent = journal_url(database), "tests.replicas.poison:agent"
+    with replicas(tmp_path, url, ("a", "b"), start=start, flags=flags, agent=agent) as fleet:
+        run_id = await _begun(fleet)
+        dead: set[str] = set()
+        while len(dead) < MOST_LOSSES:
+            fallen = {name for name, one in fleet.all.items() if one.process.poll() is not None}
+            for name in fallen - dead:
+                await anyio.to_thread.run_sync(fleet.begin, f"{name}+")
+            dead |= fallen
+            await anyio.sleep(0.05)
+        living = [one for one in fleet.all.values() if one.process.poll() is None]
+        async with clients(living[0]) as (client,):
+            given = {"run_id": run_id, "events_after": 0}
+            ended = (await client.call_tool("wait", given)).structured_content or {}
+            assert ended["status"] == "failed"
+            assert "5 servers that carried it died" in ended["reason"]
+            lost = [one for one in ended["events"] if one.get("event") == "carrier_lost"]
+            assert [one["losses"] for one in lost] == [1, 2, 3, 4, 5]
+        assert len(dead) == MOST_LOSSES
+
+
+async def _begun(fleet: Fleet) -> str:
+    """Start the run; the server that is asked may die before it answers."""
+    while True:
+        living = [one for one in fleet.all.values() if one.process.poll() is None]
+        with suppress(Exception):
+            async with clients(living[0]) as (client,):
+                given = {"goal": "go", "idempotency_key": "poison", "wait_seconds": 0}
+                return (await call(client, "task", **given))["run_id"]
