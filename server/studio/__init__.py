@@ -29,6 +29,7 @@ from .agents import AgentTree, spans_of
 from .branches import Branches
 from .catalogue import Catalogue
 from .conversation import Conversation
+from .fleet import fleet
 from .history import History
 from .methods import DeleteParams, ForkParams, ThreadMethods
 from .overview import me, run_json, thread_overview
@@ -175,6 +176,8 @@ class Studio:
         match address.scheme, address.id:
             case "studio", "me" if not address.path:
                 return await me(self._services)
+            case "studio", "fleet" if not address.path:
+                return await fleet(self._services)
             case "studio", "rules" if not address.path:
                 return await self._rules.listed()
             case "inbox", "questions" if not address.path:

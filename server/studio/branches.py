@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import anyio
 
 from ...harness.checkpoint.base import Checkpoint, step_id
 from ..auth.caller import JournalReader
+from .journal_steps import place
 
 __all__ = ["Branch", "Branches", "Namespace", "namespace_of"]
 
@@ -49,7 +51,7 @@ def namespace_of(ns: str) -> Namespace:
     return Namespace(ns, parent, call_id, step)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Branch:
     """The checkpoints of a thread that count.
 
@@ -62,6 +64,11 @@ class Branch:
     steps: Sequence[Checkpoint]
     heads: Sequence[Checkpoint]
     others: int = 0
+
+    @cached_property
+    def weights(self) -> Mapping[str, int]:
+        """The weights of the steps, by namespace and id; see `journal_steps.place`."""
+        return {place(one.ns, one.id): one.weight for one in self.steps}
 
     def before(self, seq: int, limit: int) -> Sequence[Checkpoint]:
         """Return the steps right before one, oldest first."""

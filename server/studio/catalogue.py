@@ -8,6 +8,7 @@ every journal, sealed ones too, and holds nothing that outlives the server.
 from __future__ import annotations
 
 import json
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,8 +34,12 @@ MOST_CATALOGUES = 50
 MOST_TEXT = 20_000
 """Characters of a thread's goals and answers that are searched."""
 
+LOOK_SECONDS = 2.0
+"""How long a row is shown without looking whether somebody has deleted its thread."""
+
 SNIPPET = 60
 _SORTS = ("needs-you", "updated", "created", "cost")
+_MOVES = (*OPEN, "queued")
 _IDLE = "idle"
 """Status of a thread without a run."""
 
@@ -51,6 +56,7 @@ class _Entry:
     unpriced: int = 0
     tokens: int = 0
     seconds: float = 0.0
+    looked_at: float = 0.0
 
     def take(self, runs: Sequence[Run]) -> None:
         """Take in its runs, newest first."""
@@ -62,14 +68,23 @@ class _Entry:
         self.text = "\n".join(said)[:MOST_TEXT].casefold()
         used = costs_of(self.runs)
         self.cost, self.unpriced, self.tokens, self.seconds = used
+        self.looked_at = time.monotonic()
+
+    @property
+    def lead(self) -> Run | None:
+        """The run that says where the thread stands: the open one, before which others wait."""
+        for run in self.runs:
+            if run.status != "queued":
+                return run
+        return self.runs[0] if self.runs else None
 
     @property
     def status(self) -> str:
-        return self.runs[0].status if self.runs else _IDLE
+        return self.lead.status if self.lead is not None else _IDLE
 
     @property
     def agent(self) -> str:
-        return self.runs[0].agent if self.runs else ""
+        return self.lead.agent if self.lead is not None else ""
 
 
 def title_of(runs: Sequence[Run]) -> str:
@@ -197,7 +212,7 @@ class Catalogue:
             if parent_thread(info.thread_id) is None:
                 await self._take(threads, info)
                 threads.newest = max(threads.newest or 0.0, info.updated_at)
-        for entry in [one for one in threads.entries.values() if one.status in OPEN]:
+        for entry in [one for one in threads.entries.values() if one.status in _MOVES]:
             if entry.info.thread_id not in changed:
                 await self._look_again(entry)
 
@@ -208,21 +223,22 @@ class Catalogue:
         return entry
 
     async def _look_again(self, entry: _Entry) -> None:
-        now = await self._services.journal.run(entry.runs[0].id)
-        if now is not None and now != entry.runs[0]:
-            entry.take([now, *entry.runs[1:]])
+        runs = await self._services.journal.find_runs(thread_id=entry.info.thread_id, limit=1_000)
+        if runs and [*runs] != entry.runs:
+            entry.take(runs)
 
     async def _row(
         self, threads: _Threads, entry: _Entry, wanted: _Wanted
     ) -> dict[str, JsonValue] | None:
         """Return a thread as it is now; None if it was deleted meanwhile."""
         info = entry.info
-        if not entry.runs or entry.status not in OPEN:
+        if time.monotonic() > entry.looked_at + LOOK_SECONDS:
             runs = await self._services.journal.find_runs(thread_id=info.thread_id, limit=1)
             if not runs and await self._services.journal.load(info.thread_id) is None:
                 threads.entries.pop(info.thread_id, None)
                 return None
-        run = entry.runs[0] if entry.runs else None
+            entry.looked_at = time.monotonic()
+        run = entry.lead
         open_questions = 0
         if run is not None and run.status in OPEN:
             asked = await self._services.journal.interrupts(run.id)

@@ -27,7 +27,7 @@ from ..mcp.requests import Services
 from ..runs.active_run import ActiveRun
 from .branches import Branch, Branches, namespace_of
 from .diffs import diff_of
-from .journal_steps import messages_in, written_by
+from .journal_steps import messages_in, place, written_by, written_by_each
 from .queries import NotThere, Query, instant
 
 __all__ = ["Conversation"]
@@ -65,9 +65,10 @@ class Conversation:
         items: list[JsonValue] = []
         agent = self._services.places(thread_id)
         known = frozenset(one.ns for one in branch.heads)
+        written = await written_by_each(self._services.journal, steps, branch.weights)
         for made in steps:
-            messages = messages_in(agent, await written_by(self._services.journal, made))
-            items += [_item(made, one, place, known) for place, one in enumerate(messages)]
+            messages = messages_in(agent, written[place(made.ns, made.id)])
+            items += [_item(made, one, at, known) for at, one in enumerate(messages)]
         if not steps or steps[-1].seq == branch.steps[-1].seq:
             items += await self._unfinished(agent, branch)
         more = bool(steps) and steps[0].seq > branch.steps[0].seq
@@ -141,7 +142,7 @@ class Conversation:
 def _item(
     made: Checkpoint,
     message: Message,
-    place: int,
+    at: int,
     known: Collection[str] = (),
     *,
     committed: bool = True,
@@ -158,7 +159,7 @@ def _item(
 
     item: dict[str, JsonValue] = {
         "key": message.id,
-        "n": made.seq * 1_000 + place,
+        "n": made.seq * 1_000 + at,
         "time": instant(made.created_at),
         "checkpoint_id": made.id if committed else None,
         "ns": made.ns,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ...harness.agent import Agent
@@ -12,13 +12,75 @@ from ...harness.messages.message import AIMessage, HumanMessage, Message, ToolMe
 from ...harness.state.channels import Overwrite
 from ..auth.caller import JournalReader
 
-__all__ = ["last_answer", "messages_in", "written_by"]
+__all__ = ["keys_of", "last_answer", "messages_in", "place", "written_by", "written_by_each"]
 
 
 async def written_by(journal: JournalReader, made: Checkpoint) -> list[StoredWrite]:
     """Return what a step wrote, as it is stored."""
     found = await journal.load(made.thread_id, made.ns, made.id, cached=made.parent_id)
     return [] if found is None else [*found.writes]
+
+
+async def written_by_each(
+    journal: JournalReader, steps: Sequence[Checkpoint], weights: Mapping[str, int]
+) -> dict[str, Sequence[StoredWrite]]:
+    """Return what each of some steps wrote, by checkpoint, with few reads.
+
+    Steps that follow each other are read at once. What each wrote is told apart by the weights of
+    their checkpoints, which count the bytes; where these don't add up, it is read by itself.
+
+    Args:
+        journal: Where they are.
+        steps: They, oldest first, of any namespaces.
+        weights: The weights of their parents, and their own, by namespace and id.
+    """
+    chains: dict[str, list[list[Checkpoint]]] = {}
+    for one in steps:
+        before = chains.setdefault(one.ns, [])
+        grows = one.weight > weights.get(place(one.ns, one.parent_id), 0)
+        if before and before[-1][-1].id == one.parent_id and grows:
+            before[-1].append(one)
+        else:
+            before.append([one])
+    found: dict[str, Sequence[StoredWrite]] = {}
+    for chain in [one for each in chains.values() for one in each]:
+        parts = await _parts(journal, chain, weights) if len(chain) > 1 else None
+        for number, one in enumerate(chain):
+            writes = await written_by(journal, one) if parts is None else parts[number]
+            found[place(one.ns, one.id)] = writes
+    return found
+
+
+def place(ns: str, checkpoint_id: str | None) -> str:
+    """Return what tells a checkpoint from those of other namespaces."""
+    return f"{ns}\0{checkpoint_id}"
+
+
+async def _parts(
+    journal: JournalReader, chain: Sequence[Checkpoint], weights: Mapping[str, int]
+) -> list[list[StoredWrite]] | None:
+    """Return what each step of a chain wrote; None if the weights do not say it."""
+    first, last = chain[0], chain[-1]
+    read = await journal.load(last.thread_id, last.ns, last.id, cached=first.parent_id)
+    if read is None or read.base != first.parent_id:
+        return None
+    writes = iter(read.writes)
+    parts: list[list[StoredWrite]] = []
+    weight = weights.get(place(first.ns, first.parent_id), 0)
+    for made in chain:
+        part: list[StoredWrite] = []
+        left = made.weight - weight
+        while left > 0:
+            write = next(writes, None)
+            if write is None:
+                return None
+            part.append(write)
+            left -= len(write.value)
+        if left:
+            return None
+        parts.append(part)
+        weight = made.weight
+    return parts if next(writes, None) is None else None
 
 
 def messages_in(agent: Agent, writes: Iterable[StoredWrite]) -> list[Message]:

@@ -14,6 +14,7 @@ from ..settings.state_dir import StateDir
 
 if TYPE_CHECKING:
     from ...harness.databases.postgres import PostgresDatabase
+    from ..replicas.census import Census
     from ..replicas.sealed_values import ValueSealer
 
 __all__ = ["CancelTable", "Peers", "ReplicaServers", "servers_of"]
@@ -39,6 +40,11 @@ class Peers(Protocol):
 
     def was_killed(self, owner: str) -> bool:
         """Whether a replica that is gone did not sign off."""
+        ...
+
+    @property
+    def census(self) -> Census:
+        """The newest look at all of them."""
         ...
 
 
@@ -68,6 +74,11 @@ class ReplicaServers:
     def was_killed(self, owner: str) -> bool:
         """Whether a replica that is gone did not sign off."""
         return self._peers.was_killed(owner)
+
+    @property
+    def census(self) -> Census:
+        """The newest look at all replicas."""
+        return self._peers.census
 
     @asynccontextmanager
     async def takeover(self) -> AsyncGenerator[None]:
