@@ -17,7 +17,7 @@ import pytest
 
 __all__ = ["Browser", "browsing", "need_browser"]
 
-SECONDS = 12.0
+SECONDS = 50.0
 """How long anything on a page may take."""
 
 ENTER = "\ue007"

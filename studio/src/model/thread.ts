@@ -8,7 +8,7 @@ import { http, server } from "../state";
 import { Conversation, type Row } from "./conversation";
 import type { Overview, Question, RunFacts, StepPage } from "./types";
 
-const PAGE = 400;
+const PAGE = 150;
 const WORKING_SECONDS = 0.6;
 const WAITING_SECONDS = 1.5;
 const RESTING_SECONDS = 2.5;

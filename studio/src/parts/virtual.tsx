@@ -29,7 +29,7 @@ interface Props<T> {
   after?: ComponentChild;
 }
 
-const OVERSCAN = 700;
+const OVERSCAN = 500;
 const AT_END = 60;
 
 export class VirtualList<T> extends Component<Props<T>, { top: number; height: number; tick: number }> {

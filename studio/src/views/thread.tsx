@@ -12,7 +12,7 @@ import { Icon } from "../parts/icons";
 import { type Answers, Questions } from "../parts/question";
 import { Act, Ago, Loading, Refused, Status, Twice } from "../parts/small";
 import { keepLooking } from "../server/looking";
-import { Failure, toolData } from "../server/mcp";
+import { Failure, readData } from "../server/mcp";
 import { linkTo, may, server } from "../state";
 import { title } from "./inbox_watch";
 import { Panel, TABS, type Tab } from "./panel";
@@ -28,7 +28,7 @@ export function ThreadPage({ id }: { id: string }): VNode {
       if (!made) {
         let threadId = id;
         if (id.startsWith("run_")) {
-          const asked = toolData(server.current, "wait", { run_id: id, wait_seconds: 0 }, 0, end.signal);
+          const asked = readData(server.current, `run://${encodeURIComponent(id)}`, end.signal);
           threadId = String((await found(`run ${id}`, asked)).thread_id);
         }
         made = new Thread(threadId, id.startsWith("run_") ? id : "", end.signal);

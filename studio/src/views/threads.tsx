@@ -214,7 +214,7 @@ function Search({
           onInput={(event) => {
             const text = event.currentTarget.value;
             clearTimeout(timer.current);
-            timer.current = window.setTimeout(() => (query.value = text.trim()), 120);
+            timer.current = window.setTimeout(() => (query.value = text.trim()), 40);
           }}
           onKeyDown={(event) => {
             if (event.key !== "Escape") return;
