@@ -24,6 +24,7 @@ from benchmarks import (
     serve_reload,
     startup,
     studio,
+    terminal,
 )
 from benchmarks.peers import compare
 from benchmarks.report import Report
@@ -45,6 +46,9 @@ def main() -> int:
     command("startup", lambda o: startup.run(o.rounds)).add_argument(
         "--rounds", default=15, **rounds
     )
+    seen = command("terminal", lambda o: terminal.run(o.rounds, o.events))
+    seen.add_argument("--rounds", default=9, **rounds)
+    seen.add_argument("--events", type=int, default=terminal.EVENTS, help="to pipe as JSON")
     driven = command("drive", lambda o: drive.run(o.rounds, o.calls))
     driven.add_argument("--rounds", default=5, **rounds)
     driven.add_argument("--calls", type=int, default=300, help="calls per round")

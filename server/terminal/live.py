@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.markdown import Markdown
 from rich.padding import Padding
 from rich.spinner import Spinner
 from rich.text import Text
@@ -75,6 +74,8 @@ class LiveView(View):
         indent = 2 * step.depth
         who = f"{step.agent.rpartition(SEPARATOR)[2]}: " if step.depth else ""
         if step.kind == "text":
+            from rich.markdown import Markdown  # not needed for the first line
+
             if who:
                 self._print(Padding(Text(who.rstrip(), "dim"), (0, 0, 0, indent)))
             self._print(Padding(Markdown(clean(step.text)), (0, 0, 0, indent)))

@@ -16,12 +16,13 @@ from rich.console import Console
 from rich.text import Text
 
 from ...harness._internal.records import record
-from .link import Link
 from .states import ARGS_SHOWN, LinkError, Question
 from .texts import clean
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
+
+    from .link import Link
 
 __all__ = ["Ask", "Asker", "Interrupted", "Reject", "Stop", "WholeQuestion", "shown", "whole"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -102,25 +103,39 @@ def asker_for(choices: Choices, view: View, *, can_ask: bool) -> Asker:
     return Reject() if mode == "never" else Stop()
 
 
+def greeted(choices: Choices, view: View) -> Settings | None:
+    """Say in a first line what works; return the settings of a server in this process.
+
+    Nothing slow is imported before that line.
+
+    Raises:
+        SettingsError: They are refused, or are those of several servers.
+    """
+    if choices.connect is None:
+        return local_settings(choices, view)
+    view.hello(f"at {one_line(choices.connect, 200)}")
+    return None
+
+
 @asynccontextmanager
-async def opened(choices: Choices, view: View) -> AsyncGenerator[Place]:
+async def opened(choices: Choices, settings: Settings | None, view: View) -> AsyncGenerator[Place]:
     """Open where runs work.
 
     Raises:
-        SettingsError, HarnessError, StateDirError, LinkError: It cannot be used.
+        SettingsError, HarnessError, StateDirError, NotStarted: It cannot be used.
     """
-    if choices.connect is not None:
-        from .places import remote_place
+    gc.disable()  # what imports make stays
+    from .places import local_place, remote_place
 
-        token = choices.token or os.environ.get(TOKEN)
-        async with remote_place(choices.connect, token, view.lost) as place:
+    gc.freeze()
+    gc.enable()
+    if settings is not None:
+        async with local_place(settings) as place:
             yield place
-        return
-    settings = local_settings(choices, view)
-    from .places import local_place
-
-    async with local_place(settings) as place:
-        yield place
+    else:
+        token = choices.token or os.environ.get(TOKEN)
+        async with remote_place(choices.connect or "", token, view.lost) as place:
+            yield place
 
 
 def local_settings(choices: Choices, view: View) -> Settings:
@@ -169,14 +184,13 @@ def run_goal(
     """
     view, can_ask = view_for(choices)
     asker = asker_for(choices, view, can_ask=can_ask)
-    if choices.connect is not None:
-        view.hello(f"at {one_line(choices.connect, 200)}")
+    settings = greeted(choices, view)
 
     async def main() -> int:
         from .session import Session, advice, interrupts
 
         with interrupts() as heard:
-            async with opened(choices, view) as place:
+            async with opened(choices, settings, view) as place:
                 advise = advice(place.link.is_local, choices.again)
                 session = Session(place, view, asker, advise)
                 if task is None:
@@ -202,11 +216,10 @@ def converse(choices: Choices, task: Task, attach: Sequence[Path]) -> int:
             "run GOAL`"
         )
     asker, folder = asker_for(choices, view, can_ask=can_ask), _history(choices)
-    if choices.connect is not None:
-        view.hello(f"at {one_line(choices.connect, 200)}")
+    settings = greeted(choices, view)
 
     async def main() -> int:
-        async with opened(choices, view) as place:
+        async with opened(choices, settings, view) as place:
             from .chat import Chat, history_in
 
             first = replace(task, files=attached(attach))

@@ -13,7 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.environments import node_packages, older_python
+from tests.clients.environments import (
+    claude_code,
+    fastmcp_python,
+    node_packages,
+    older_python,
+)
 from tests.clients.tours import Place
 from tests.databases import made_database
 from tests.e2e.conftest import SCRIPT
@@ -24,6 +29,11 @@ from tests.replicas.servers import journal_url
 WANTED = "DEEP_AGENT_CLIENT_TESTS"
 REPLICAS = "DEEP_AGENT_CLIENT_REPLICAS"
 FLAGS = ("--approve", "edit_file")
+LONG = {"match": "six seconds", "agents": {"main": [{"text": "At last.", "delay": 6}]}}
+TOUR = {**SCRIPT, "runs": [*SCRIPT["runs"], LONG]}
+BUDGETS = {"DEEP_AGENT_WAIT_BUDGETS": "sixty=1"}
+"""A client of this name gives up after five seconds."""
+
 ENVIRONMENTS = "DEEP_AGENT_CLIENT_ENVS"
 
 
@@ -55,6 +65,18 @@ def python_1(environments: Path) -> Path:
     return older_python(environments)
 
 
+@pytest.fixture(scope="session")
+def fastmcp(environments: Path) -> Path:
+    """The interpreter of an environment with FastMCP."""
+    return fastmcp_python(environments)
+
+
+@pytest.fixture(scope="session")
+def claude(environments: Path) -> Path:
+    """The program of Claude Code."""
+    return claude_code(environments)
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     """A server over HTTP, and how to start one on stdio; `edit_file` needs approval on both."""
@@ -64,15 +86,15 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         if count:
             setups, server = stack.enter_context(_replicas(over_http, count))
         else:
-            setups = [_setup(Setup(over_http, FLAGS, script=SCRIPT))]
+            setups = [_setup(Setup(over_http, FLAGS, BUDGETS, script=TOUR))]
             server = stack.enter_context(setups[0].serving())
-        yield Place(_setup(Setup(on_stdio, FLAGS, script=SCRIPT)), setups[0], server)
+        yield Place(_setup(Setup(on_stdio, FLAGS, BUDGETS, script=TOUR)), setups[0], server)
 
 
 @contextmanager
 def _replicas(folder: Path, count: int) -> Iterator[tuple[Sequence[Setup], HttpServer]]:
     with contextmanager(made_database)() as database:
-        env = {"DEEP_AGENT_JOURNAL": journal_url(database)}
+        env = {"DEEP_AGENT_JOURNAL": journal_url(database), **BUDGETS}
         flags = [*FLAGS, "--replicas", "--shared-root"]
         files = folder / "files"
         files.mkdir()
@@ -80,7 +102,7 @@ def _replicas(folder: Path, count: int) -> Iterator[tuple[Sequence[Setup], HttpS
         for number in range(count):
             own = folder / str(number)
             own.mkdir()
-            made = Machine(own, flags, env, SCRIPT, files=files)
+            made = Machine(own, flags, env, TOUR, files=files)
             _setup(made)
             machines.append(made)
         with behind_a_balancer(folder, machines) as server:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-__all__ = ["node_packages", "older_python"]
+__all__ = ["claude_code", "fastmcp_python", "node_packages", "older_python"]
 
 NODE_PACKAGES = (
     "node@22.23.3",  # new enough for all of them
@@ -22,28 +22,49 @@ NODE_PACKAGES = (
     "@modelcontextprotocol/client@2.4.0",
     "@modelcontextprotocol/inspector@2.12.0",
 )
-PYTHON_PACKAGE = "mcp==1.30.0"
+CLAUDE_CODE = "@anthropic-ai/claude-code@2.1.332"
+OLDER_PYTHON = ("mcp==1.30.0", "langchain-mcp-adapters==0.3.2")
+FASTMCP = ("fastmcp==4.2.3",)
 
 INSTALL_SECONDS = 300
+
+_NPM = ("npm", "install", "--no-audit", "--no-fund", "--prefix", ".")
 
 
 def node_packages(place: Path) -> Path:
     """Return the `node_modules` directory with everything in it."""
     folder = place / "node"
-    _once(folder, NODE_PACKAGES, ["npm", "install", "--no-audit", "--no-fund", "--prefix", "."])
+    _once(folder, NODE_PACKAGES, _NPM)
     return folder / "node_modules"
 
 
+def claude_code(place: Path) -> Path:
+    """Return the program of Claude Code, which is one file for each platform."""
+    folder = place / "claude"
+    _once(folder, [CLAUDE_CODE], [*_NPM, "--ignore-scripts"])
+    scope = folder / "node_modules" / "@anthropic-ai"
+    (program,) = [one for one in scope.glob("claude-code-*/claude*") if one.suffix in ("", ".exe")]
+    return program
+
+
 def older_python(place: Path) -> Path:
-    """Return the interpreter of an environment with the SDK 1.x."""
-    folder = place / "python"
+    """Return the interpreter of an environment with the SDK 1.x, and what is built on it."""
+    return _python(place / "python", OLDER_PYTHON)
+
+
+def fastmcp_python(place: Path) -> Path:
+    """Return the interpreter of an environment with FastMCP."""
+    return _python(place / "fastmcp", FASTMCP)
+
+
+def _python(folder: Path, packages: Sequence[str]) -> Path:
     python = folder / "env" / ("Scripts" if sys.platform == "win32" else "bin") / "python"
     if not python.exists():
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / "lock"):
             if not python.exists():
                 _run([sys.executable, "-m", "venv", "env"], folder)
-    _once(folder, [PYTHON_PACKAGE], [str(python), "-m", "pip", "install", "--quiet"])
+    _once(folder, packages, [str(python), "-m", "pip", "install", "--quiet"])
     return python
 
 
@@ -72,5 +93,5 @@ def _run(command: Sequence[str], folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    node_packages(Path(sys.argv[1]))
-    older_python(Path(sys.argv[1]))
+    for install in (node_packages, older_python, fastmcp_python, claude_code):
+        install(Path(sys.argv[1]))

@@ -10,33 +10,69 @@ from typing import Any
 
 import pytest
 
+from tests.clients.cells import Era, cells_of
 from tests.clients.tours import HERE, Place, expect_tour, take
 from tests.e2e.servers import Setup
 
 pytestmark = pytest.mark.timeout(300)  # the first one waits for the installation
 
-TRANSPORTS = ("stdio", "http", "sse")
+ERA = ("transport", "era")
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
-def test_the_python_sdk_1(transport: str, place: Place, python_1: Path) -> None:
+@pytest.mark.parametrize(ERA, cells_of("Python SDK 1"))
+def test_the_python_sdk_1(transport: str, era: Era, place: Place, python_1: Path) -> None:
     seen = take([python_1, HERE / "tour.py"], place.target(transport))
-    expect_tour(seen, place.setup(transport).root)
-    assert seen["protocol"] == "2025-11-25"
-    assert seen["progress"]
+    expect_tour(seen, place.setup(transport).root, era)
 
 
-@pytest.mark.parametrize("version", ["v1", "v2", "v2-modern"])
-@pytest.mark.parametrize("transport", TRANSPORTS)
-def test_the_typescript_sdk(version: str, transport: str, place: Place, node: Path) -> None:
-    command = [node / ".bin" / "node", HERE / "tour.mjs", node, version]
-    seen = take(command, place.target(transport))
-    expect_tour(seen, place.setup(transport).root)
-    assert seen["progress"]
+@pytest.mark.parametrize(ERA, cells_of("LangChain"))
+def test_langchains_adapters(transport: str, era: Era, place: Place, python_1: Path) -> None:
+    seen = take([python_1, HERE / "tour_langchain.py"], place.target(transport))
+    expect_tour(seen, place.setup(transport).root, era)
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
-def test_the_inspector(transport: str, place: Place, node: Path) -> None:
+@pytest.mark.parametrize(ERA, cells_of("FastMCP"))
+def test_fastmcp(transport: str, era: Era, place: Place, fastmcp: Path) -> None:
+    mode = "legacy" if era == "2025-11-25" else "auto"
+    seen = take([fastmcp, HERE / "tour_fastmcp.py", mode], place.target(transport))
+    expect_tour(seen, place.setup(transport).root, era)
+
+
+@pytest.mark.parametrize(ERA, cells_of("TypeScript SDK 1"))
+def test_the_typescript_sdk_1(transport: str, era: Era, place: Place, node: Path) -> None:
+    seen = take([*node_program(node, "tour.mjs"), "v1"], place.target(transport))
+    expect_tour(seen, place.setup(transport).root, era)
+
+
+@pytest.mark.parametrize(ERA, cells_of("TypeScript SDK 2"))
+def test_the_typescript_sdk_2(transport: str, era: Era, place: Place, node: Path) -> None:
+    version = "v2" if era == "2025-11-25" else "v2-modern"
+    seen = take([*node_program(node, "tour.mjs"), version], place.target(transport))
+    expect_tour(seen, place.setup(transport).root, era)
+
+
+@pytest.mark.parametrize("version", ["v1", "v2-modern"])
+def test_a_client_that_gives_up_soon_gets_the_answer_of_a_long_run_and_all_news(
+    version: str, place: Place, node: Path
+) -> None:
+    """Calls time out after five seconds, the run takes six; the old era is cut off, too."""
+    seen = take([*node_program(node, "features.mjs"), version], place.target("http"))
+    assert seen["statuses"][0] == "running" and seen["statuses"][-1] == "done"
+    assert seen["answer"] == "At last."
+    assert set(seen["updates"]) == {"threads://recent"}
+    if version == "v1":
+        assert seen["resumed"], "the stream was not resumed by its Last-Event-ID"
+        assert seen["cut"]["answer"] == "That was a moment."
+        assert seen["task"][0] == "taskCreated"
+        assert seen["task"][-1]["answer"] == "That was a moment."
+
+
+def node_program(node: Path, name: str) -> list[Path]:
+    return [node / ".bin" / "node", HERE / name, node]
+
+
+@pytest.mark.parametrize(ERA, cells_of("Inspector"))
+def test_the_inspector(transport: str, era: Era, place: Place, node: Path) -> None:
     inspector = Inspector(node, place, transport)
     tools = inspector("tools/list", "--strict")["tools"]
     assert {"write_todos", "task"} <= {one["name"] for one in tools}

@@ -61,7 +61,7 @@ async def tour(target: dict[str, Any]) -> dict[str, Any]:
         prompt = await session.get_prompt("greeting")
         wrong = await session.call_tool("read_file", {"path": "/nowhere", **here})
         assert wrong.isError
-        approved = await session.call_tool("task", {"goal": "change the note"})
+        approved = await session.call_tool("task", {"goal": "change the note", "thread_id": "new"})
         return {
             "server": opened.serverInfo.name,
             "protocol": opened.protocolVersion,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.clients.cells import Era
 from tests.e2e.servers import HttpServer, Setup
 
 __all__ = ["Place", "expect_tour", "take"]
@@ -54,8 +55,9 @@ def take(command: Sequence[str | Path], target: dict[str, Any], cwd: Path = HERE
     return json.loads(done.stdout)
 
 
-def expect_tour(seen: dict[str, Any], root: Path) -> None:
+def expect_tour(seen: dict[str, Any], root: Path, era: Era) -> None:
     """Check what a client was shown on its tour, and what became of the files."""
+    assert seen.get("protocol", era) == era and seen["progress"]
     assert seen["server"] == "deep-agent-mcp"
     assert {"write_todos", "read_file", "task", "reply"} <= set(seen["tools"])
     assert len(seen["tools"]) <= 14

@@ -109,8 +109,13 @@ async def test_the_official_client_goes_on_with_its_thread_from_server_to_server
         victim.kill()
         for at in (a, b):
             switch.to(at.url)
-            done = await call(client, "task", goal="work 1", thread_id=thread)
+            # It names no thread: its session has one, wherever it is served.
+            done = await call(client, "task", goal="work 1")
             assert (done["status"], done["thread_id"]) == ("done", thread)
+        named = await call(client, "task", goal="work 1", thread_id="release-notes")
+        switch.to(a.url)
+        shown = await call(client, "threads", thread_id="release-notes")
+        assert shown["thread_id"] == named["thread_id"] != thread
 
 
 async def test_a_standing_stream_tells_of_what_is_done_through_other_servers(

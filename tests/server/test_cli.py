@@ -93,6 +93,7 @@ def test_a_start_without_options_imports_nothing_that_few_need(
         "httpx",
         "jwt",
         "opentelemetry.sdk",
+        "prompt_toolkit",
         "regex",
         "rich",
         "uvicorn",

@@ -11,11 +11,14 @@ import anyio
 import pytest
 import yaml
 from mcp import Client
-from mcp.types import CallToolResult, Implementation, ResourceLink, TextContent
+from mcp.types import CallToolResult, ImageContent, Implementation, ResourceLink, TextContent
 
 from deep_agent_mcp.harness.backends.file_tools.line_counts import counted_lines
+from deep_agent_mcp.harness.messages.message import ImageBlock
 from deep_agent_mcp.server.app import create_app
+from deep_agent_mcp.server.runs.accounts import Account
 from deep_agent_mcp.server.settings.sources import load_settings
+from deep_agent_mcp.server.tools.run_accounts import account_facts
 
 pytestmark = pytest.mark.anyio
 
@@ -153,6 +156,12 @@ async def test_an_answer_names_the_last_files_of_many_and_is_silent_about_nothin
         assert "and 2 more." in text_of(many) and len(links_of(many)) == 10
         none = (await client.call_tool("task", {"goal": "rest"})).structured_content
         assert none is not None and not {"changes", "not_done"} & none.keys()
+
+
+def test_images_of_an_answer_are_content_that_clients_show() -> None:
+    small, large = ImageBlock("image/png", "aGk="), ImageBlock("image/png", "A" * 1_000_000)
+    (block,) = account_facts("thr_1", Account(media=(small, large))).blocks
+    assert isinstance(block, ImageContent) and block.data == "aGk="
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,14 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.terminal.screen import at_terminal, run
+from tests.terminal.screen import at_terminal, environment, run
 
 SCRIPT = """
 name: clerk
@@ -55,6 +57,45 @@ MODEL = ("--model", "scripted:script.yaml")
 
 def events_of(text: str) -> Iterator[dict[str, object]]:
     return map(json.loads, text.splitlines())
+
+
+FIRST = """
+import sys
+from deep_agent_mcp.server.cli.main import cli
+from deep_agent_mcp.server.terminal.views import LinesView
+def hello(view, text):
+    print(text, sorted({"mcp", "mcp_types", "anthropic"} & {*sys.modules}))
+    sys.stdout.flush()
+    raise SystemExit
+LinesView.hello = hello
+cli(["run", "a goal", "--model", "scripted:script.yaml"])
+"""
+
+
+def test_the_first_line_comes_before_anything_slow_is_imported(home: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FIRST],
+        env=environment(home),
+        cwd=home,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout == "scripted:script.yaml, with files in the thread []\n", done.stderr
+
+
+def test_no_event_is_lost_in_a_pipe(home: Path) -> None:
+    turns = [
+        {"tool_calls": [{"name": "ls", "args": {"path": f"/{turn}-{at}"}} for at in range(40)]}
+        for turn in range(5)
+    ]
+    script = {"agents": {"main": [*turns, {"text": "All seen."}]}}
+    (home / "script.yaml").write_text(json.dumps(script))
+    done = run(home, "run", "look", "--json", *MODEL)
+    *lines, last = events_of(done.stdout)
+    numbers = [one["seq"] for one in lines if one["type"] == "event"]
+    assert last["status"] == "done", last
+    assert numbers == [*range(1, len(numbers) + 1)] and len(numbers) > 400
 
 
 def test_a_person_sees_steps_todos_and_the_answer(home: Path) -> None:

@@ -17,7 +17,7 @@ import { ArgumentFields, Arguments } from "./arguments";
 import { Changed, Diff } from "./diff";
 import { Icon } from "./icons";
 import { Remember } from "./remember";
-import { holdHasty, unsettle } from "./settle";
+import { holdHasty, settled, unsettle } from "./settle";
 import { Act, Ago, isCommand as commanded, Refused } from "./small";
 
 export type Answers = Record<string, unknown>;
@@ -518,7 +518,7 @@ function ApproveAll({
     .filter((one) => typeof one.tool === "string" && one.decisions?.includes("approve"))
     .map((one) => wholes.get(one.id) ?? (server.current.canRead ? null : one))
     .filter((one) => one !== null && isWhole(one)) as Question[];
-  if (able.length < 2) return null;
+  if (able.length < 2 || !settled.value) return null;
   const send = async () => {
     refused.value = "";
     try {

@@ -1,0 +1,64 @@
+"""The cells of clients, transports and protocol eras in which every tour is taken.
+
+The page on clients shows them as a table; a test compares the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import metadata
+from typing import Literal, TypeAlias
+
+from tests.clients.environments import (
+    CLAUDE_CODE,
+    FASTMCP,
+    NODE_PACKAGES,
+    OLDER_PYTHON,
+)
+
+__all__ = ["CELLS", "Era", "cells_of", "table"]
+
+Era: TypeAlias = Literal["2025-11-25", "2026-07-28"]
+OLD: tuple[Era, ...] = ("2025-11-25",)
+BOTH: tuple[Era, ...] = ("2025-11-25", "2026-07-28")
+TRANSPORTS = ("stdio", "http", "sse")
+
+
+def _pinned(name: str) -> str:
+    packages = (*NODE_PACKAGES, *OLDER_PYTHON, *FASTMCP, CLAUDE_CODE)
+    found = [
+        one[len(name) :].lstrip("=@")
+        for one in packages
+        if one.startswith((f"{name}=", f"{name}@"))
+    ]
+    (version,) = found
+    return version
+
+
+CELLS: Mapping[str, Mapping[str, tuple[Era, ...]]] = {
+    f"Python SDK {metadata.version('mcp').rpartition('.')[0]}": dict.fromkeys(TRANSPORTS, BOTH),
+    f"Python SDK {_pinned('mcp')}": dict.fromkeys(TRANSPORTS, OLD),
+    f"LangChain MCP adapters {_pinned('langchain-mcp-adapters')}": dict.fromkeys(TRANSPORTS, OLD),
+    # Its SSE transport speaks the older era only.
+    f"FastMCP {_pinned('fastmcp')}": {"stdio": BOTH, "http": BOTH, "sse": OLD},
+    f"TypeScript SDK {_pinned('@modelcontextprotocol/sdk')}": dict.fromkeys(TRANSPORTS, OLD),
+    f"TypeScript SDK {_pinned('@modelcontextprotocol/client')}": dict.fromkeys(TRANSPORTS, BOTH),
+    f"Inspector {_pinned('@modelcontextprotocol/inspector')}": dict.fromkeys(TRANSPORTS, OLD),
+    f"Claude Code {_pinned('@anthropic-ai/claude-code')}": {
+        "stdio": ("2026-07-28",), "http": ("2026-07-28",), "sse": OLD,
+    },
+}  # fmt: skip
+
+
+def cells_of(client: str) -> list[tuple[str, Era]]:
+    """Return the transports and eras of the one client whose name begins so."""
+    (eras,) = [one for name, one in CELLS.items() if name.startswith(client)]
+    return [(transport, era) for transport, some in eras.items() for era in some]
+
+
+def table() -> list[str]:
+    """Return the table of the page on clients."""
+    rows = [["Client", *TRANSPORTS], ["---"] * 4]
+    rows += [[name, *(", ".join(eras[one]) for one in TRANSPORTS)] for name, eras in CELLS.items()]
+    rows[0][2:] = ["HTTP", "SSE"]
+    return [f"| {' | '.join(row)} |" if row[0] != "---" else "|---|---|---|---|" for row in rows]
