@@ -1,9 +1,10 @@
 """Three replicas on one Postgres journal, whose runs wait in line for an engine.
 
-Compared are runs a second without an engine, where each replica carries what it has accepted, and
-with one. Then, with the engine: how long a run waits for an idle replica, what replicas cost that
-have nothing to do, whether a bound of two runs of one user holds over all replicas, how long
-another user's first run waits behind 500 of the first one, and what 10,000 queued runs cost.
+Compared is the processor time of runs without an engine, where each replica carries what it has
+accepted, and with one. Then, with the engine: how long a run waits for an idle replica, what
+replicas cost that have nothing to do, whether a bound of two runs of one user holds over all
+replicas, how long another user's first run waits behind 500 of the first one, and what 10,000
+queued runs cost.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from benchmarks.client import REPO
 from benchmarks.own_postgres import own_postgres
 from benchmarks.replica_trio import Effects
 from benchmarks.replica_work import EFFECTS, PAUSE
+from benchmarks.replicas import cpu_seconds
 from benchmarks.report import Bar, Report, spread
 from deep_agent_mcp.harness.checkpoint.postgres import PostgresCheckpointer
 
@@ -98,6 +100,10 @@ class _Trio:
             self._ask(number, {"start": share, "goal": goal, "as": principal})
         return [one for number in range(replicas) for one in self._answer(number)["ids"]]
 
+    def processor_seconds(self) -> float:
+        """Return the processor time of all replicas so far (Linux)."""
+        return sum(cpu_seconds(one.pid) for one in self._processes)
+
     def memory(self) -> float:
         """Return the resident MiB of the largest replica."""
         for number in range(REPLICAS):
@@ -152,20 +158,25 @@ def run(rounds: int = 2) -> Report:
     with tempfile.TemporaryDirectory() as folder, own_postgres() as conninfo:
         place = Path(folder)
         rates: dict[str, list[float]] = {"local": [], "dbos": []}
+        costs: dict[str, list[float]] = {"local": [], "dbos": []}
         for _ in range(rounds):
-            for engine, found in rates.items():
-                found.append(_rate(conninfo, place, engine))
+            for engine in rates:
+                rate, cost = _load(conninfo, place, engine)
+                rates[engine].append(rate)
+                costs[engine].append(cost)
         with _trio(conninfo, place, "dbos", max_runs=1_000) as trio:
             commits = _idle_commits(trio)
             waits = anyio.run(_dispatch, trio)
         most, behind = _quota(conninfo, place)
         memory = _queued(conninfo, place)
-    ratio = statistics.median(rates["dbos"]) / statistics.median(rates["local"])
+    ratio = statistics.median(costs["dbos"]) / statistics.median(costs["local"])
     measures["runs a second, no engine"] = spread(rates["local"])
     measures["runs a second, engine"] = spread(rates["dbos"])
+    measures["processor time of a run, no engine, ms"] = spread(costs["local"])
+    measures["processor time of a run, engine, ms"] = spread(costs["dbos"])
     measures["dispatch to an idle replica, s"] = {**spread(waits), "p95": _p95(waits)}
     bars = [
-        Bar("time of a run, engine / no engine", 1 / ratio, 1 / 0.65, "x"),
+        Bar("processor time of a run, engine / no engine", ratio, 1 / 0.65, "x"),
         Bar("dispatch to an idle replica, p95", _p95(waits), 0.25, "s"),
         Bar("commits of an idle replica", commits, 30, "/s"),
         Bar(f"runs of one user at once, of {QUOTA}, bound 2", most, 2, "runs"),
@@ -175,15 +186,16 @@ def run(rounds: int = 2) -> Report:
     return Report("engine", measures, bars)
 
 
-def _rate(conninfo: str, place: Path, engine: str) -> float:
-    """Return the runs a second of a load on all replicas."""
+def _load(conninfo: str, place: Path, engine: str) -> tuple[float, float]:
+    """Put a load on all replicas; return the runs a second, and a run's processor time in ms."""
     with _trio(conninfo, place, engine, max_runs=1_000) as trio:
         trio.start(REPLICAS, "work 1", "ann")
         trio.until_done(REPLICAS)
-        begun = time.monotonic()
+        begun, used = time.monotonic(), trio.processor_seconds()
         trio.start(LOAD, f"work {ROUNDS}", "ann")
         trio.until_done(LOAD + REPLICAS)
-        return LOAD / (time.monotonic() - begun)
+        used = trio.processor_seconds() - used
+        return LOAD / (time.monotonic() - begun), 1_000 * used / LOAD
 
 
 def _idle_commits(trio: _Trio, seconds: float = 10.0) -> float:

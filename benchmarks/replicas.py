@@ -40,7 +40,7 @@ from deep_agent_mcp.harness.checkpoint.base import Batch, Fence, Interrupt, Run,
 from deep_agent_mcp.harness.checkpoint.postgres import PostgresCheckpointer
 from deep_agent_mcp.server.replicas.census import SILENT_SECONDS
 
-__all__ = ["ENGINE_KINDS", "KINDS", "Outcome", "disturbed", "run"]
+__all__ = ["ENGINE_KINDS", "KINDS", "Outcome", "cpu_seconds", "disturbed", "run"]
 
 NAMES = ("a", "b", "c")
 RUNS = 9
@@ -203,7 +203,9 @@ async def disturbed(
         begun: list[str] = []
         for number in range(RUNS):
             async with _client(fleet.all[NAMES[number % 3]]) as client:
-                made = await client.call("task", {"goal": GOAL, "wait_seconds": 0})
+                made = await client.call(
+                    "task", {"goal": GOAL, "thread_id": "new", "wait_seconds": 0}
+                )
                 begun.append(made["structuredContent"]["run_id"])
         victim = fleet.all[chance.choice(NAMES)]
         await anyio.sleep(chance.uniform(0.0, 0.5))
@@ -287,7 +289,9 @@ async def _woken(folder: Path, conninfo: str, times: int = 40) -> list[float]:
         async with AsyncExitStack() as stack:
             those = [await stack.enter_async_context(_client(one)) for one in fleet.all.values()]
             for _ in range(times):
-                made = await those[0].call("task", {"goal": "nap 0.1", "wait_seconds": 0})
+                made = await those[0].call(
+                    "task", {"goal": "nap 0.1", "thread_id": "new", "wait_seconds": 0}
+                )
                 run_id = made["structuredContent"]["run_id"]
                 ends: dict[int, float] = {}
 
@@ -314,9 +318,9 @@ async def _idle(
         for count_ in (0, waiting):
             if count_:
                 await _ask(conninfo, f"{url.rpartition('=')[2]}_journal", count_)
-            before = [_cpu_seconds(one.process.pid) for one in fleet.all.values()]
+            before = [cpu_seconds(one.process.pid) for one in fleet.all.values()]
             await anyio.sleep(seconds)
-            after = [_cpu_seconds(one.process.pid) for one in fleet.all.values()]
+            after = [cpu_seconds(one.process.pid) for one in fleet.all.values()]
             found[count_] = [
                 1_000 * (now - then) / seconds for now, then in zip(after, before, strict=True)
             ]
@@ -340,7 +344,7 @@ async def _ask(conninfo: str, schema: str, count_: int) -> None:
                 group.start_soon(ask, number)
 
 
-def _cpu_seconds(pid: int) -> float:
+def cpu_seconds(pid: int) -> float:
     """Return the processor time of a process so far (Linux)."""
     stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
     fields = stat.rpartition(")")[2].split()

@@ -117,7 +117,7 @@ async def _one_client(
             ready.set()
             await go.wait()
             for turn in count():
-                thread: dict[str, str] = {}
+                thread = {"thread_id": "new"}
                 for tool, args, wanted in _calls(f"client {number}, turn {turn}"):
                     began = time.perf_counter()
                     with anyio.fail_after(CALL_SECONDS):
@@ -125,7 +125,7 @@ async def _one_client(
                     load.seconds.append(time.perf_counter() - began)
                     if wanted not in str(result):
                         raise WrongReply(f"{tool} lacks {wanted!r}: {result}")
-                    if not thread:
+                    if thread["thread_id"] == "new":
                         thread = {"thread_id": result["structuredContent"]["thread_id"]}
     except (WrongReply, OSError, EOFError, TimeoutError) as error:
         load.errors.append(f"{type(error).__name__}: {error}")

@@ -184,7 +184,7 @@ class _Told(logging.Handler):
             return
         self._silent_until = now + SILENT_SECONDS
         logger.warning(
-            "telemetry: %s. The server goes on; further warnings of this kind are not shown for "
+            "telemetry: %s. The server continues; further warnings of this kind are not shown for "
             "%d minutes.",
             text,
             SILENT_SECONDS // 60,

@@ -106,6 +106,11 @@ def test_links_lead_somewhere(page: Path) -> None:
             }
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_no_merge_left_its_marks(page: Path) -> None:
+    assert not re.search(r"^(<{7}|>{7}) ", page.read_text(encoding="utf-8"), re.MULTILINE)
+
+
 def test_every_page_is_in_the_navigation_once() -> None:
     nav = yaml.safe_load(text_of("mkdocs.yml"))["nav"]
     pages = [one.relative_to(ROOT / "docs").as_posix() for one in PAGES[1:]]
@@ -206,7 +211,7 @@ def test_the_skill_and_the_subagent_are_valid(tmp_path: Path) -> None:
 
 def test_the_bundled_skills_are_listed() -> None:
     listed = text_of("docs/skills-and-agents.md").partition("skills ship with it:")[2]
-    named = re.findall(r"`([\w-]+)`", listed.partition("\n\n")[0])
+    named = re.findall(r"`([\w-]+)`", listed.split("\n\n")[1])
     assert sorted(named) == sorted(one.name for one in (ROOT / "skills").iterdir())
 
 

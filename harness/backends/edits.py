@@ -114,7 +114,7 @@ def edit_places(path: str, text: Text, old: str, new: str, every: bool) -> list[
     if every and len(places) > MOST_PLACES:
         raise ToolError(
             f"{unchanged}old_string is there more than {MOST_PLACES:,} times, and edit_file "
-            "replaces no more at once. Replace a longer text, or write the file anew."
+            "replaces no more at once. Replace a longer text, or write the whole file."
         )
     if every and (size := text.length_after(old, new)) > MOST_CHARS:
         raise ToolError(

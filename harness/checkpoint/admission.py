@@ -64,13 +64,13 @@ def check_batch(batch: Batch) -> None:
         if one.thread_id != batch.thread_id:
             raise ValueError(
                 f"a batch of thread {batch.thread_id!r} holds a {type(one).__name__} of thread "
-                f"{one.thread_id!r}; commit it in a batch of its own"
+                f"{one.thread_id!r}; commit it in a separate batch"
             )
     for checkpoint in batch.checkpoints:
         if checkpoint.ns != batch.ns:
             raise ValueError(
                 f"a batch of namespace {batch.ns!r} holds checkpoint {checkpoint.id} of namespace "
-                f"{checkpoint.ns!r}; its writes would be lost, so commit it in a batch of its own"
+                f"{checkpoint.ns!r}; its writes would be lost, so commit it in a separate batch"
             )
 
 

@@ -261,7 +261,7 @@ class DatabaseKind:
         if application != self.application_id and (tables or stored or application):
             raise self.error(
                 f"{path} is a database of another program; it was not touched. Give the "
-                f"{self.name} a file of its own."
+                f"{self.name} its own file."
             )
         if not version.admits(self.version):
             raise self.newer(

@@ -361,7 +361,9 @@ class Meter:
         return f"{whose}{shown(bound)} {UNITS[name]}{earlier}"
 
     def _met(self, limit: LimitName, allowed: float, used: float, note: str = "") -> LimitReached:
-        instead = "begin a new thread" if limit.startswith(THREAD) else "go on with a smaller goal"
+        instead = (
+            "start a new thread" if limit.startswith(THREAD) else "continue with a smaller goal"
+        )
         return LimitReached(
             limit,
             f"{counted(limit, allowed, used)}{note}. What was done is kept. Raise the limit "

@@ -156,7 +156,7 @@ class AgentRuns(ThreadAccess):
 
     async def _go_on(self, thread_id: str | None, options: RunOptions) -> RunResult:
         if thread_id is None or await self.checkpointer.load(thread_id) is None:
-            raise UnknownThread(f"there is no thread {thread_id!r} to go on with; give an input")
+            raise UnknownThread(f"there is no thread {thread_id!r} to continue; give an input")
         if options.choices is not None:
             raise InvalidChoice("choices go with an input, which is what they are stored with")
         run = new_run("delegate", self.name, thread_id, "", options)

@@ -65,7 +65,7 @@ _NOTHING_SAID = (
 )
 _EMPTY = (
     "Your answer was empty. Give your final answer in full: its reader sees nothing of what you "
-    "said before. If the work is not done, go on with it."
+    "said before. If the work is not done, continue it."
 )
 _MARK = "[The answer was cut off here.]"
 

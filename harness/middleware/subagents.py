@@ -207,7 +207,7 @@ class SubAgentMiddleware(AgentMiddleware):
             str, Field(description="One of the subagents in your prompt.")
         ] = DEFAULT,
         task_id: Annotated[
-            str, Field(description="From an earlier result: go on with that subagent.")
+            str, Field(description="From an earlier result: continue with that subagent.")
         ] = "",
     ) -> ToolResult:
         handle: Handle | None = None
@@ -336,7 +336,7 @@ def notice(told: Mapping[str, str], now: Mapping[str, str]) -> str:
     if added:
         parts += ["New:", *_lines(added)]
     if other:
-        parts += ["Described anew:", *_lines(other)]
+        parts += ["Descriptions changed:", *_lines(other)]
     if gone:
         parts.append(f"No longer there: {', '.join(gone)}.")
     return "\n".join(parts)

@@ -268,7 +268,7 @@ def _driven(messages: Sequence[Message]) -> bool:
 
 
 def _refusal(call: ToolCall, limit: str) -> ToolMessage:
-    text = f"{call.name} was not run: {limit}. Do not call it again; go on with what you have."
+    text = f"{call.name} was not run: {limit}. Do not call it again; continue with what you have."
     return ToolMessage(call.id, text, name=call.name, status="error")
 
 

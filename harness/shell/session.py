@@ -354,6 +354,6 @@ def _failed(command: str, result: CommandResult, limits: ShellLimits) -> str:
     said = result.output.head[-_DIAGNOSIS_BYTES:].decode("utf-8", "replace").strip()
     return (
         f"The shell could not be set up: its startup command {command!r} {how}. The call's own "
-        "command was not run, and calling again will not help until that is mended."
+        "command was not run, and calling again will not help until that is fixed."
         + (f" Output: {said}" if said else "")
     )

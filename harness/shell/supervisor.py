@@ -109,7 +109,7 @@ def _leave_keyring() -> None:
     if libc.syscall(call, _JOIN_SESSION_KEYRING, None) < 0:
         number = ctypes.get_errno()
         if number != errno.ENOSYS:
-            raise OSError(number, f"no session keyring of its own: {os.strerror(number)}")
+            raise OSError(number, f"no session keyring: {os.strerror(number)}")
 
 
 def _provide(number: int, data: bytes) -> None:

@@ -85,7 +85,8 @@ def check_kind(task_id: str, kind: str, definition: AnySubAgent) -> None:
     was = _KINDS.get(kind, "an agent")
     raise ToolError(
         f"nothing was started: {task_id} was {was}, and {definition.name} is {_KINDS[now]} now, "
-        "which cannot go on with its transcript. Start a new task, and tell it all it has to know."
+        "which cannot continue with its transcript. Start a new task, and tell it everything it "
+        "has to know."
     )
 
 
@@ -139,12 +140,12 @@ def the_handle(task_id: str, subagent: str | None, runtime: ToolRuntime) -> Hand
     if handle is None:
         newest = [f"{key} ({one.agent})" for key, one in list(known.items())[-_SHOWN:]]
         raise ToolError(
-            f"nothing was started: there is no subagent {task_id!r} to go on with here. Known: "
+            f"nothing was started: there is no subagent {task_id!r} to continue with here. Known: "
             f"{', '.join(newest) or 'none'}. Without task_id a new one starts."
         )
     if subagent not in (None, handle.agent):
         raise ToolError(
             f"nothing was started: {task_id} is a {handle.agent}, not a {subagent}. Leave out "
-            "subagent_type to go on with it, or task_id to start a new one."
+            "subagent_type to continue with it, or task_id to start a new one."
         )
     return handle

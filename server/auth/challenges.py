@@ -51,7 +51,7 @@ class Challenge:
         """Refuse to answer somebody whose token has ended while they were waiting."""
         text = (
             "The token has expired or was revoked before there was an answer. What the call has "
-            "begun goes on; look at it with another token before you repeat the call."
+            "begun continues; look at it with another token before you repeat the call."
         )
         await self._refuse(send, 401, "invalid_token", text, FIRST_SCOPES)
 

@@ -84,8 +84,8 @@ class PrincipalFile:
         if owner and owner not in self._known:
             raise UnknownPrincipal(
                 f"{id_} belongs to a principal that {self._path} does not name any more, so it is "
-                "not continued: rules about it could not be kept. It goes on when that principal "
-                "has called this server again."
+                "not continued: rules about it could not be applied. It continues when that "
+                "principal has called this server again."
             )
         return self._known.get(owner, "")
 

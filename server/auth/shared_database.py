@@ -145,8 +145,8 @@ class DatabasePrincipals:
         if owner and owner not in self._known:
             raise UnknownPrincipal(
                 f"{id_} belongs to a principal that the replicas' tables do not name, so it is not "
-                "continued: rules about it could not be kept. It goes on when that principal has "
-                "called a replica again."
+                "continued: rules about it could not be applied. It continues when that principal "
+                "has called a replica again."
             )
         return self._known.get(owner, "")
 

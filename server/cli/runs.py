@@ -168,8 +168,13 @@ def approve(
 def reply(flags: dict[str, str | None], run: str, message: str, as_json: bool) -> None:
     """Answer the question of a run with MESSAGE, as text or as JSON if it asks for that.
 
-    A server of the journal goes on with the run, or the next one that starts.
+    A server of the journal goes on with the run, or the next one that starts. The agent of a run
+    that works and asks nothing reads MESSAGE before its next step.
     """
+    told = _within(flags, lambda admin: admin.tell(run, message))
+    if told is not None:
+        _print(told, as_json)
+        return
     asked = _within(flags, lambda admin: admin.questions(run))
     if any(one.kind == "approval" for one in asked):
         raise Failed(f"run {run} waits for an approval; decide it with `runs approve {run}`.")

@@ -48,7 +48,7 @@ class ToolChoice:
         )
         return cls(
             (OPTION, ",".join(client.toolsets)),
-            f"{client.title} has a todo list, file tools and a shell of its own, so it is offered "
+            f"{client.title} has its own todo list, file tools and shell, so it is offered "
             f"only {', '.join(names)}. To offer all tools, add {OPTION} all.",
         )
 

@@ -85,7 +85,7 @@ class Story:
         before = await self._between()
         self._view.section(
             "Started again",
-            "A new process finds the run its predecessor left, and goes on with it.",
+            "A new process finds the run that the first one left, and continues it.",
         )
         async with self._connected() as talk:
             await self._finish(talk, before)
@@ -196,7 +196,7 @@ class Story:
         for one in facts["pending"]:  # the last progress messages may come too late to be heard
             self._tree.ask(one["tool"], str(one["asked_by"]).split(" > "))
         view.tree(self._tree, "So far:")
-        self._claim(self._tree.calls(), "The agent has used tools of its own.")
+        self._claim(self._tree.calls(), "The agent has used its own tools.")
         self._ask(facts)
 
     def _ask(self, facts: Facts) -> None:

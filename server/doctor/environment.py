@@ -41,7 +41,7 @@ def examine_key(settings: Settings, environ: Mapping[str, str]) -> Iterator[Find
 
     name = settings.model or DEFAULT_MODEL
     if is_sampling(name):
-        text = f"{name}: `task` works only in clients that lend their model (sampling with tools)"
+        text = f"{name}: `task` works only in clients that offer their model (sampling with tools)"
         yield note("model", text, f"For other clients leave --model out, and set {KEYS[0]}.")
         return
     full = full_name(name)
@@ -61,7 +61,7 @@ def examine_key(settings: Settings, environ: Mapping[str, str]) -> Iterator[Find
         task = (
             "`task` fails"
             if settings.model
-            else "`task` works only in clients that lend their own model (sampling with tools)"
+            else "`task` works only in clients that offer their model (sampling with tools)"
         )
         yield note(
             "model",

@@ -49,7 +49,7 @@ def serve(
     else:
         raise RuntimeError(
             "serve() was called inside a running event loop and would block it; nothing was "
-            "started. Mount asgi_app(agent) there, or call serve() from a program of its own."
+            "started. Mount asgi_app(agent) there, or call serve() from a separate program."
         )
     from ..python_agents.source import AgentSource
 

@@ -72,7 +72,13 @@ class Working(Protocol):
 
 
 class RunEngine(Protocol):
-    """A queue of legs."""
+    """A queue of legs.
+
+    Attributes:
+        is_shared: Whether a leg that is offered here may be carried by another server.
+    """
+
+    is_shared: bool
 
     def admits(self, leg: Leg) -> bool:
         """Whether a leg may begin on this server at once, without being offered."""

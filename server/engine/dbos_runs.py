@@ -130,6 +130,7 @@ class DbosRuns:
         bounds: Callable[[], Bounds],
         at_work: Working,
     ) -> None:
+        self.is_shared = True
         self._place = place
         self._owner = owner
         self._is_alive = is_alive

@@ -54,6 +54,7 @@ class LocalRuns:
         at_work: Working,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.is_shared = False
         self._bounds = bounds
         self._at_work = at_work
         self._clock = clock

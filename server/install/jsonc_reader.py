@@ -85,7 +85,7 @@ class _Reader:
         assert found is not None  # it matches nothing, too
         self.at = found.end()
         if self.text.startswith("/*", self.at):
-            raise self.error("this comment has no end")
+            raise self.error("this comment is not closed")
 
     def value(self, depth: int) -> Node:
         char = self.peek()
@@ -136,7 +136,7 @@ class _Reader:
     def string(self) -> Node:
         found = _STRING.match(self.text, self.at)
         if found is None:
-            raise self.error("this string has no end on its line, or holds a control character")
+            raise self.error("this string is not closed on its line, or has a control character")
         try:
             value = cast(str, json.loads(found[0]))
         except ValueError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 
 from ...harness.errors import HarnessError
 from ..agenda.scheduler import NotAllowed, Scheduler
@@ -11,7 +11,7 @@ from ..agenda.schedules import ScheduleBook, Work
 from ..agenda.tables import AgendaTables
 from ..auth.caller import LOCAL, Caller, current_caller
 from ..auth.shared_state import open_tokens
-from ..auth.tokens import TokenError, TokenRecord
+from ..auth.tokens import TokenError, TokenRecord, Tokens
 from ..mcp.offered_agents import offered_agents
 from ..replicas.sealed_values import sealer_of
 from ..runs.goals import Goal
@@ -120,7 +120,7 @@ class _Starter:
         if "token" not in settings.auth or "oauth" in settings.auth:
             return Caller(work.principal, frozenset({"delegate"}))
         try:
-            async with open_tokens(settings) as tokens:
+            async with self._tokens(settings) as tokens:
                 theirs = [one for one in await tokens.all() if one.principal == work.principal]
         except TokenError as error:
             raise HarnessError(str(error)) from error
@@ -131,6 +131,10 @@ class _Starter:
                 "schedule is paused. Create one with `deep-agent-mcp token create`, then resume it."
             )
         return Caller(work.principal, frozenset({"delegate"}), _agents(able))
+
+    def _tokens(self, settings: Settings) -> AbstractAsyncContextManager[Tokens]:
+        shared = self._app.shared.tokens
+        return open_tokens(settings) if shared is None else nullcontext(shared)
 
 
 def _may_delegate(record: TokenRecord) -> bool:

@@ -78,7 +78,7 @@ def _answer(
             f"runs: {', '.join(named) or 'none'}{', …' if count > len(named) else ''}"
         )
     if left:
-        lines.append(f"Runs that wait for a replica to go on with them: {left}.")
+        lines.append(f"Runs that wait for a replica to continue them: {left}.")
     text = "\n".join(lines if every else ["No replica uses this journal.", *lines])
     return Answer(text, {"replicas": facts, "left_runs": left})
 

@@ -90,7 +90,7 @@ async def take_retries(
             asked = await anyio.to_thread.run_sync(requests.ids)
         except OSError as error:
             asked = []
-            logger.warning("requests to go on with runs cannot be read: %s", error)
+            logger.warning("requests to continue runs cannot be read: %s", error)
         for run_id in asked:
             try:
                 await _look(runs, journal, run_id, requests, processes, owner)

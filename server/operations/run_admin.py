@@ -20,8 +20,9 @@ from ..settings.settings import Settings
 from ..threads.journal_servers import ReplicaServers
 from ..threads.journals import Beside, journal_beside_servers
 from ..threads.listing import cost_of, question_line, run_facts
+from ..threads.names import id_among_all
 from .retries import RetryRequests
-from .run_answers import open_questions, store_answers, until_it_stops
+from .run_answers import open_questions, store_answers, tell, until_it_stops
 
 __all__ = ["RunAdmin"]
 
@@ -62,6 +63,8 @@ class RunAdmin:
 
     async def list(self, status: RunStatus | None, thread: str | None, limit: int) -> Answer:
         """Return runs, newest first."""
+        if thread is not None:
+            thread = await id_among_all(self._journal, thread)
         runs = await self._journal.find_runs(status=status, thread_id=thread, limit=limit + 1)
         shown = [(run, await self._place(run)) for run in runs[:limit]]
         data: list[JsonValue] = [_facts(run, place) for run, place in shown]
@@ -142,7 +145,7 @@ class RunAdmin:
         run = await self._find(run_id)
         if run.status == "running" and await self._is_left(run):
             raise HarnessError(
-                f"No server works on run {run.id}, so it would not end. Start one, or go on with "
+                f"No server works on run {run.id}, so it would not end. Start one, or continue "
                 f"it here: deep-agent-mcp run --resume {run.id}"
             )
         await until_it_stops(self._journal, run, seconds)
@@ -169,6 +172,19 @@ class RunAdmin:
             text = f"Stored. Run {run.id} asks more: runs show {run.id}"
             return Answer(text, {**run_facts(run), "taken": False})
         return await self._gone_on(run)
+
+    async def tell(self, run_id: str, message: str) -> Answer | None:
+        """Send a message to a run that works or waits in line; None if it does neither, or asks.
+
+        Raises:
+            UnknownRun: There is no such run.
+        """
+        run = await self._find(run_id)
+        sent = await tell(self._journal, run, message)
+        if sent is None:
+            return None
+        text = f"Message {sent.id} is queued: run {run.id} takes it before its next model call."
+        return Answer(text, {**run_facts(run), "message_id": sent.id})
 
     async def retry(self, run_id: str) -> Answer:
         """Have a server go on with a run that failed, paused or was left, at its last step.
@@ -199,24 +215,26 @@ class RunAdmin:
         now = await self._taken(run)
         if now is None:
             text = (
-                f"No server has gone on with run {run.id} yet. The request is stored: a server of "
-                "this journal goes on with it, or the next one that starts. Without a server: "
+                f"No server has continued run {run.id} yet. The request is stored: a server of "
+                "this journal continues it, or the next one that starts. Without a server: "
                 f"deep-agent-mcp run --resume {run.id}"
             )
             return Answer(text, {**run_facts(run), "taken": False})
-        text = f"Run {run.id} goes on, as attempt {now.attempt}: {now.status}."
+        text = f"Run {run.id} continues, as attempt {now.attempt}: {now.status}."
         return Answer(text, {**run_facts(now), "taken": True})
 
     async def _why_not(self, run: Run) -> str | None:
         if run.status in ("done", "cancelled"):
-            return f"is {run.status}, so there is nothing to go on with. Start a new one."
+            return f"is {run.status}, so there is nothing to continue. Start a new one."
+        if run.status == "queued":
+            return "waits in line and begins by itself. `runs cancel` takes it out of the line."
         if run.status == "needs_approval":
             return (
                 "waits for an answer. Give it with `runs approve` or `runs reply`, with the tool "
                 "reply of a client, or on the page at /ui; `runs cancel` ends the run."
             )
         if run.status == "running" and not await self._is_left(run):
-            return "is at work in a server. `runs cancel` ends it."
+            return "is running in a server. `runs cancel` ends it."
         return None
 
     async def _taken(self, run: Run) -> Run | None:

@@ -9,9 +9,11 @@ from pydantic import JsonValue
 
 from ...harness.checkpoint.base import Batch, Checkpointer, Interrupt, Run
 from ...harness.errors import HarnessError
+from ...harness.loop.run.caller_messages import CallerMessage, message_batch
 from ...harness.loop.run.interrupts import check_answers
+from ...harness.messages.message import new_id
 
-__all__ = ["open_questions", "store_answers", "until_it_stops"]
+__all__ = ["open_questions", "store_answers", "tell", "until_it_stops"]
 
 _LOOK_SECONDS = 0.25
 
@@ -53,3 +55,17 @@ async def store_answers(journal: Checkpointer, run: Run, answers: Mapping[str, J
         await journal.commit(Batch(run.thread_id, answers=fresh))
     asked = await journal.interrupts(run.id)
     return all(one.answered or str(one.kind) == "message" for one in asked)
+
+
+async def tell(journal: Checkpointer, run: Run, message: str) -> CallerMessage | None:
+    """Send a message to a run that works or waits in line; None if it does neither, or asks.
+
+    Whoever carries the run takes the message before its next model call.
+    """
+    asked = await journal.interrupts(run.id)
+    works = run.kind == "delegate" and run.status in ("running", "queued")
+    if not works or any(not one.answered and one.kind != "message" for one in asked):
+        return None
+    sent = CallerMessage(new_id("msg"), run.id, message)
+    await journal.commit(message_batch(run, sent))
+    return sent

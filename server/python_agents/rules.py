@@ -222,7 +222,7 @@ def own_journal(agent: Agent, name: str, settings: Settings) -> OwnJournal | Non
     for key in ("journal_key", "journal"):
         if getattr(settings, key) is not None:
             raise SettingsError(
-                f"agent {name} has a journal of its own, {place}, so the setting {key!r} has no "
+                f"agent {name} has its own journal, {place}, so the setting {key!r} has no "
                 "effect. Remove the setting, or build the agent without a checkpointer. To encrypt "
                 "the agent's journal, wrap it in an EncryptedCheckpointer"
             )

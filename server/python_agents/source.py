@@ -335,7 +335,7 @@ class AgentSource:
             journal = own_journal(agent, self.name, context.settings)
         if journal is not None:
             raise HarnessError(
-                f"{what} has a journal of its own, {journal.place}; the server has opened another. "
+                f"{what} has its own journal, {journal.place}; the server has opened another. "
                 "Pass checkpointer=context.journal, or no checkpointer."
             )
         self._warn_of_unused(agent, context)

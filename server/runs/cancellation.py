@@ -279,8 +279,8 @@ class Cancellation:
                 raise
             raise CheckpointError(
                 f"Run {run.id} was stopped, but that is not recorded yet: {error} This server "
-                "does not go on with the run, and records its end as soon as it can. If the "
-                "server ends before that, the run goes on."
+                "does not continue the run, and records its end as soon as it can. If the "
+                "server ends before that, the run continues."
             ) from error
         self._unrecorded.pop(run.id, None)
         self._ended(run)

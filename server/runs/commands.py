@@ -169,7 +169,7 @@ def _require_held(settings: Settings, told: Sequence[ProtectedPath]) -> None:
     for one in told:
         if not one.path.exists() and places_in(settings.root, one.path):
             raise AgentBuildError(
-                f"a command of one user could write what every user's agents are told: {one.name} "
+                f"a command of one user could write what instructs every user's agents: {one.name} "
                 f"{one.path} is inside the root {settings.root} and not there yet. Make it (it may "
                 "be empty), or keep it elsewhere"
             )

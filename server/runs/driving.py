@@ -167,7 +167,7 @@ class CallDriver:
             raise live.error
         if live.result is None:
             raise HarnessError(
-                f"The server is stopping. Run {live.run_id} goes on when it is started again."
+                f"The server is stopping. Run {live.run_id} continues when it is started again."
             )
         results, unrecorded = live.result.results, live.result.unrecorded
         return Snapshot(
@@ -328,7 +328,7 @@ class CallDriver:
         working = self._carrier.working(owner_of(run_id))
         first = f' Wait for one with wait(run_id="{working[0]}"), or cancel one.' if working else ""
         raise ThreadBusy(
-            f"{len(working)} runs of yours are at work, which is the most there may be; nothing "
+            f"{len(working)} of your runs are working, which is the limit; nothing "
             f"was started.{first}"
         )
 

@@ -35,7 +35,7 @@ __all__ = [
     "kind_of",
 ]
 
-HANDED_OVER = "its server was stopped between two steps; the next server goes on with it"
+HANDED_OVER = "its server was stopped between two steps; the next server continues it"
 """Reason of a run that was handed over."""
 
 KINDS = ("drive", "delegate")
@@ -49,7 +49,7 @@ class ServerStopping(HarnessError):
     def __init__(self) -> None:
         super().__init__(
             "This server is stopping, so nothing was done. Send the same call again in about 10 s: "
-            "the next server has all threads and goes on with all runs."
+            "the next server has all threads and continues all runs."
         )
 
 
@@ -162,7 +162,7 @@ class Stopping:
                 await next(iter(live.values())).finished.wait()
         if live:
             logger.warning(
-                "stopping: %d of %d runs are not through with their step. The next server goes on "
+                "stopping: %d of %d runs have not finished their step. The next server continues "
                 "with them; what their tools were doing is cut short.",
                 len(live), count,
             )  # fmt: skip
@@ -252,8 +252,8 @@ class JournalWait:
                     await self._go_on(run)
                 return
             logger.error(
-                "run %s was left after %.0f s: the journal cannot be reached. It goes on when the "
-                "journal is back and somebody asks for it, or a server is started.",
+                "run %s was left after %.0f s: the journal cannot be reached. It continues when "
+                "the journal is back and somebody asks for it, or a server is started.",
                 run_id, self.patience,
             )  # fmt: skip
         finally:

@@ -434,7 +434,9 @@ class RunQueue:
 
 def _full(found: Collection[Run], size: int) -> ThreadBusy:
     if not size:
-        return ThreadBusy("as many runs of yours are at work as there may be; nothing was started.")
+        return ThreadBusy(
+            "the limit of runs that may work for you is reached; nothing was started."
+        )
     first = min(found, key=lambda one: one.created_at)
     return ThreadBusy(
         f"{len(found)} runs of yours wait in line, and --queue-size allows {size}; nothing was "

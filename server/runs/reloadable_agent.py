@@ -248,5 +248,5 @@ def _is_missing_key(error: ModelError) -> bool:
 def _nobody(error: ModelError) -> ModelError:
     run = current_run.get()
     offer = run.offer if run is not None else None
-    text = f"{error} A client that lends its model would do, too, but {declared(offer)}."
+    text = f"{error} A client that offers its model would work too, but {declared(offer)}."
     return ModelError(text, kind="auth")

@@ -345,12 +345,6 @@ class RunManager(RunStarter):
         Raises:
             RunEnded, UnknownInterrupt, InvalidAnswer, StaleThread, ThreadBusy: Nothing was stored.
         """
-        if run.status == "queued":
-            raise ThreadBusy(
-                f"Run {run.id} waits in line and asks nothing; nothing was done. Wait for it with "
-                f'wait(run_id="{run.id}"), or end it with cancel(run_id="{run.id}").',
-                run.id,
-            )
         self._carrier.stopping.require_serving()
         stands = run.status in ("needs_approval", "paused", "failed") and run.kind == "delegate"
         if is_parked(run):  # it wants the client's model, so it goes on where that client is

@@ -10,6 +10,7 @@ from ...harness.checkpoint.base import Run
 from ...harness.errors import KnownRun, ThreadBusy
 from ..auth.caller import current_caller
 from ..sampling.queue import Offer
+from ..settings.setting_types import is_sampling
 from .active_run import ActiveRun
 from .driving import CallDriver
 from .goals import Goal
@@ -21,6 +22,8 @@ OnBusy: TypeAlias = Literal["refuse", "queue", "interrupt"]
 
 Began: TypeAlias = Callable[[str], None]
 """Told the id of a run as soon as it is started."""
+
+_ASK_TO_WAIT = 'To wait for the thread, call task again with on_busy="queue".'
 
 
 class RunStarter(CallDriver):
@@ -110,16 +113,22 @@ class RunStarter(CallDriver):
         """
         try:
             live.is_new = await self._enter(live, known_idle=is_new, begins=begins) or is_new
-        except ThreadBusy:
+        except ThreadBusy as error:
             if on_busy == "refuse":
-                raise
+                raise ThreadBusy(f"{error} {_ASK_TO_WAIT}", error.run_id) from error
             return True
-        if self._queue.admits(live.run_id):
+        if self._queue.admits(live.run_id) or self._works_with_its_client(live):
             return None
         self._carrier.leave_gate(live)
         if not self._queue.size:
             self._refuse_for_want_of_room(live.run_id)
         return False
+
+    def _works_with_its_client(self, live: ActiveRun) -> bool:
+        """Whether a run wants the model of the client that starts it, which is connected here."""
+        if live.offer != "tools" or not self._queue.engine.is_shared:
+            return False
+        return any(is_sampling(one.name) for one in self._agent(live.run_id).definition.models)
 
     async def _put_in_line(self, live: ActiveRun, goal: Goal, key: str | None, waits: bool) -> None:
         """Store a run that begins later.

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from ...harness._internal.concurrency import LazyEvent
 from ...harness.agent import Agent, RunOptions, RunResult
 from ...harness.checkpoint.base import Checkpointer, Run, taken_over
-from ...harness.errors import HarnessError, JournalAway, RunEnded, Superseded
+from ...harness.errors import HarnessError, JournalAway, RunEnded, Superseded, ThreadBusy
 from ...harness.limits.carried_limits import narrowed
 from ...harness.limits.limits import Limits
 from ...harness.loop.run.events import Event, StreamMode
@@ -246,7 +246,7 @@ class RunSupervisor:
     def _left(self, live: ActiveRun, error: HarnessError) -> HarnessError:
         """Return what those who wait for a run are told of what it was left with."""
         if isinstance(error, Superseded):
-            logger.warning("run %s goes on elsewhere: %s", live.run_id, error)
+            logger.warning("run %s continues elsewhere: %s", live.run_id, error)
             return busy(live.thread_id, live.run_id)
         if isinstance(error, JournalAway) and live.control.accepted.is_set():
             self._group.start_soon(self.journal_wait.wait, live.run_id)
@@ -319,6 +319,12 @@ class RunSupervisor:
             ThreadBusy: Its thread is in use, or another living process works on it.
             HarnessError: As for `Agent.aresume`; nothing was stored.
         """
+        if run.status == "queued":
+            raise ThreadBusy(
+                f"Run {run.id} waits in line and begins by itself; nothing was done. Wait for it "
+                f'with wait(run_id="{run.id}"), or end it with cancel(run_id="{run.id}").',
+                run.id,
+            )
         live = ActiveRun(run.id, run.thread_id, offer=offer)
         await self.take_gate(live)
 

@@ -312,7 +312,7 @@ def _willing_run() -> SampledRun:
     if run.offer in ("plain", "none"):
         raise ModelError(
             f"--model sampling asks the client's own model, and {declared(run.offer)}. Nothing "
-            "was asked. Use a client that lends its model, or set ANTHROPIC_API_KEY and leave "
+            "was asked. Use a client that offers its model, or set ANTHROPIC_API_KEY and leave "
             "--model out; everything else works without it.",
             kind="auth",
         )

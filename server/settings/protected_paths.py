@@ -51,7 +51,7 @@ _OF_SUBAGENTS = "it says what a subagent may do, so subagents do not edit it"
 _OF_ANYBODY = (
     "the policy has rules for agents of some names, so agents do not edit the files that give them"
 )
-_OF_ALL = "every user's agents are told what it says, so only whoever runs the server edits it"
+_OF_ALL = "it instructs every user's agents, so only whoever runs the server can edit it"
 _SUBAGENTS = "*/*/**"
 _CODE = "the agent's code"
 
@@ -313,7 +313,7 @@ def _told(file: ProtectedPath, root: Path, prefix: str) -> Iterator[Rule]:
     if file.is_directory and below(file.path, root.resolve()) is not None:
         raise AgentBuildError(
             f"the root {root} is in {file.name}, {file.path}, so what one user writes would be "
-            "what other users' agents are told. Name another directory with --root"
+            "what instructs other users' agents. Name another directory with --root"
         )
     within = [one for glob in ("*", "*/*") for one in file.path.glob(glob) if one.is_symlink()]
     places = [place for path in (file.path, *within) for place in places_in(root, path)]

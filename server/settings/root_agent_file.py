@@ -38,7 +38,7 @@ _OF_SUBAGENT = _SHARED | {
 _OF_MODEL = frozenset({"name", "effort", "max_tokens", "temperature", "thinking"})
 """Not `base_url`, which would be sent the key and every conversation."""
 
-_WHERE = "lies in the root, where agents and strangers can write"
+_WHERE = "is in the root, where agents and strangers can write"
 _OPERATOR = f"and this file {_WHERE}. Move the file elsewhere and name it with --agent"
 
 

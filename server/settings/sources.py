@@ -267,7 +267,7 @@ def _refuse_secrets(layer: _Layer) -> None:
         if secret in layer:
             raise SettingsError(
                 f"setting '{secret}' ({layer[secret].source}) is refused: such files are shown "
-                f"around. Put it into a file of its own, which only you can read, and name "
+                f"around. Put it into a separate file, which only you can read, and name "
                 f'that one: {secret}_file = "FILE".'
             )
 
@@ -281,7 +281,7 @@ def _refuse_password(key: str, value: _Value) -> None:
     if secret:
         raise SettingsError(
             f"setting {key!r} ({value.source}) is refused: it has a password, and such files are "
-            "shown around. Put the URL into a file of its own, which only you can read, and name "
+            "shown around. Put the URL into a separate file, which only you can read, and name "
             f'that one: {key}_url_file = "FILE".'
         )
 

@@ -42,7 +42,8 @@ async def fleet(services: Services) -> dict[str, JsonValue]:
         "schedules": "schedules://all" if services.schedules is not None else None,
     }
     servers = carrier.servers
-    if isinstance(servers, ReplicaServers) and (not caller.principal or caller.may("admin")):
+    census = servers.census if isinstance(servers, ReplicaServers) else None
+    if census is not None and (not caller.principal or caller.may("admin")):
         shown["replicas"] = [
             {
                 "id": one.id,
@@ -54,6 +55,6 @@ async def fleet(services: Services) -> dict[str, JsonValue]:
                 "draining": one.draining,
                 "self": one.id == carrier.owner,
             }
-            for one in servers.census.living
+            for one in census.living
         ]
     return shown

@@ -34,7 +34,7 @@ HELP = {
     "/todos": "the todo list",
     "/cost": "what this conversation has used",
     "/rewind [NUMBER]": "go back to an earlier step, with the files that changed since",
-    "/resume": "go on with a run that was paused, failed, or asks something",
+    "/resume": "continue a run that was paused, failed, or asks something",
     "/thread [THREAD]": "the thread, or another one to go on in",
     "/new": "begin a new thread",
     "/quit": "end; the thread is kept",
@@ -155,7 +155,7 @@ class Chat:
     async def _resume(self, rest: str) -> None:
         run_id = rest or (self._last.run_id if self._last is not None else "")
         if not run_id:
-            self._view.note("There is no run to go on with yet.")
+            self._view.note("There is no run to continue yet.")
             return
         await self._turn(run_id)
 
@@ -239,7 +239,7 @@ def _advice(state: RunState, code: Exit) -> str:
         case "needs_approval":
             return "/resume asks again."
         case _:
-            return "/resume goes on with it; a message begins something else."
+            return "/resume continues it; a message starts something else."
 
 
 def _keys() -> KeyBindings:

@@ -191,7 +191,7 @@ def advice(is_local: bool, options: str) -> Callable[[RunState, Exit], str]:
             case "paused" | "running" | "queued":
                 return f"Go on: {resume}"
             case "failed" if code is Exit.LIMIT:
-                return f"What it did is kept. To go on with other limits: {resume}"
+                return f"What it did is kept. To continue with other limits: {resume}"
             case "failed":
                 return f"What it did is kept. Once the cause is removed, go on: {resume}"
             case _:

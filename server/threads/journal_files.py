@@ -83,8 +83,8 @@ async def salvage(settings: Settings, target: Path) -> Answer:
     with StateDir.open(settings.state_dir).alone():
         threads = await salvage_journal(path, target, keys=_keys(settings))
     following = (
-        f"{path} was not changed. To go on with {target}: move {path} and its -wal and -shm files "
-        f"away, and move {target} there."
+        f"{path} was not changed. To continue with {target}: move {path} and its -wal and -shm "
+        f"files away, and move {target} there."
     )
     lines = [f"What can be read of {path} is in {target}:", *map(_line, threads)]
     if not threads:

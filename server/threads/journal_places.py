@@ -227,7 +227,7 @@ def _taken(name: str, other: Holder) -> CheckpointError:
         )
     return CheckpointError(
         f"the journal {name} is in use by {_who(other)}. One server at a time "
-        "can use it. Stop the other one, or give this one a journal of its own. (After a machine "
+        "can use it. Stop the other one, or give this one its own journal. (After a machine "
         "was lost, its claim ends within half a minute.)"
     )
 

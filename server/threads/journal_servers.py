@@ -42,11 +42,6 @@ class Peers(Protocol):
         """Whether a replica that is gone did not sign off."""
         ...
 
-    @property
-    def census(self) -> Census:
-        """The newest look at all of them."""
-        ...
-
 
 class ReplicaServers:
     """The replicas of a journal; a `Servers`.
@@ -76,9 +71,9 @@ class ReplicaServers:
         return self._peers.was_killed(owner)
 
     @property
-    def census(self) -> Census:
-        """The newest look at all replicas."""
-        return self._peers.census
+    def census(self) -> Census | None:
+        """The newest look at all replicas; None for who only looks at the journal."""
+        return getattr(self._peers, "census", None)
 
     @asynccontextmanager
     async def takeover(self) -> AsyncGenerator[None]:

@@ -111,7 +111,7 @@ class TaskArguments(Arguments):
     )
     on_busy: OnBusy = Field(
         default="refuse",
-        description="When a run is at work on the thread: wait in line, or cancel that run.",
+        description="When another run works on the thread: wait in the queue, or cancel that run.",
     )
     priority: int = Field(default=USUAL_PRIORITY, ge=1, le=9, description="In line; 1 goes first.")
     wait_seconds: WaitSeconds = None
@@ -127,7 +127,7 @@ class WaitArguments(Arguments):
     run_id: RunId
     wait_seconds: WaitSeconds = None
     answer_offset: int = Field(
-        default=0, ge=0, description="Where a long answer goes on, as the result said."
+        default=0, ge=0, description="Where a long answer continues, as the result said."
     )
     events_after: int | None = Field(
         default=None,
@@ -266,7 +266,8 @@ class Delegation:
             )
         if given.task_id and not services.subagents.subagents:
             raise HarnessError(
-                "Nothing was started: this agent has no subagents to go on with. Leave task_id out."
+                "Nothing was started: this agent has no subagents to continue with. Leave "
+                "task_id out."
             )
         choose = offered.of_task if given.task_id else offered.chosen
         agent = choose(given.agent)
@@ -340,7 +341,7 @@ class Delegation:
         if not drives(services):
             raise HarnessError(
                 "Nothing was started: going on with a message alone is for callers of the main "
-                "agent. Call task with thread_id, agent and, to go on with a subagent, task_id."
+                "agent. Call task with thread_id, agent and, to continue with a subagent, task_id."
             )
         choices = await services.runs.choices_of(run) if run.kind == "delegate" else None
         if choices is not None:

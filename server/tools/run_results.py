@@ -155,7 +155,7 @@ def _about_message(message: CallerMessage, run: Run) -> str:
             return f"message {message.id} was taken at checkpoint {message.checkpoint_id}."
         case "missed":
             return (
-                f"message {message.id} was not taken: the run ended first. To go on with it, call "
+                f"message {message.id} was not taken: the run ended first. To continue, call "
                 f'task with thread_id="{run.thread_id}". It said: {message.text[:200]}'
             )
 
@@ -295,7 +295,7 @@ def _next(snapshot: Snapshot) -> str:
         case "cancelled":
             return (
                 f'what it did so far is kept in thread "{run.thread_id}"; call task with that '
-                "thread_id to begin anew."
+                "thread_id to start a new thread."
             )
 
 
@@ -309,14 +309,14 @@ def _next_while_running(snapshot: Snapshot) -> str:
     run_id = snapshot.run.id
     if snapshot.stopping:
         return (
-            "this server is stopping, and the next one goes on with the run. Call "
+            "this server is stopping, and the next one continues the run. Call "
             f'wait(run_id="{run_id}") again in about 10 s.'
         )
     if snapshot.calls:
         return (
             "it needs the model of a client that declares sampling with tools. If yours does, "
             f'call wait(run_id="{run_id}") at once, and it answers meanwhile; else the run '
-            "pauses, and goes on when such a client waits for it."
+            "pauses, and continues when such a client waits for it."
         )
     if snapshot.stuck:
         return (

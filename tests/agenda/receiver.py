@@ -6,11 +6,13 @@ import base64
 import hashlib
 import hmac
 import json
+import ssl
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 SECRET = "whsec_" + base64.b64encode(b"s" * 24).decode()
@@ -45,8 +47,8 @@ class Receiver:
 
 
 @contextmanager
-def receiving() -> Generator[Receiver]:
-    """Receive until the block ends."""
+def receiving(certificate: tuple[Path, Path] | None = None) -> Generator[Receiver]:
+    """Receive until the block ends; over HTTPS with a certificate and its key."""
     found = Receiver()
 
     class Handler(BaseHTTPRequestHandler):
@@ -63,9 +65,14 @@ def receiving() -> Generator[Receiver]:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        scheme = "http" if certificate is None else "https"
+        if certificate is not None:
+            tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            tls.load_cert_chain(*certificate)
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
-        found.url = f"http://127.0.0.1:{server.server_address[1]}/hook"
+        found.url = f"{scheme}://127.0.0.1:{server.server_address[1]}/hook"
         try:
             yield found
         finally:

@@ -29,6 +29,7 @@ from tests.agenda.places import Open, opened
 from tests.agenda.receiver import SECRET, Receiver, receiving
 from tests.databases import Database, made_database
 from tests.e2e.servers import call
+from tests.e2e.test_https import certificate
 
 pytestmark = pytest.mark.anyio
 
@@ -233,6 +234,15 @@ async def test_redirects_are_not_followed(open_: Open, receiver: Receiver) -> No
     assert len(receiver.requests) == 1
     (found,) = await waiting(tables)
     assert found.error == "it answered 307; redirects are not followed"
+
+
+async def test_a_receiver_with_a_certificate_that_nobody_vouches_for_gets_nothing(
+    tmp_path: Path,
+) -> None:
+    with receiving(certificate(tmp_path)) as stranger:
+        answer = await webhooks.send(settings(stranger.url), stranger.url, "evt_1", "{}")
+        assert "CERTIFICATE_VERIFY_FAILED" in answer.problem
+    assert stranger.requests == []
 
 
 async def test_a_secret_is_replaced_by_signing_with_both(receiver: Receiver) -> None:

@@ -37,7 +37,7 @@ async def test_a_stale_batch_is_told_to_load_the_head(
     ],
 )
 async def test_a_mixed_batch_is_told_to_be_two(journal: Checkpointer, batch: Batch):
-    with pytest.raises(ValueError, match="commit it in a batch of its own"):
+    with pytest.raises(ValueError, match="commit it in a separate batch"):
         await journal.commit(batch)
 
 

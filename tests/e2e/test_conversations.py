@@ -39,8 +39,8 @@ async def thread_in(client: Client, **meta: str) -> str:
     return result.structured_content["thread_id"]
 
 
-async def command(setup: Setup, *args: str) -> Result:
-    words = ["threads", "--state-dir", str(setup.state), *args]
+async def command(setup: Setup, *args: str, group: str = "threads") -> Result:
+    words = [group, "--state-dir", str(setup.state), *args]
     return await anyio.to_thread.run_sync(CliRunner().invoke, cli, words)
 
 
@@ -157,6 +157,8 @@ async def test_names_outlive_the_server_and_the_command_line_knows_them(tmp_path
             (thread,) = (await call(client, "threads"))["threads"]
             assert thread["thread_id"].endswith("-release-notes")
     assert (await command(setup, "show", "release-notes")).output.count("write a note") >= 2
+    listed = await command(setup, "list", "--thread", "release-notes", group="runs")
+    assert listed.output.count("write a note") == 2
     assert (await command(setup, "delete", "--yes", "Release-Notes")).exit_code == 0
     gone = await command(setup, "show", "release-notes")
     assert gone.exit_code == 1 and "'release-notes'" in gone.stderr

@@ -128,7 +128,7 @@ async def test_no_tool_is_cut_and_the_next_server_goes_on_with_each_effect_once(
                     let_go(setup, *range(1, STEPS))
             assert server.process.wait(30) == 0
         assert waited["status"] == "running"
-        assert "the next server goes on with it" in waited["reason"]
+        assert "the next server continues it" in waited["reason"]
         assert f'wait(run_id="{run_id}") again in about 10 s' in waited["next"]
         assert lines(setup, "effects") == lines(setup, "ended") == ["0", "1"]
 

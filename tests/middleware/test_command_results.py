@@ -38,5 +38,5 @@ def test_the_end_begins_with_a_whole_line_and_says_where_the_beginning_is() -> N
 
 def test_a_page_in_the_middle_ends_with_a_whole_character_and_says_how_to_go_on() -> None:
     text = told(None, JobPage("aé".encode()[:2], 4, 9), asked=4)
-    assert text.startswith("a\n[job_1: running; bytes 4 to 5 of 9; go on with ")
+    assert text.startswith("a\n[job_1: running; bytes 4 to 5 of 9; continue with ")
     assert '"offset": 5' in text or "offset=5" in text

@@ -82,7 +82,7 @@ async def test_calls_beyond_the_limit_are_answered_with_an_error_and_the_run_goe
     assert statuses(result) == ["success", "success", "error", "error"]
     assert refused(result)[0] == (
         "search was not run: search may be called 2 times in a run, and was 2 times. Do not call "
-        "it again; go on with what you have."
+        "it again; continue with what you have."
     )
     assert result.run.answer == "done"
 

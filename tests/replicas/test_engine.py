@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -25,13 +26,7 @@ def database() -> Iterator[Database]:
     yield from made_database()
 
 
-@pytest.mark.exhaustive(cases=1)
-@pytest.mark.parametrize(
-    "loss", ['TRUNCATE "{}".workflow_status CASCADE', 'DROP SCHEMA "{}" CASCADE']
-)
-async def test_runs_wait_in_one_line_and_their_engine_may_lose_everything(
-    database: Database, tmp_path: Path, loss: str
-) -> None:
+async def _one_line_whose_engine_loses(loss: str, database: Database, tmp_path: Path) -> None:
     url = journal_url(database)
     flags = ("--engine", "dbos", "--max-runs", "1", "--drain-seconds", "0")
     with serving(tmp_path, url, ("a", "b"), flags) as fleet:
@@ -47,11 +42,7 @@ async def test_runs_wait_in_one_line_and_their_engine_may_lose_everything(
             assert (await waited(one, second["run_id"]))["status"] == "done"
 
 
-@pytest.mark.exhaustive(cases=1)
-@pytest.mark.parametrize("engine", ["local", "dbos"])
-async def test_a_run_that_kills_five_servers_is_given_up(
-    database: Database, tmp_path: Path, engine: str
-) -> None:
+async def _a_run_that_kills_five_servers(engine: str, database: Database, tmp_path: Path) -> None:
     flags = ("--engine", engine, "--drain-seconds", "0")
     url, agent = journal_url(database), "tests.replicas.poison:agent"
     with replicas(tmp_path, url, ("a", "b"), start=start, flags=flags, agent=agent) as fleet:
@@ -82,3 +73,23 @@ async def _begun(fleet: Fleet) -> str:
             async with clients(living[0]) as (client,):
                 given = {"goal": "go", "idempotency_key": "poison", "wait_seconds": 0}
                 return (await call(client, "task", **given))["run_id"]
+
+
+Scenario = Callable[[Database, Path], Awaitable[None]]
+
+SCENARIOS: dict[str, Scenario] = {
+    "its rows are lost": partial(
+        _one_line_whose_engine_loses, 'TRUNCATE "{}".workflow_status CASCADE'
+    ),
+    "its tables are lost": partial(_one_line_whose_engine_loses, 'DROP SCHEMA "{}" CASCADE'),
+    "a run kills five servers": partial(_a_run_that_kills_five_servers, "dbos"),
+    "a run kills five servers, no engine": partial(_a_run_that_kills_five_servers, "local"),
+}
+
+
+@pytest.mark.exhaustive(cases=1)
+@pytest.mark.parametrize("scenario", SCENARIOS)
+async def test_every_run_ends_and_says_how(
+    database: Database, tmp_path: Path, scenario: str
+) -> None:
+    await SCENARIOS[scenario](database, tmp_path)

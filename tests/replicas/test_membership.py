@@ -160,7 +160,7 @@ async def test_the_command_shows_who_is_there_and_what_each_works_on(
     left = (await command(*args)).stdout.splitlines()
     assert left == [
         "No replica uses this journal.",
-        "Runs that wait for a replica to go on with them: 1.",
+        "Runs that wait for a replica to continue them: 1.",
     ]
 
 

@@ -364,7 +364,7 @@ async def test_an_encrypted_journal_without_its_key_is_broken(home: Path) -> Non
 
 def test_a_missing_key_is_a_note_and_a_key_is_never_shown(home: Path) -> None:
     found = only(examine_key(settings(), {}))
-    fixed(found, "note", "no key is set here. `task` works only in clients that lend")
+    fixed(found, "note", "no key is set here. `task` works only in clients that offer")
     assert "ANTHROPIC_API_KEY" in found.fix
     found = only(examine_key(settings(), {"ANTHROPIC_API_KEY": KEY}))
     assert found.status == "ok"

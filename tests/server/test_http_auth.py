@@ -102,7 +102,7 @@ async def test_who_waits_for_an_answer_is_told_that_the_token_has_ended(guarded:
     assert start["status"] == 401
     assert b'error="invalid_token"' in dict(start["headers"])[b"www-authenticate"]
     text = json.loads(body["body"])["error_description"]
-    assert "expired or was revoked" in text and "goes on" in text
+    assert "expired or was revoked" in text and "continues" in text
     assert "Nothing was done" not in text
 
 

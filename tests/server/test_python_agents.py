@@ -453,7 +453,7 @@ HERE = re.escape(__file__)
         (_raising, rf"agent _raising raised LookupError: no catalogue \({HERE}:\d+\)\."),
         (_nothing, "agent _nothing returned None, which is not an Agent"),
         (_hanging, rf"agent _hanging did not return within 0.2 s \({HERE}:\d+\)"),
-        (_other_journal, r"has a journal of its own, /nowhere/other.sqlite3"),
+        (_other_journal, r"has its own journal, /nowhere/other.sqlite3"),
     ],
 )
 async def test_a_function_that_makes_no_agent_starts_nothing(

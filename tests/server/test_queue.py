@@ -91,7 +91,7 @@ async def test_a_goal_that_shall_not_wait_is_refused_behind_those_that_do(tmp_pa
         second = await app.runs.start("second", thread_id=thread, on_busy="queue")
         with pytest.raises(ThreadBusy, match=first.id):
             await app.runs.start("third", thread_id=thread)
-        with pytest.raises(ThreadBusy, match="asks nothing"):
+        with pytest.raises(ThreadBusy, match="begins by itself"):
             await app.runs.reply(second, {})
 
 
@@ -207,3 +207,15 @@ async def test_a_run_that_kills_its_servers_is_given_up(
         events = await app.journal.events(run.id, limit=1_000)
         losses = [one.data for one in events if one.data.get("event") == "carrier_lost"]
         assert [one["losses"] for one in losses] == [1, 2, 3, 4, 5]
+
+
+async def test_a_run_that_wants_its_clients_model_begins_where_the_client_is(
+    tmp_path: Path,
+) -> None:
+    flags = {"state_dir": str(tmp_path), "model": "sampling", "engine": "dbos"}
+    with anyio.fail_after(60):
+        async with create_app(load_settings(flags, {})) as app:
+            lent = await app.journal.run(await app.runs.start("hello", offer="tools"))
+            other = await app.journal.run(await app.runs.start("hello", offer="none"))
+            assert lent and other
+            assert (lent.status, other.status) == ("running", "queued")

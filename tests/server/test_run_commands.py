@@ -37,6 +37,7 @@ def script(flaky: dict[str, Any]) -> dict[str, Any]:
         "runs": [
             {"match": "flaky", "agents": flaky},
             {"match": "slow", "agents": {"main": [{"text": "At last.", "delay": 600}]}},
+            {"match": "two", "agents": {"main": [{"text": "One.", "delay": 2}, {"text": "Two."}]}},
             {"match": "ask", "agents": {"main": [TODOS, {"text": "Asked."}]}},
         ],
         "agents": {"*": [{"text": "Done."}]},
@@ -179,7 +180,7 @@ async def test_what_cannot_be_retried_is_refused_with_what_to_do(
         slow = await app.runs.start("slow")
         assert "is done, so there is nothing" in await refused(tmp_path, "retry", done)
         assert "waits for an answer" in await refused(tmp_path, "retry", asks)
-        assert "at work in a server" in await refused(tmp_path, "retry", slow)
+        assert "is running in a server" in await refused(tmp_path, "retry", slow)
         # Only the server sees that the thread has moved on.
         failed = await ended(app, "flaky")
         thread = (await app.runs.snapshot(failed)).run.thread_id
@@ -208,7 +209,7 @@ async def test_a_run_of_another_process_is_cancelled_and_retried(tmp_path: Path)
             now = await call(client, "wait", run_id=slow["run_id"])
             assert (now["status"], now["reason"]) == ("cancelled", "cancelled on the command line")
             run_id = failed.structured_content["run_id"]
-            assert f"Run {run_id} goes on, as attempt 2" in await command("retry", run_id)
+            assert f"Run {run_id} continues, as attempt 2" in await command("retry", run_id)
 
 
 async def test_a_run_is_waited_for_with_an_exit_code_that_says_how_it_ended(
@@ -244,3 +245,15 @@ async def test_an_approval_without_a_server_is_kept_for_the_next_one(tmp_path: P
     assert "run --resume" in done.stdout
     async with serving(tmp_path) as app:
         assert (await app.runs.wait(asks, 30)).run.answer == "Asked."
+
+
+async def test_a_message_reaches_a_run_that_a_server_works_on(tmp_path: Path) -> None:
+    async with serving(tmp_path) as app:
+        run_id = await app.runs.start("two answers")
+        done = await runs(tmp_path, "reply", run_id, "And the south?", "--json")
+        assert done.exit_code == 0, done.output
+        sent = json.loads(done.stdout)["message_id"]
+        run = (await app.runs.wait(run_id, 30)).run
+        assert run.answer == "Two."
+        assert [(one.id, one.status) for one in await app.runs.messages(run)] == [(sent, "taken")]
+        assert "asks nothing" in await refused(tmp_path, "reply", run_id, "Too late.")

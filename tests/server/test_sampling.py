@@ -175,7 +175,7 @@ async def test_a_paused_run_that_is_one_too_many_says_so(
             run = await parked(app, monkeypatch)
             app.runs.bound(Limits(), Bounds(max_runs=1), 0, 0)
             await app.runs.start("hello", offer="tools")
-            with pytest.raises(ThreadBusy, match="1 runs of yours are at work"):
+            with pytest.raises(ThreadBusy, match="1 of your runs are working"):
                 await app.runs.unpark(run.id)
     finally:
         current_caller.reset(token)

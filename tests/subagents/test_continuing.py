@@ -177,7 +177,7 @@ async def test_an_unknown_id_is_an_error_that_lists_those_of_the_thread(task_id)
     first, second = told(result)
     assert second.status == "error"
     known = first.artifact["task_id"]
-    assert f"there is no subagent '{task_id}' to go on with here. Known: {known} (helper)." in (
+    assert f"there is no subagent '{task_id}' to continue with here. Known: {known} (helper)." in (
         second.text
     )
     assert len(model.asked_by("helper")) == 1
@@ -238,7 +238,7 @@ async def test_two_calls_of_one_answer_cannot_go_on_with_the_same_subagent():
     _, second, third = told(result)
     assert second.text.startswith("first + second")
     assert third.status == "error"
-    assert "another call of the same answer goes on with it" in third.text
+    assert "another call of the same answer continues with it" in third.text
 
 
 async def test_a_rewound_caller_does_not_know_of_later_turns_nor_of_later_subagents():

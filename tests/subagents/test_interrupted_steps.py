@@ -86,7 +86,7 @@ async def test_two_calls_of_an_answer_do_not_both_go_on_with_a_subagent_across_p
         result = await agent.aresume(result.run.id, {question.id: approve})
     _, second, third = told(result)
     assert second.status == "error"
-    assert "another call of the same answer goes on with it" in second.text
+    assert "another call of the same answer continues with it" in second.text
     assert third.text.startswith("heard: first, THIRD")
 
 

@@ -74,7 +74,7 @@ async def test_what_changes_in_a_run_is_told_as_a_message_and_the_prompt_stays(t
     assert notices(second) == [
         "[Notice from the system, not from the user: subagents changed.]\n"
         "New:\n- critic: Finds faults.\n"
-        "Described anew:\n- reader: Reads well.\n"
+        "Descriptions changed:\n- reader: Reads well.\n"
         "No longer there: writer."
     ]
     assert notices(third) == notices(second)

@@ -87,4 +87,4 @@ async def test_a_file_that_a_person_saves_between_two_runs_is_told_in_the_second
     (root / "agents" / "critic.md").write_text(CRITIC.format(what="Praises.", how="You praise."))
     await agent.ainvoke("second", thread_id="t")
     assert notices(model.requests[0]) == []
-    assert notices(model.requests[1])[0].endswith("Described anew:\n- critic: Praises.")
+    assert notices(model.requests[1])[0].endswith("Descriptions changed:\n- critic: Praises.")

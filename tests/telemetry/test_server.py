@@ -339,7 +339,7 @@ def test_a_collector_that_is_away_costs_one_warning_and_no_time(
         assert time.monotonic() - begun < 25
     said = log.read_text()
     assert said.count("\n") == said.count("WARNING") == 1
-    assert "The server goes on" in said
+    assert "The server continues" in said
     assert "Traceback" not in said
 
 

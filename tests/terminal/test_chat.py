@@ -102,7 +102,7 @@ def test_ctrl_c_pauses_the_agent_and_the_conversation_goes_on(chat: Screen) -> N
     says(chat, "look closely")
     chat.until("✓ ls")
     chat.process.send_signal(signal.SIGINT)
-    chat.until("/resume goes on with it")
+    chat.until("/resume continues it")
     chat.until(">")
     says(chat, "/resume")
     chat.until("All seen.")

@@ -321,7 +321,7 @@ class RedisCheckpointer(JournalFacade):
                 raise write_failed(self._place, error) from error
             except (ValueError, TypeError, OverflowError, RecursionError) as error:
                 raise CheckpointError(
-                    f"{self._place} could not be changed: {error}. The thread is as it was; mend "
+                    f"{self._place} could not be changed: {error}. The thread is as it was; fix "
                     f"or delete it."
                 ) from error
 

@@ -257,7 +257,7 @@ class Asker:
     def breakpoint(self, when: Literal["before", "after"], node: str) -> None:
         """Stop at a static breakpoint, unless somebody has passed it."""
         payload: dict[str, JsonValue] = {"when": when, "node": node}
-        message = f"stopped {when} {node}; any answer goes on"
+        message = f"stopped {when} {node}; any answer continues"
         self._ask("breakpoint", f"{when} {node}", message, payload, {})
 
     def _ask(

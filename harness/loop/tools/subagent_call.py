@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["CallingStep", "ChildLoop", "Spawn", "SubagentCall", "child_namespace"]
 
 ELSEWHERE = (
-    "{name} goes on in the agent you were forked from; its result is not shown here, and is not "
+    "{name} continues in the agent you were forked from; its result is not shown here, and is not "
     "your concern."
 )
 """What a fork reads as the result of each call that its caller had open. The same for all forks
@@ -229,7 +229,7 @@ class SubagentCall:
         self._admitted(depth)
         if continues and not await self.step.claim_subagent(ns, self.path[-1]):
             raise ToolError(
-                "nothing was sent to the subagent: another call of the same answer goes on with "
+                "nothing was sent to the subagent: another call of the same answer continues with "
                 "it. Send the next message once that call has a result."
             )
 

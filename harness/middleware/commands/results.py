@@ -272,7 +272,7 @@ def started(job: Job, notes: Sequence[str], *, network: bool) -> ToolResult:
     """Return the result of a command that was started in the background."""
     told = [
         *notes,
-        f"Job {job.id} was started. It goes on beyond this call; you will be told when it ends. "
+        f"Job {job.id} was started. It continues after this call; you will be told when it ends. "
         f"Read what it writes with {call_text('job', action='output', job_id=job.id)}",
     ]
     artifact: dict[str, JsonValue] = {
@@ -323,7 +323,7 @@ def paged(
         where = "it wrote nothing"
     if after < page.size:
         following = call_text("job", action="output", job_id=job_id, offset=after)
-        where += f"; go on with {following}"
+        where += f"; continue with {following}"
     elif asked is None and begun:
         before = call_text("job", action="output", job_id=job_id, offset=0)
         where += f"; the beginning: {before}"

@@ -144,7 +144,7 @@ class PromptCachingMiddleware(AgentMiddleware):
             )
         if name not in self._warned and len(self._warned) < _MOST_WARNINGS:
             self._warned.add(name)
-            _log.warning("%s; it is asked all the same.", text)
+            _log.warning("%s; it is used anyway.", text)
 
     def _placed(self, system: tuple[PromptSection, ...]) -> _Placed:
         """Return the sections in order and marked; most requests have those of the last one."""

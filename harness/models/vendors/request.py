@@ -89,7 +89,7 @@ def _native(tool: Mapping[str, JsonValue], vendor: Vendor) -> AbstractNativeTool
             kind="invalid_request",
         ) from error
     raise ModelError(
-        f"{vendor.name} has no tool of its own called {kind!r} here. Nothing was sent. Known: "
+        f"{vendor.name} has no tool called {kind!r} here. Nothing was sent. Known: "
         f"{', '.join(sorted(NATIVE_TOOL_TYPES))}.",
         kind="invalid_request",
     )

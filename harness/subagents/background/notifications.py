@@ -86,7 +86,7 @@ async def collected(
         if "files" not in state:
             return Collected(text)
         if found.next != "end":
-            note = "It has gone on meanwhile: its files come with its next result."
+            note = "It has continued meanwhile: its files come with its next result."
             return Collected(text, [note])
         # Threads of versions that did not note it began with the same id, all of them.
         base = await _base(agent, found, task.get("merged") or step_id(None))
@@ -190,7 +190,7 @@ class TaskTexts:
     def _why(self, view: TaskView) -> str:
         if view.questions:
             asked = [f"\n- {_path(view, one.path)}: {one.message}" for one in view.questions]
-            return "\nA person must answer; go on without it, or wait." + "".join(asked)
+            return "\nA person must answer; continue without it, or wait." + "".join(asked)
         reason = f"\n{view.run.reason[:_REASON]}" if view.run.reason else ""
         if view.status == "waiting":
             return reason
