@@ -60,6 +60,8 @@ export class Conversation {
   private lastSeq = 0;
   private writing: Row[] = [];
   missing = 0;
+  /** How many rows have come at the end; what is loaded from before does not count. */
+  appended = 0;
 
   get main(): Agent {
     return this.top ?? this.agent("", MAIN);
@@ -67,12 +69,6 @@ export class Conversation {
 
   get after(): number {
     return this.lastSeq;
-  }
-
-  get size(): number {
-    let size = 0;
-    for (const one of this.agents.values()) size += one.rows.length;
-    return size;
   }
 
   /** Return an agent, made if it is new; `path`: names and ids of calls in turn. */
@@ -152,6 +148,7 @@ export class Conversation {
     };
     this.rows.set(key, row);
     agent.rows.push(row);
+    this.appended += 1;
     return row;
   }
 
@@ -163,6 +160,7 @@ export class Conversation {
       for (const step of steps) this.takeStep(step);
       return;
     }
+    const appended = this.appended;
     const held = [...this.agents.values()].map((one) => [one, one.rows] as const);
     const calls = new Map(this.calls);
     const begun = new Map(this.begun);
@@ -171,6 +169,7 @@ export class Conversation {
     this.begun.clear();
     for (const step of steps) this.takeStep(step);
     for (const [agent, rows] of held) agent.rows = [...agent.rows, ...rows];
+    this.appended = appended;
     // What began there may have ended here.
     for (const [key, row] of calls) {
       const before = this.calls.get(key);

@@ -39,7 +39,7 @@ export function ConversationView({
   const isFolded = (row: Row) =>
     folds.value.get(row.key) ?? (row.state === "success" && row.agents.length > 0 && isLong(row));
   const rows = conversation.flat(isFolded, only.value);
-  const size = conversation.size;
+  const size = conversation.appended;
   if (atEnd.value) seen.current = size;
   const fresh = size - seen.current;
   const all: RowActions = {
