@@ -222,7 +222,8 @@ class Catalogue:
             if len(fresh) < len(page) or len(page) < limit:
                 break
             before, limit = page[-1].updated_at, PAGE
-        for info in changed.values():
+        # Oldest first: when the request ends halfway, the next one goes on from there.
+        for info in sorted(changed.values(), key=lambda one: one.updated_at):
             if parent_thread(info.thread_id) is None:
                 await self._take(threads, info)
                 threads.newest = max(threads.newest or 0.0, info.updated_at)
