@@ -276,3 +276,26 @@ async def test_a_server_that_stops_begins_nothing() -> None:
         await anyio.wait_all_tasks_blocked()
         assert server.begun == ["ann-1"]
         assert not server.engine.admits(legs("ben-1")[0])
+
+
+@pytest.mark.parametrize(
+    ("journal", "url", "schema"),
+    [
+        (
+            "postgresql://ann:s%40cret@db:5433/agent?schema=x&sslmode=require",
+            "postgresql://ann:s%40cret@db:5433/agent?sslmode=require",
+            "x_engine",
+        ),
+        ("postgresql://ann@db", "postgresql://ann@db/ann", "deep_agent_engine"),
+        (
+            "postgresql://ann@/agent?host=/run/postgresql",
+            "postgresql://ann@/agent?host=%2Frun%2Fpostgresql",
+            "deep_agent_engine",
+        ),
+    ],
+)
+def test_the_tables_are_beside_the_journal(
+    journal: str, url: str, schema: str, tmp_path: Path
+) -> None:
+    assert place_of(journal, tmp_path) == Place(url, schema)
+    assert place_of("redis://host:6379/0", tmp_path).url.startswith("sqlite:///")
