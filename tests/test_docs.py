@@ -211,7 +211,7 @@ def test_the_skill_and_the_subagent_are_valid(tmp_path: Path) -> None:
 
 def test_the_bundled_skills_are_listed() -> None:
     listed = text_of("docs/skills-and-agents.md").partition("skills ship with it:")[2]
-    named = re.findall(r"`([\w-]+)`", listed.partition("\n\n")[0])
+    named = re.findall(r"`([\w-]+)`", listed.split("\n\n")[1])
     assert sorted(named) == sorted(one.name for one in (ROOT / "skills").iterdir())
 
 

@@ -18,6 +18,7 @@ from .replicas import replicas
 from .run import SHARED, run
 from .runs import runs
 from .schedules import schedules, webhooks
+from .skills import skills
 from .state import journal, token
 from .threads import threads
 
@@ -368,6 +369,7 @@ cli.add_command(replicas)
 cli.add_command(_with_settings(run))
 cli.add_command(runs)
 cli.add_command(schedules)
+cli.add_command(skills)
 cli.add_command(threads)
 cli.add_command(token)
 cli.add_command(webhooks)

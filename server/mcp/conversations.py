@@ -19,7 +19,7 @@ from mcp.server.context import ServerRequestContext
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ...harness._internal.records import record
-from ...harness.errors import ThreadBusy
+from ...harness.errors import StaleThread, ThreadBusy
 from ...harness.messages.message import new_id
 from ..auth.caller import JournalReader, current_caller
 from ..auth.thread_names import NEW
@@ -58,11 +58,11 @@ class ThreadPlace:
             start: Takes the thread, and whether it may begin.
 
         Raises:
-            ThreadBusy: The thread that the caller has named is in use.
+            ThreadBusy, StaleThread: The thread that the caller has named is in use.
         """
         try:
             return await start(self.thread_id, self.begins), ()
-        except ThreadBusy:
+        except (ThreadBusy, StaleThread):  # nothing was stored; another server may be faster
             if not self.is_default:
                 raise
         note = (

@@ -111,7 +111,7 @@ async def test_notices_that_came_while_nobody_listened_are_caught_up(
 ) -> None:
     with anyio.fail_after(60):
         async with raw(shared[1].listening["url"]) as client:
-            call = {"name": "ls", "arguments": {}}
+            call = {"name": "ls", "arguments": {"thread_id": "new"}}
             async with client.http.stream("GET", client.url, headers=client.headers) as response:
                 first = Stream(response)
                 async with client.post("tools/call", call) as stream:

@@ -25,8 +25,9 @@ OTHER_WORDS = {
 
 REGISTRY = SkillRegistry([SOURCE])
 NAMES = [
-    "data-tables", "organising-notes", "planning-with-todos", "researching-with-subagents",
-    "reviewing-changes", "writing-skills",
+    "data-tables", "migrating-code", "organising-notes", "planning-with-todos",
+    "reading-documents", "release-notes", "researching-with-subagents", "reviewing-changes",
+    "writing-skills", "writing-tests",
 ]  # fmt: skip
 
 

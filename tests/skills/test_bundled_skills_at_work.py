@@ -10,7 +10,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -30,6 +30,7 @@ from deep_agent_mcp.harness.shell.policies import HostExecutionPolicy
 from deep_agent_mcp.harness.skills import SkillRegistry
 from deep_agent_mcp.harness.store.memory import MemoryStore
 from tests.loop.models import Turns, call, says
+from tests.skills import documents
 from tests.skills.test_bundled_skills import REGISTRY, SOURCE
 
 pytestmark = pytest.mark.anyio
@@ -111,6 +112,88 @@ def test_commands_about_tables_print_what_the_text_says(tables: Path, command: s
         ["sh", "-c", command], cwd=tables, capture_output=True, text=True, timeout=60
     )
     assert (done.stdout, done.stderr) == (output, "")
+
+
+# reading-documents
+
+DOCUMENT = SOURCE / "reading-documents/scripts/document.py"
+READINGS = sessions(text_of("reading-documents"))
+
+
+@pytest.fixture
+def papers(tmp_path: Path) -> Path:
+    root = tmp_path / "papers"
+    root.mkdir()
+    documents.plan(root / "plan.docx")
+    documents.budget(root / "budget.xlsx")
+    return root
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs a POSIX shell")
+@pytest.mark.parametrize(("command", "output"), READINGS, ids=[one[:40] for one, _ in READINGS])
+def test_commands_about_documents_print_what_the_text_says(papers: Path, command: str, output: str):
+    command = command.replace("python3 document.py", shlex.join([sys.executable, str(DOCUMENT)]))
+    done = subprocess.run(
+        ["sh", "-c", command], cwd=papers, capture_output=True, text=True, timeout=60
+    )
+    assert (done.stdout, done.stderr) == (output, "")
+
+
+def read_document(path: Path, command: str = "text") -> tuple[int, str, str]:
+    words = [sys.executable, str(DOCUMENT), command, str(path)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_slides_come_in_their_order_with_their_notes(tmp_path: Path):
+    code, text, _ = read_document(documents.slides(tmp_path / "talk.pptx"))
+    assert code == 0
+    order = ["Slide 1", "Point 1", "Slide 2", "Point 2", "Say it slowly", "Slide 3", "Point 10"]
+    assert sorted(order, key=text.index) == order
+
+
+def test_other_kinds_of_documents_are_text_too(tmp_path: Path):
+    assert "## Head\n\nOpen words" in read_document(documents.open_text(tmp_path / "a.odt"))[1]
+    page = tmp_path / "page.html"
+    page.write_text("<html><script>no()</script><h2>Head</h2><p>Some <b>words</b></p></html>")
+    assert read_document(page)[1] == "## Head\n\nSome words\n"
+    letter = tmp_path / "letter.eml"
+    letter.write_text("From: a@example.org\nSubject: Hello\n\nThe words\n")
+    assert read_document(letter)[1] == "# Hello\n\nFrom: a@example.org\n\nThe words\n"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the shell needs a POSIX system")
+async def test_a_question_about_a_document_is_answered_with_its_place(papers: Path):
+    command = f"{shlex.quote(sys.executable)} {DOCUMENT} text plan.docx > plan.txt"
+    shell = ShellToolMiddleware(papers, execution_policy=HostExecutionPolicy())
+    model = Turns(
+        says("", call("c1", "skill", name="reading-documents")),
+        says("", call("c2", "shell", command=command)),
+        says("", call("c3", "grep", pattern="Tools", path="/plan.txt", output_mode="content")),
+        says("Tools cost 80 euro (plan.docx, Costs)."),
+    )
+    agent = create_deep_agent(
+        model,
+        backend=DirectoryBackend(papers),
+        skills=SkillRegistry([SOURCE]),
+        middleware=[shell],
+    )
+    loaded, _, found = all_went_well(await agent.ainvoke("What do tools cost?"))
+    assert f"Folder: {DOCUMENT.parents[1]}" in loaded.text
+    assert "| Tools | 80 |" in found.text
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (documents.bomb, "declares entities"),
+        (documents.large, "more than this program reads"),
+        (lambda path: documents.archive(path, other="<x/>"), "no document that this program knows"),
+    ],
+)
+def test_a_hostile_document_is_refused(make: Callable[[Path], Path], words: str, tmp_path: Path):
+    code, text, problem = read_document(make(tmp_path / "bad.docx"))
+    assert code == 1 and not text and words in problem
 
 
 @pytest.mark.skipif(os.name == "nt", reason="the shell needs a POSIX system")
@@ -488,6 +571,135 @@ async def test_a_review_by_the_text_reads_callers_and_reports_a_place_that_is_th
     assert answer is not None
     line = (tmp_path / answer[1]).read_text().splitlines()[int(answer[2]) - 1]
     assert line.strip() == "book(order)" and line in read.text
+
+
+# release-notes
+
+
+async def test_release_notes_by_the_text_keep_the_form_that_there_is(tmp_path: Path):
+    old = "# Changelog\n\n## [1.0] - 2026-01-01\n\n### Fixed\n\n- It starts. (#1)\n"
+    (tmp_path / "CHANGELOG.md").write_text(old)
+    (tmp_path / "commits.txt").write_text("feat!: drop --legacy\nrefactor: split utils\n")
+    (tmp_path / "guide.md").write_text("Use --legacy for old files.\n")
+    entry = "## [2.0] - 2026-06-01\n\n### Breaking\n\n- `--legacy` is gone. Remove it.\n\n"
+    head = "## [1.0] - 2026-01-01"
+    model = Turns(
+        says("", call("c1", "skill", name="release-notes")),
+        says(
+            "",
+            call("c2", "skill", name="release-notes", file="assets/entry.md"),
+            call("c3", "read_file", path="/CHANGELOG.md"),
+            call("c4", "grep", pattern="--legacy", output_mode="content"),
+        ),
+        says(
+            "",
+            call(
+                "c5",
+                "edit_file",
+                path="/CHANGELOG.md",
+                old_string=head,
+                new_string=entry + head,
+            ),
+        ),
+        says("2.0, as an option is gone. guide.md still names it."),
+    )
+    agent = create_deep_agent(
+        model, backend=DirectoryBackend(tmp_path), skills=SkillRegistry([SOURCE])
+    )
+    _, form, _, uses, _ = all_went_well(await agent.ainvoke("Write the notes of 2.0"))
+    headings = re.findall(r"^### (\w+)$", form.text, re.M)
+    assert {"Breaking", "Added", "Changed", "Fixed", "Security"} <= set(headings)
+    assert all(f"*{one}*" in text_of("release-notes") for one in headings)
+    assert "/guide.md:1" in uses.text
+    assert (tmp_path / "CHANGELOG.md").read_text().index("[2.0]") < old.index("[1.0]") + 5
+
+
+# writing-tests
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the shell needs a POSIX system")
+async def test_a_test_by_the_text_is_seen_red_before_it_is_believed(tmp_path: Path):
+    (tmp_path / "shop.py").write_text("def may_refund(days):\n    return days <= 30\n")
+    test = (
+        "import unittest\nfrom shop import may_refund\n\n\nclass Refunds(unittest.TestCase):\n"
+        "    def test_a_refund_is_refused_after_30_days(self):\n"
+        "        self.assertTrue(may_refund(30))\n        self.assertFalse(may_refund(31))\n"
+    )
+
+    def run(name: str) -> AIMessage:
+        command = f"{shlex.quote(sys.executable)} -B -m unittest test_shop 2>&1 | tail -n 1"
+        return says("", call(name, "shell", command=command))
+
+    def swap(name: str, old: str, new: str) -> AIMessage:
+        edit = {"path": "/shop.py", "old_string": old, "new_string": new}
+        return says("", call(name, "edit_file", **edit))
+
+    model = Turns(
+        says("", call("c1", "skill", name="writing-tests")),
+        says("", call("c2", "read_file", path="/shop.py")),
+        says("", call("c3", "write_file", path="/test_shop.py", content=test)),
+        run("c4"),
+        swap("c5", "<= 30", "<= 60"),
+        run("c6"),
+        swap("c7", "<= 60", "<= 30"),
+        run("c8"),
+        says("Added; red when the bound is moved, green as it is."),
+    )
+    shell = ShellToolMiddleware(tmp_path, execution_policy=HostExecutionPolicy())
+    agent = create_deep_agent(
+        model,
+        backend=DirectoryBackend(tmp_path),
+        skills=SkillRegistry([SOURCE]),
+        middleware=[shell],
+    )
+    done = all_went_well(await agent.ainvoke("Test the refunds"))
+    green, red, again = (one.text for one in done if one.name == "shell")
+    assert "OK" in green and "FAILED" in red and "OK" in again
+    assert "break the\n   line it protects" in text_of("writing-tests")
+
+
+# migrating-code
+
+
+async def test_a_migration_by_the_text_counts_changes_and_counts_again(tmp_path: Path):
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.py").write_text("from old import Client\nClient(retries=3)\n")
+    table = re.search(r"^```text\n(pattern .*?)^```$", text_of("migrating-code"), re.M | re.S)
+    assert table is not None
+    plan = table[1].splitlines()[0] + "\nfrom old import Client   2   from new import connect\n"
+
+    def edits(number: int, old: str, new: str) -> AIMessage:
+        files = ("/one.py", "/two.py")
+        return says(
+            "",
+            *(
+                call(f"e{number}{at}", "edit_file", path=path, old_string=old, new_string=new)
+                for at, path in enumerate(files)
+            ),
+        )
+
+    model = Turns(
+        says("", call("c1", "skill", name="migrating-code")),
+        says("", call("c2", "grep", pattern="Client", output_mode="content")),
+        says(
+            "",
+            call("c3", "write_file", path="/migration.txt", content=plan),
+            call("c4", "read_file", path="/one.py"),
+            call("c5", "read_file", path="/two.py"),
+        ),
+        edits(1, "from old import Client", "from new import connect"),
+        edits(2, "Client(retries=3)", "connect(retry=3)"),
+        says("", call("c6", "grep", pattern=r"\bClient\(", output_mode="content")),
+        says("Both places moved; see /migration.txt."),
+    )
+    agent = create_deep_agent(
+        model, backend=DirectoryBackend(tmp_path), skills=SkillRegistry([SOURCE])
+    )
+    done = all_went_well(await agent.ainvoke("Move to the new client"))
+    before, after = (one.text for one in done if one.name == "grep")
+    assert before.count("import Client") == 2 and ".py" not in after
+    moved = "from new import connect\nconnect(retry=3)\n"
+    assert {(tmp_path / f"{name}.py").read_text() for name in ("one", "two")} == {moved}
 
 
 def test_every_skill_that_ships_is_at_work_here():
