@@ -12,6 +12,7 @@ from ...harness.errors import HarnessError
 from ...harness.loop.run.caller_messages import CallerMessage, message_batch
 from ...harness.loop.run.interrupts import check_answers
 from ...harness.messages.message import new_id
+from ..runs.decisions import note_decisions
 
 __all__ = ["open_questions", "store_answers", "tell", "until_it_stops"]
 
@@ -33,8 +34,8 @@ async def open_questions(journal: Checkpointer, run: Run) -> Sequence[Interrupt]
     Raises:
         HarnessError: It asks nothing.
     """
-    asked = [one for one in await journal.interrupts(run.id) if str(one.kind) != "message"]
-    found = [one for one in asked if not one.answered]
+    asked = await journal.interrupts(run.id)
+    found = [one for one in asked if one.is_question and not one.answered]
     if not found or run.status in ("done", "failed", "cancelled"):
         raise HarnessError(
             f"Run {run.id} is {run.status} and asks nothing. Nothing was stored. `runs show "
@@ -53,8 +54,9 @@ async def store_answers(journal: Checkpointer, run: Run, answers: Mapping[str, J
     fresh = check_answers(await journal.interrupts(run.id), answers)
     if fresh:
         await journal.commit(Batch(run.thread_id, answers=fresh))
+        await note_decisions(journal, run, fresh.keys(), "reply")
     asked = await journal.interrupts(run.id)
-    return all(one.answered or str(one.kind) == "message" for one in asked)
+    return all(one.answered or not one.is_question for one in asked)
 
 
 async def tell(journal: Checkpointer, run: Run, message: str) -> CallerMessage | None:
@@ -64,7 +66,7 @@ async def tell(journal: Checkpointer, run: Run, message: str) -> CallerMessage |
     """
     asked = await journal.interrupts(run.id)
     works = run.kind == "delegate" and run.status in ("running", "queued")
-    if not works or any(not one.answered and one.kind != "message" for one in asked):
+    if not works or any(not one.answered and one.is_question for one in asked):
         return None
     sent = CallerMessage(new_id("msg"), run.id, message)
     await journal.commit(message_batch(run, sent))

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ...harness._internal.records import record
-from .states import ARGS_SHOWN, LinkError, Question
+from .states import LinkError, Question
 from .texts import clean
 
 if TYPE_CHECKING:
@@ -59,9 +59,8 @@ class WholeQuestion:
         return self.question.is_whole
 
     def proof(self) -> dict[str, JsonValue]:
-        """Return what an approval says to the server of a call that results do not show whole."""
-        long = len(self.question.args) > ARGS_SHOWN
-        return {"digest": self.digest} if self.digest and long else {}
+        """Return what tells the server with an approval that the whole call was shown."""
+        return {"digest": self.digest} if self.digest else {}
 
 
 async def whole(link: Link, run_id: str, question: Question) -> WholeQuestion:

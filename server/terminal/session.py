@@ -193,7 +193,7 @@ def advice(is_local: bool, options: str) -> Callable[[RunState, Exit], str]:
             case "failed" if code is Exit.LIMIT:
                 return f"What it did is kept. To continue with other limits: {resume}"
             case "failed":
-                return f"What it did is kept. Once the cause is removed, go on: {resume}"
+                return f"What it did is kept. Once the cause is fixed, continue: {resume}"
             case _:
                 return ""
 
@@ -262,8 +262,8 @@ class _Watching:
                     self._after = one["seq"]
                     self._show(one)
         if self._steps.wrote_todos and self._view.wants_steps:
-            self._steps.wrote_todos = False
             await self._show_todos()
+            self._steps.wrote_todos = False
 
     def _show(self, event: dict[str, Any]) -> None:
         self._view.event(event)

@@ -10,9 +10,9 @@ from pydantic import JsonValue
 
 from ...harness._internal.records import record
 
-__all__ = ["ARGS_SHOWN", "LinkError", "NotStarted", "Question", "RunState", "Task"]
+__all__ = ["LinkError", "NotStarted", "Question", "RunState", "Task"]
 
-ARGS_SHOWN = 2_000
+_ARGS_SHOWN = 2_000
 """Characters of arguments that results of the server show."""
 
 
@@ -50,7 +50,7 @@ class Task:
         """Return the arguments of `task`, without those that say nothing."""
         given = {
             "goal": self.goal,
-            "thread_id": self.thread_id,
+            "thread_id": self.thread_id or "new",
             "agent": self.agent,
             "model": self.model,
             "output_schema": self.output_schema,
@@ -96,7 +96,7 @@ class Question:
             args,
             tuple(shown.get("decisions", ())),
             cast("Mapping[str, Any]", shown.get("answer_schema") or {}),
-            not (args.endswith("…") and len(args) > ARGS_SHOWN),
+            not (args.endswith("…") and len(args) > _ARGS_SHOWN),
         )
 
 

@@ -333,7 +333,7 @@ async def test_no_position_takes_an_id_of_somebody_else(house: House) -> None:
         ]
         assert ids[-1].startswith("sub-")
         before = await house.request("victim", "tools/call", {"name": "threads", "arguments": {}})
-        kinds = (_tool_calls, _subagents, _reads, _menus, _tasks, _completions)
+        kinds = (_tool_calls, _subagents, _reads, _studio, _menus, _tasks, _completions)
         attempts = [one for kind in kinds for one in kind(ids)]
         assert len(attempts) >= 800
         secrets = ("write a note", "change the note", "The note is", "Writing it")
@@ -424,6 +424,25 @@ def _reads(ids: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
                 yield "resources/directory/read", {"uri": uri}
     yield "resources/list", {}
     yield "resources/read", {"uri": "threads://recent"}
+
+
+def _studio(ids: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    at, question = ids[4], ids[5]
+    of_threads = ("overview", "steps", "writing", "agents", "history", "diff", "tree", "decisions")
+    deeper = (f"at/{at}", f"at/{at}/files/note.txt", f"rewind/{at}", f"requests/{at}", "requests")
+    for id_ in ids[:9]:
+        for part in (*of_threads, *deeper):
+            yield "resources/read", {"uri": f"thread://{id_}/{part}"}
+        for tail in ("", "/questions", f"/questions/{question}", "/spans"):
+            yield "resources/read", {"uri": f"run://{id_}{tail}"}
+        yield "threads/fork", {"threadId": id_, "checkpointId": at}
+        yield "threads/fork", {"threadId": id_}
+        yield "threads/delete", {"threadId": id_, "confirm": id_}
+        yield "rules/propose", {"runId": id_, "questionId": question}
+        yield "rules/revoke", {"id": id_}
+        yield "resources/read", {"uri": f"threads://search?q={id_}"}
+    for own in ("inbox://questions", "threads://search", "studio://rules", "studio://fleet"):
+        yield "resources/read", {"uri": own}
 
 
 def _menus(ids: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -1,0 +1,93 @@
+"""`run --connect`: the same against a server, which works on without the terminal."""
+
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import fork_server as nursery
+from tests.ports_and_waits import free_port
+from tests.terminal.screen import CLI, at_terminal, environment, run
+
+SCRIPT = """
+runs:
+  - match: write it
+    agents:
+      main:
+        - text: I plan.
+          tool_calls: [{name: write_file, args: {path: /note.txt, content: LONG}}]
+        - text: It is written.
+  - match: look closely
+    agents:
+      main:
+        - text: I look.
+          tool_calls: [{name: ls, args: {path: /}}]
+        - delay: 3
+          text: All seen.
+""".replace("LONG", '"' + "one line\\n" * 400 + 'the last"')
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[tuple[str, Path]]:
+    """A server over HTTP, with its URL and directory."""
+    with tempfile.TemporaryDirectory(prefix="terminal-") as folder:
+        home, port = Path(folder), free_port()
+        (home / "script.yaml").write_text(SCRIPT)
+        (home / "files").mkdir()
+        (home / "log").touch()
+        options = ("--model", "scripted:script.yaml", "--root", "files", "--approve", "write_file")
+        with (home / "log").open("wb") as log:
+            process = nursery.start(
+                [*CLI, "serve", "--transport", "http", "--port", str(port), *options],
+                environment(home),
+                home,
+                stdout=log.fileno(),
+                stderr=log.fileno(),
+            )
+        try:
+            while "listening on" not in (home / "log").read_text():
+                assert process.poll() is None
+                time.sleep(0.02)
+            yield f"http://127.0.0.1:{port}/mcp", home
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def url(server: tuple[str, Path]) -> str:
+    return server[0]
+
+
+def test_a_call_too_long_for_results_is_shown_whole_before_it_is_approved(
+    url: str, server: tuple[str, Path], tmp_path: Path
+) -> None:
+    with at_terminal(tmp_path, "run", "write it", "--connect", url) as screen:
+        asked = screen.until("eave open:")
+        assert asked.count("+one line") == 400 and "+the last" in asked
+        screen.types("a\r")
+        code, seen = screen.end()
+    assert (code, "It is written." in seen) == (0, True)
+    assert (server[1] / "files/note.txt").read_text().endswith("the last")
+
+
+def test_ctrl_c_leaves_the_run_to_the_server_and_one_can_come_back(
+    url: str, tmp_path: Path
+) -> None:
+    with at_terminal(tmp_path, "run", "look closely", "--connect", url) as screen:
+        screen.until("✓ ls")
+        screen.process.send_signal(signal.SIGINT)
+        code, seen = screen.end()
+    assert code == 130
+    assert "The server works on it. Come back: deep-agent-mcp run --resume" in seen
+    run_id = seen.partition("--resume ")[2].split()[0]
+    done = run(tmp_path, "run", "--resume", run_id, "--connect", url)
+    assert (done.returncode, done.stdout) == (0, "All seen.\n")
+
+
+def test_what_the_server_decides_is_refused_here(url: str, tmp_path: Path) -> None:
+    done = run(tmp_path, "run", "write it", "--connect", url, "--model", "anthropic:x")
+    assert done.returncode == 2
+    assert "does not let callers choose model" in done.stderr
