@@ -116,7 +116,7 @@ class ServedFiles:
                 await announcements.menus_changed(tools=kind != "skills")
             elif kind == "policy" and not policy.errors:
                 # It guards everything, so not in silence.
-                logger.warning("the policy has changed; it holds from the next call on")
+                logger.warning("the policy has changed; it applies from the next call on")
             elif kind == "profiles" and not profiles.errors:
                 self._profiles_changed()
 
