@@ -23,6 +23,7 @@ from benchmarks import (
     serve,
     serve_reload,
     startup,
+    studio,
     terminal,
 )
 from benchmarks.peers import compare
@@ -78,6 +79,7 @@ def main() -> int:
     delegated.add_argument("--runs", type=int, default=20, help="runs per round")
     delegated.add_argument("--at-once", type=int, default=100, help="runs started together")
     command("face", lambda o: face.run())
+    command("studio", lambda o: studio.run(o.rounds)).add_argument("--rounds", default=5, **rounds)
     attacked = command("hostile", lambda o: hostile.run(o.tools))
     attacked.add_argument("--tools", default="", help="only these, such as ls,grep")
     command("house", lambda o: house.run(o.suite)).add_argument(

@@ -231,7 +231,7 @@ class ServerSession:
             raise ToolError(f"{self._about(tool)}: {text}.") from error
         except RuntimeError as error:
             # The SDK's check of the result against the tool's output schema.
-            text = f"the tool ran, but its result does not keep its promise: {error}"
+            text = f"the tool ran, but its result does not match its output schema: {error}"
             raise ToolError(f"{self._about(tool)}: {text}") from error
         finally:
             line.hang_up()

@@ -42,7 +42,7 @@ def is_cut(state: State, source: str) -> bool:
 SYSTEM_PROMPT = """\
 ## Memory
 
-These files hold what you shall know in every conversation. Follow them as the user's standing
+These files have what you should know in every conversation. Follow them as the user's standing
 wishes; what the user says now comes first. They can be out of date: when you see that one is
 wrong, say so.
 
@@ -159,7 +159,9 @@ def _notice(told: MemoryTold, snapshot: MemorySnapshot) -> str:
         parts.append("This is what they say now; it replaces what you were told of them before.")
         parts += [_quoted(file) for file in changed]
     parts += [
-        f"{path} is gone; what it said no longer holds." for path in told.files if path not in there
+        f"{path} is gone; what it said no longer applies."
+        for path in told.files
+        if path not in there
     ]
     parts += [
         f"A memory file has a problem: {error}"

@@ -117,7 +117,7 @@ class ModelCallLimitMiddleware(AgentMiddleware):
         text = f"The model was not called again: {met}."
         if self._exit_behavior == "error":
             raise LimitReached(
-                "model_calls", f"{text} What was done is kept. Raise the limit to go on."
+                "model_calls", f"{text} What was done is kept. Raise the limit to continue."
             )
         return {"messages": [AIMessage((TextBlock(text),), source=_SOURCE)], "jump_to": "end"}
 

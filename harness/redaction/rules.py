@@ -42,7 +42,7 @@ class PIIDetectionError(HarnessError):
 
     def __init__(self, pii_type: str) -> None:
         super().__init__(
-            f"a text holds what may not pass ({pii_type}); it was not stored and went nowhere. "
+            f"a text holds what may not pass ({pii_type}); it was not stored or sent anywhere. "
             "Leave it out, or choose another strategy than block."
         )
         self.pii_type = pii_type

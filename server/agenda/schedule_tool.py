@@ -29,7 +29,7 @@ class ScheduleMiddleware(AgentMiddleware):
         async def schedule(
             runtime: ToolRuntime,
             name: Annotated[str, Field(min_length=1, max_length=100, description="A short name")],
-            goal: Annotated[str, Field(min_length=1, description="What shall be done each time")],
+            goal: Annotated[str, Field(min_length=1, description="What to do each time")],
             cron: Annotated[str, Field(description="Five fields, such as 0 7 * * MON-FRI")],
             timezone: Annotated[str, Field(description="Such as Europe/Berlin")] = "UTC",
         ) -> str:

@@ -83,7 +83,7 @@ def show(flags: dict[str, str | None], run: str, as_json: bool) -> None:
     "--reason",
     default="cancelled on the command line",
     show_default=True,
-    help="What the record of the run shall say.",
+    help="The reason to record for the run.",
 )
 @_as_json
 @click.pass_obj

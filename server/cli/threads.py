@@ -329,7 +329,10 @@ def unseal(flags: dict[str, str | None], yes: bool) -> None:
     from ..threads.journals import unseal_journal
 
     if not yes:
-        click.confirm("Store all threads readable for whoever can read the journal?", abort=True)
+        click.confirm(
+            "Remove the encryption, so that whoever can read the journal can read all threads?",
+            abort=True,
+        )
     count = with_settings(flags, unseal_journal)
     click.echo(f"Threads unsealed: {count}. Remove the key from the settings now.")
 

@@ -251,7 +251,7 @@ def examine_entries(machine: Machine, name: str, clients: frozenset[str]) -> Ite
                 text = f"{file.path} starts {program}, which is not there"
                 yield broken(about, text, f"Run `{again}` again.")
             elif _has_key(entry) and file.others_can_read:
-                text = f"{file.path} holds a key, and others than you can read it"
+                text = f"{file.path} contains a key, and other users can read it"
                 yield broken(about, text, f"Run `chmod 600 {file.path}`.")
             else:
                 yield ok(about, f"{file.path} starts {program}")

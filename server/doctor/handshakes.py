@@ -188,7 +188,7 @@ def judge_speed(made: Handshake) -> None:
     """Hold the time to the first answer against what clients bear."""
     seconds = made.seconds or 0.0
     if seconds > LATE_SECONDS:
-        fix = "Start it from a faster disk, or with fewer programs at work."
+        fix = "Start it from a faster disk, or with fewer programs running."
         made.problems.append((f"its first answer took {seconds:.1f} s", fix))
     elif seconds > GOOD_SECONDS:
         made.notes.append(
@@ -238,7 +238,7 @@ def _judge_result(made: Handshake, tool: str, result: Mapping[str, Any], has_bot
     as_json = client.shows == "structured" and structured is not None
     shown = json.dumps(structured) if as_json else text
     if len(shown) > client.largest_result:
-        fix = "Report this: results are to stay below 10,000 characters."
+        fix = "Report this: results should stay below 10,000 characters."
         cut = f"the result of `{tool}`, {len(shown):,} characters, would be cut"
         made.problems.append((cut, fix))
 

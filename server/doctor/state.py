@@ -67,7 +67,7 @@ def examine_state(settings: Settings) -> Iterator[Finding]:
         return
     mode = stat.S_IMODE(path.stat().st_mode)
     if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
-        text = f"{path} is open to others than you (mode {mode:04o}); threads are kept there"
+        text = f"{path} is open to other users (mode {mode:04o}); threads are kept there"
         yield broken("state directory", text, f"Run `chmod 700 {path}`.")
         return
     yield ok("state directory", f"{path} is writable, and yours alone")

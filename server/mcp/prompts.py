@@ -70,11 +70,11 @@ class _Menu:
         for one in self.subagents.values():
             name = AGENT_PREFIX + one.name
             if name not in self.skills:
-                goal = "What the subagent shall do, with all facts it needs."
+                goal = "What the subagent should do, with all facts that it needs."
                 yield _prompt(name, f"Ask {one.name}", one.description, goal, needed=True)
         for skill in self.skills.values():
             title = skill.name.replace("-", " ").capitalize()
-            goal = "What shall be done with the skill."
+            goal = "What to do with the skill."
             yield _prompt(skill.name, title, skill.description, goal, needed=False)
 
 

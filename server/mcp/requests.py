@@ -285,7 +285,7 @@ def too_long(given: Mapping[str, Any]) -> str | None:
         if size > most:
             return (
                 f"{name} has {size:,} bytes of text, and at most {most:,} are accepted. Send "
-                "less, or in several calls; name a file rather than send what it holds."
+                "less, or in several calls; name a file instead of sending its content."
             )
     return None
 

@@ -124,7 +124,7 @@ def _require_root(settings: Settings) -> None:
         raise AgentBuildError(
             f"--execute {settings.execute} needs --root DIR, the directory that commands and file "
             "tools work in: without it files live inside the thread, where no command sees them. "
-            "An empty directory will do"
+            "An empty directory is enough"
         )
 
 

@@ -149,7 +149,7 @@ class LiveSampler:
         except ValidationError as error:
             return ModelError(
                 "The client's model gave an answer that does not fit the protocol "
-                f"({error.errors()[0]['msg']}); it was not kept. Go on with the run to ask again."
+                f"({error.errors()[0]['msg']}); it was not kept. Continue the run to ask again."
             )
         return None
 
@@ -157,7 +157,7 @@ class LiveSampler:
 def _refused(error: MCPError) -> ModelError:
     return ModelError(
         f"The client refused to ask its model, or failed: {error.message[:_MAX_REFUSAL]} (code "
-        f"{error.code}). Go on with the run to ask again.",
+        f"{error.code}). Continue the run to ask again.",
         kind="overflow" if is_overflow(error.message) else "unknown",
     )
 

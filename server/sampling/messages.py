@@ -174,7 +174,7 @@ def _label(text: str) -> str:
 def _unusable(what: str) -> ModelError:
     return ModelError(
         f"The client's model answered with {what}, which an agent cannot use; the answer "
-        "was not kept. Go on with the run to ask again."
+        "was not kept. Continue the run to ask again."
     )
 
 

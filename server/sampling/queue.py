@@ -360,5 +360,5 @@ def _answer_in(response: InputResponse) -> Answer | ModelError:
         return response
     return ModelError(
         "The client answered a call of its model with something else "
-        f"({type(response).__name__}); nothing was kept. Go on with the run to ask again."
+        f"({type(response).__name__}); nothing was kept. Continue the run to ask again."
     )

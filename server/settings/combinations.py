@@ -86,7 +86,7 @@ def require_fitting_roots(chosen: _Chosen) -> None:
     own = [*chosen.skills, *chosen.memory, *([chosen.agents] if chosen.agents else [])]
     if chosen.root is None or not is_template(chosen.root):
         if any(map(is_template, own)):
-            raise ValueError("{principal} stands in a path only if it stands in root, too.")
+            raise ValueError("{principal} can be in a path only if it is in root too.")
         return
     if chosen.execute == "host":
         raise ValueError(
@@ -94,7 +94,7 @@ def require_fitting_roots(chosen: _Chosen) -> None:
             "go with {principal} in root. Take 'bubblewrap' or 'docker'."
         )
     if chosen.background_subagents:
-        raise ValueError("background_subagents does not go with {principal} in root.")
+        raise ValueError("background_subagents cannot be combined with {principal} in root.")
 
 
 def require_shareable(chosen: _Chosen) -> None:
@@ -119,8 +119,8 @@ def require_shareable(chosen: _Chosen) -> None:
         )
     if chosen.background_subagents:
         raise ValueError(
-            "background_subagents does not go with replicas: tasks in the background wait in line "
-            "in the memory of one server."
+            "background_subagents cannot be combined with replicas: tasks in the background wait "
+            "in line in the memory of one server."
         )
     for name, is_chosen in (("root", chosen.root), ("execute", chosen.execute != "off")):
         if is_chosen and not chosen.shared_root:
@@ -143,8 +143,8 @@ def require_fitting_engine(chosen: _Chosen) -> None:
         )
     if chosen.engine == "dbos" and chosen.background_subagents:
         raise ValueError(
-            "background_subagents does not go with engine 'dbos': tasks in the background wait in "
-            "line in the memory of one server."
+            "background_subagents cannot be combined with engine 'dbos': tasks in the background "
+            "wait in line in the memory of one server."
         )
 
 

@@ -46,7 +46,7 @@ __all__ = [
 
 _SOURCE = "the server's own rules"
 _KEPT = "the server keeps its keys and its state there"
-_BINDING = "it says what agents may do, so only whoever runs the server edits it"
+_BINDING = "it says what agents may do, so only whoever runs the server can edit it"
 _OF_SUBAGENTS = "it says what a subagent may do, so subagents do not edit it"
 _OF_ANYBODY = (
     "the policy has rules for agents of some names, so agents do not edit the files that give them"

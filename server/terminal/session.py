@@ -200,7 +200,7 @@ def advice(is_local: bool, options: str) -> Callable[[RunState, Exit], str]:
             case "failed" if code is Exit.LIMIT:
                 return f"What it did is kept. To continue with other limits: {resume}"
             case "failed":
-                return f"What it did is kept. Once the cause is removed, go on: {resume}"
+                return f"What it did is kept. Once the cause is fixed, continue: {resume}"
             case _:
                 return ""
 

@@ -180,7 +180,7 @@ class Delegation:
             "Delegate a goal",
             """Give a goal of many steps to an agent that works on it with its own model, todos,
             files, skills and subagents until it is done. Returns the answer, or status "running"
-            and a run_id if it takes longer: then call wait. The run goes on if this call is cut
+            and a run_id if it takes longer: then call wait. The run continues if this call is cut
             off or the server restarts. status "needs_approval" has questions for the user: pass
             their answers on with reply.""",
             plain_schema(TaskArguments),
@@ -212,9 +212,9 @@ class Delegation:
             "reply",
             "Answer a run",
             """Answer what a run asks, then wait for it like wait. Pass on what the user decided;
-            never approve on your own. With run_id alone, a failed or paused run goes on where it
+            never approve on your own. With run_id alone, a failed or paused run continues where it
             stopped. With message alone, the agent reads it before its next step, or, if the run
-            has ended, goes on in the same thread.""",
+            has ended, continues in the same thread.""",
             plain_schema(ReplyArguments),
             destructive=True,
             open_world=True,

@@ -284,13 +284,13 @@ def _next(snapshot: Snapshot) -> str:
             return f'to go on, call task or any other tool with thread_id="{run.thread_id}".'
         case "failed" if snapshot.result is not None:
             return (
-                "what it did so far is kept. Once the cause is removed, make the call again with "
+                "what it did so far is kept. Once the cause is fixed, make the call again with "
                 f'thread_id="{run.thread_id}".'
             )
         case "failed":
             return (
-                f'what it did so far is kept. Once the cause is removed, call reply(run_id="'
-                f'{run.id}") to go on where it stopped, or task for a new attempt.'
+                f'what it did so far is kept. Once the cause is fixed, call reply(run_id="'
+                f'{run.id}") to continue where it stopped, or task for a new attempt.'
             )
         case "cancelled":
             return (

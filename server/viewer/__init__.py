@@ -1,4 +1,7 @@
-"""Puts the page together from its parts, and says what it may do."""
+"""The page for people, and what it may do.
+
+`studio.html` is built from the sources in `studio/` and delivered as it is.
+"""
 
 from __future__ import annotations
 
@@ -16,24 +19,11 @@ __all__ = ["UI_PATH", "viewer_headers", "viewer_html", "viewer_routes"]
 
 UI_PATH = "/ui"
 
-_PARTS = (
-    "dom.js",
-    "exact.js",
-    "mcp.js",
-    "run.js",
-    "questions.js",
-    "run_page.js",
-    "looking.js",
-    "pages.js",
-    "hosted.js",
-    "main.js",
-)
-
 
 @cache
 def viewer_html() -> str:
     """Return the document, complete in itself."""
-    return _read("page.html").replace("/*style*/", _style()).replace("/*script*/", _script())
+    return (Path(__file__).parent / "studio.html").read_text(encoding="utf-8")
 
 
 @cache
@@ -41,9 +31,9 @@ def viewer_headers() -> dict[str, str]:
     """Return the headers of `/ui`: nothing runs but the page's own script, and nobody frames it."""
     policy = {
         "default-src": "'none'",
-        "script-src": _digest(_script()),
-        "style-src": _digest(_style()),
-        "img-src": "data:",  # the icon that is none
+        "script-src": _digest("script"),
+        "style-src": _digest("style"),
+        "img-src": "data:",  # images of results, and the icon that is none
         "connect-src": "'self'",
         "base-uri": "'none'",
         "form-action": "'none'",
@@ -83,19 +73,9 @@ def viewer_routes() -> list[Route]:
     ]
 
 
-def _style() -> str:
-    return _read("page.css")
-
-
-def _script() -> str:
-    """Return the parts as one script with names of its own."""
-    return '"use strict";\n(() => {\n' + "\n".join(map(_read, _PARTS)) + "})();\n"
-
-
-def _read(name: str) -> str:
-    return (Path(__file__).parent / name).read_text(encoding="utf-8")
-
-
-def _digest(text: str) -> str:
+def _digest(element: str) -> str:
+    """Return the digest of the page's only script, or its only style."""
+    _, _, rest = viewer_html().partition(f"<{element}>")
+    text, _, _ = rest.partition(f"</{element}>")
     digest = hashlib.sha256(text.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"

@@ -47,7 +47,7 @@ async def test_what_one_writes_is_not_in_the_others_next_request(tmp_path: Path)
                     ):
                         args: dict[str, Any] = {"path": path, "content": text, **thread}
                         said = await refused(mallory, "write_file", **args)
-                        assert "every user's agents are told what it says" in said
+                        assert "it instructs every user's agents" in said
                     await call(mallory, "write_file", path="/notes.md", content=EVIL, **thread)
                 async with house.client("ben") as ben:
                     assert (await call(ben, "task", goal="Say hello"))["status"] == "done"

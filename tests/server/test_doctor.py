@@ -443,7 +443,7 @@ def test_entries_that_start_nothing_are_broken(home: Path) -> None:
     path.write_text(text.replace("${env:ANTHROPIC_API_KEY}", KEY))
     path.chmod(0o644)
     found = only(examine_entries(machine, "deep-agent", frozenset({"cursor"})))
-    fixed(found, "broken", "others than you")
+    fixed(found, "broken", "other users")
     assert KEY not in found.text
     path.write_text("{")
     found, _ = examine_entries(machine, "deep-agent", frozenset({"cursor"}))

@@ -48,7 +48,7 @@ async def test_an_agent_reads_the_rules_that_bind_it_and_cannot_loosen_them(root
         edit: dict[str, Any] = {"old_string": "deny", "new_string": "allow"}
         text = await refused(client, "edit_file", path="/conf/rules.toml", **edit)
         assert "the server's own rules" in text
-        assert "only whoever runs the server edits it" in text
+        assert "only whoever runs the server can edit it" in text
         for path in ("/CONF/Rules.TOML", "/conf/./rules.toml", "conf\\rules.toml", str(rules)):
             assert "the server's own rules" in await written(client, path), path
         assert rules.read_text() == DENY

@@ -124,9 +124,9 @@ def test_names_that_look_alike_are_told_apart(one: str, other: str) -> None:
     ("flags", "said"),
     [
         ({"execute": "host"}, "does not go with {principal} in root"),
-        ({"background_subagents": True}, "background_subagents does not go with"),
+        ({"background_subagents": True}, "background_subagents cannot be combined with"),
         ({"root": "/none/{principal}"}, "/none is not an existing directory"),
-        ({"root": None}, "only if it stands in root"),
+        ({"root": None}, "only if it is in root"),
     ],
 )
 def test_what_cannot_be_kept_apart_is_refused(
@@ -267,7 +267,7 @@ async def test_what_all_are_told_is_nobodys_to_write_also_from_a_root_of_their_o
     async with served(tmp_path, **flags) as app:
         with calling(tmp_path, "ann"):
             said = await drive(app, "write_file", path="/ALL.md", content="EVIL")
-            assert "every user's agents are told" in said.result.text
+            assert "it instructs every user's agents" in said.result.text
         with calling(tmp_path, "skills"), pytest.raises(HarnessError, match="other users' agents"):
             await app.runs.drive("ls", {}, None)
         with calling(tmp_path, "ben"):

@@ -83,7 +83,7 @@ def test_nobody_writes_what_all_agents_are_told(shared: Any, writer: str, protec
             principal=principal,
         )
         assert verdict.action == "deny", (file, named, principal)
-        assert "only whoever runs the server edits it" in verdict.reason
+        assert "only whoever runs the server can edit it" in verdict.reason
 
 
 def test_other_files_are_everybodys_and_all_is_there_to_read(shared: Any) -> None:
@@ -114,7 +114,7 @@ def test_a_root_among_the_instructions_stops_the_start(
     told = str(tmp_path / "all")
     flags = {"root": str(tmp_path / "all" / inside), "memory": (), "policy": (), "profiles": ()}
     flags |= {"skills": (), "agents": None, kind: (told,) if kind == "skills" else told}
-    with pytest.raises(AgentBuildError, match="what other users' agents are told"):
+    with pytest.raises(AgentBuildError, match="what instructs other users' agents"):
         built_agent(settings(tmp_path, **flags))
 
 

@@ -89,6 +89,10 @@ class Browser:
         """Run JavaScript in the page and return what it returns."""
         return self._ask("POST", "/execute/sync", script=script, args=list(args))
 
+    def run_async(self, script: str, *args: Any) -> Any:
+        """Run JavaScript in the page and return what it gives to its last argument."""
+        return self._ask("POST", "/execute/async", script=script, args=list(args))
+
     def until(self, expression: str, seconds: float = SECONDS) -> Any:
         """Wait until a JavaScript expression holds in the page; return its value."""
         found = self._ask("POST", "/execute/async", script=_UNTIL, args=[expression, seconds])

@@ -105,7 +105,7 @@ SCRIPT = {
         run("take your time", {"text": "At last.", "delay": 600}),
         run("wait for the model", {"error": DOWN}),
         run("fail at once", {"text": "x", "expect": {"last_type": "tool"}}),
-        run("say much", {"text": "0123456789" * 2_000}),
+        run("say much", {"text": "0123456789" * 3_000}),
         run(
             HOSTILE[:40],
             {

@@ -13,77 +13,100 @@ window.sent = [];
 window.fetch = async (url, {body}) => {
   const {id, params} = JSON.parse(body);
   window.sent.push(body);
-  const given = answers[params.name];
-  const result = Array.isArray(given) ? (given.length > 1 ? given.shift() : given[0]) : given;
-  return new Response(JSON.stringify({jsonrpc: "2.0", id, result: {structuredContent: result}}));
+  const name = params.name ?? params.uri.replace(/[?].*/, "");
+  const given = answers[name];
+  const found = Array.isArray(given) ? (given.length > 1 ? given.shift() : given[0]) : given;
+  const error = {code: -32602, message: `Resource not found: ${name}`};
+  const result = params.uri
+    ? {contents: [{uri: params.uri, text: JSON.stringify(found)}]}
+    : {structuredContent: found};
+  return new Response(JSON.stringify({jsonrpc: "2.0", id, ...(found ? {result} : {error})}));
 };
 location.hash = arguments[1];
 """
 
 
-def answered(browser: Browser, served: Served, answers: dict[str, Any], run_id: str) -> None:
-    """Show a run of a server that gives these answers."""
+def answered(browser: Browser, served: Served, answers: dict[str, Any], thread_id: str) -> None:
+    """Show a thread of a server that gives these answers."""
     browser.go(served.page)
     browser.until_text("Threads")
-    browser.run(_SERVER, answers, f"#{run_id}")
+    browser.run(_SERVER, answers, f"#{thread_id}")
 
 
-def test_a_huge_run_keeps_the_page_small(browser: Browser, served: Served) -> None:
+def overview(thread_id: str, status: str, **others: Any) -> dict[str, Any]:
+    """Return what the server says of a thread with one run."""
+    run = {"run_id": "run_1", "kind": "delegate", "agent": "main", "status": status}
+    return {"thread_id": thread_id, "title": "a title", "status": status, "cost": 0, "tokens": 0,
+            "unpriced": 0, "seconds": 1, "runs": [run], "costs": [], "todos": [],
+            "checkpoint_id": "c", "open_questions": [], **others}  # fmt: skip
+
+
+def test_a_huge_thread_keeps_the_page_small(browser: Browser, served: Served) -> None:
     def page(number: int) -> dict[str, Any]:
-        events: list[dict[str, Any]] = []
+        steps: list[dict[str, Any]] = []
         for at in range(number * 400, number * 400 + 400):
-            call = ["main", f"call{at}"]
-            args = {"description": f"part {at}", "subagent_type": "worker"}
-            events += [
-                {"event": "tool_start", "path": call, "name": "task", "args": args},
-                {"event": "model_start", "path": [*call, "worker"]},
-                {"event": "model_end", "path": [*call, "worker"], "text": "done " * 50},
-                {"event": "tool_end", "path": call, "status": "success", "text": "ok " * 90},
+            call = {"call_id": f"call{at}", "name": "task", "subagent_ns": f"task:call{at}@s",
+                    "args_json": f'{{"description": "part {at}"}}'}  # fmt: skip
+            own = {"ns": f"task:call{at}@s", "agent": "worker", "calls": []}
+            result = {"kind": "tool", "call_id": f"call{at}", "status": "ok", "text": "ok " * 90}
+            steps += [
+                {"kind": "text", "key": f"m{at}", "ns": "", "text": "", "calls": [call]},
+                {"kind": "text", "key": f"s{at}", "text": "done " * 50, **own},
+                {"key": f"r{at}", "ns": "", "name": "task", **result},
             ]
-        numbered = [
-            {"seq": number * 1600 + at + 1, "mode": "tasks", "time": "2026-11-22T00:00:00Z", **one}
-            for at, one in enumerate(events)
-        ]
-        return {"run_id": "run_huge", "thread_id": "thr_huge", "status": "running", "next": "",
-                "events": numbered, "events_next": numbered[-1]["seq"],
-                "events_more": number < 4}  # fmt: skip
+        return {"steps": steps, "before": None, "after": str(number), "more": number < 4,
+                "total": 2_000, "working": []}  # fmt: skip
 
-    ended: dict[str, Any] = {**page(4), "events": [], "status": "cancelled", "events_more": False}
+    ended: dict[str, Any] = {**page(4), "steps": [], "more": False}
     answers: dict[str, Any] = {
-        "wait": [*map(page, range(5)), ended],
-        "threads": {"thread_id": "thr_huge"},
+        "thread://thr_huge/overview": overview("thr_huge", "cancelled"),
+        "thread://thr_huge/steps": [*map(page, range(5)), ended],
+        "thread://thr_huge/agents": {"agents": []},
     }
-    answered(browser, served, answers, "run_huge")
-    browser.until_text("cancelled", "part 1999", "1950 earlier ones are not shown.")
+    answered(browser, served, answers, "thr_huge")
+    browser.until_text("cancelled", "part 1999")
+    browser.click("#tab-agents")
+    browser.until_text("1950 earlier ones are not shown.")
     assert browser.run("return document.querySelectorAll('*').length") < 5_000
 
 
 def test_names_that_mean_something_to_javascript_mean_nothing_here(
     browser: Browser, served: Served
 ) -> None:
+    asked = {"run_id": "run_1", "thread_id": "thr_odd", "asked_by": ["main"], "path": ["main", "x"]}
     question = {
+        **asked,
         "id": "__proto__",
-        "question": "constructor",
-        "asked_by": "main",
+        "kind": "approval",
+        "message": "constructor",
         "tool": "toString",
-        "args": '{"__proto__": {"tool": 1}, "2": 0, "1": 0}',
+        "args_json": '{"__proto__": {"tool": 1}, "2": 0, "1": 0}',
         "decisions": ["constructor", "toString", "approve", "edit"],
     }
     form = {
+        **asked,
         "id": "hasOwnProperty",
-        "question": "which",
-        "asked_by": "main",
+        "kind": "question",
+        "message": "which",
+        "decisions": [],
         "answer_schema": {"type": "object", "properties": {"__proto__": {"type": "valueOf"}}},
     }
-    run = {"run_id": "run_odd", "thread_id": "thr_odd", "status": "needs_approval", "next": "",
-           "pending": [question, form]}  # fmt: skip
-    answers = {"wait": run, "reply": run, "threads": {"thread_id": "thr_odd"}}
-    answered(browser, served, answers, "run_odd")
-    browser.until_text("toString")
-    buttons = "return [...document.querySelector('.question').querySelectorAll('button')].map(" \
-              "(one) => one.innerText)"  # fmt: skip
+    answers = {
+        "thread://thr_odd/overview": overview(
+            "thr_odd", "needs_approval", open_questions=[question, form]
+        ),
+        "thread://thr_odd/steps": {"steps": [], "before": None, "after": "", "total": 0},
+        "run://run_1/questions/__proto__": question,
+        "run://run_1/questions/hasOwnProperty": form,
+        "reply": {"run_id": "run_1", "status": "needs_approval"},
+    }
+    answered(browser, served, answers, "thr_odd")
+    browser.until_text("toString", "__proto__")
+    buttons = "return [...document.querySelector('.question').querySelectorAll('.decide button')]" \
+              ".map((one) => one.textContent)"  # fmt: skip
     assert browser.run(buttons) == ["Approve", "Edit…"]
-    assert '"2": 0,\n  "1": 0' in browser.text(".question pre")
+    names = "return [...document.querySelectorAll('.question dt')].map((one) => one.innerText)"
+    assert browser.run(names) == ["__proto__", "2", "1"]
     browser.press("Edit…")
     browser.press("Approve with these arguments")
     browser.until("window.sent.some((one) => one.includes('\"reply\"'))")

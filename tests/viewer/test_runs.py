@@ -42,16 +42,19 @@ def test_a_run_is_found_followed_live_and_approved(browser: Browser, served: Ser
     browser.until_text("Threads", "survey the house")
     browser.click(f"a[href='#{run_id}']")
     until_status(browser, "needs an answer")
-    browser.until_text("main, waits for an answer")  # all that happened has come
-    agents = browser.text(".agents")
-    assert agents.count("general-purpose done") == 2 and "main waits for an answer" in agents
-    assert "look at the attic" in agents and "look at the cellar" in agents
+    browser.until("document.querySelector('#steps').innerText.includes('Wants to write')")
     for todo in ("look around", "write it down"):
         assert todo in browser.text(".todos")
     steps = browser.text("#steps")
-    for step in ("I make a plan.", "write_todos", "task look at the attic", "ls /", "write_file"):
+    for step in ("I make a plan.", "Updated the todo list: 0 of 2 done", "look at the attic",
+                 "Listed /", "Nothing there.", "Wants to write /survey.txt"):  # fmt: skip
         assert step in steps, step
-    assert "3,702 tokens" in browser.text() and "7 model calls" in browser.text()
+    browser.click("#tab-agents")
+    browser.until_text("7 model calls")
+    agents = browser.text(".agents")
+    assert agents.count("general-purpose done") == 2 and "main waits for an answer" in agents
+    assert "look at the attic" in agents and "look at the cellar" in agents
+    assert "3,702 tokens" in browser.text(".panel")
     assert "calls of unknown price" in browser.text(), "the scripted model has no price"
     assert not (served.setup.root / "survey.txt").exists()
     browser.press("Approve")
@@ -59,8 +62,6 @@ def test_a_run_is_found_followed_live_and_approved(browser: Browser, served: Ser
     browser.until_text("The survey is written.")
     assert (served.setup.root / "survey.txt").read_text() == "x\n"
     assert browser.run("return document.querySelectorAll('.question').length") == 0
-    browser.press("Transcript")
-    browser.until_text("# Thread thr_", "## Agent main")
 
 
 def test_a_run_that_waits_for_an_overloaded_model_says_so(browser: Browser, served: Served) -> None:
@@ -70,7 +71,6 @@ def test_a_run_that_waits_for_an_overloaded_model_says_so(browser: Browser, serv
     browser.press("Cancel")
     browser.press("Stop the run")
     until_status(browser, "cancelled")
-    browser.until_text(f"waits {told}")
 
 
 def test_a_rejected_call_is_not_made_and_the_agent_hears_why(
@@ -88,6 +88,7 @@ def test_a_rejected_call_is_not_made_and_the_agent_hears_why(
 def test_a_call_is_edited_before_it_is_made(browser: Browser, served: Served) -> None:
     run_id = open_run(browser, served, "write once")
     browser.press("Edit…")
+    browser.press("Edit as JSON")
     browser.write(".question textarea", "[1]", clear=True)
     browser.press("Approve with these arguments")
     invalid = "document.querySelector('.question textarea').matches(':invalid')"
@@ -109,6 +110,7 @@ def test_two_calls_are_decided_one_by_one(browser: Browser, served: Served) -> N
     browser.until("document.querySelectorAll('.question').length === 1")
     browser.press("Respond", card("/b.txt"))
     until_status(browser, "done")
+    browser.click("//summary[contains(., '/b.txt')]")
     browser.until("document.querySelector('#steps').textContent.includes('one already')")
     assert (served.setup.root / "a.txt").exists()
     assert not (served.setup.root / "b.txt").exists()
@@ -135,14 +137,14 @@ def test_questions_are_answered_in_words_and_by_forms(browser: Browser, served: 
 def test_a_run_is_cancelled_only_after_a_second_look(browser: Browser, served: Served) -> None:
     run_id = open_run(browser, served, "take your time")
     until_status(browser, "running")
-    browser.until_text("main works", "Right now: main: thinking")
+    browser.until_text("Right now: main: thinking")
     browser.press("Cancel")
     browser.press("Let it go on")
     assert served.call("wait", run_id=run_id, wait_seconds=0)["status"] == "running"
     browser.press("Cancel")
     browser.press("Stop the run")
     until_status(browser, "cancelled")
-    browser.until_text("cancelled by the client")
+    browser.until_text("The run was cancelled.")
     assert served.status(run_id) == "cancelled"
 
 
@@ -150,7 +152,8 @@ def test_what_another_client_decides_is_seen(browser: Browser, served: Served) -
     browser.go(served.page)
     browser.until_text("Threads")
     run_id = served.begin("write once")
-    browser.until(f"document.querySelector(\"a[href='#{run_id}']\")")  # by itself, in the list
+    browser.look()
+    browser.until(f"document.querySelector(\"a[href='#{run_id}']\")")
     browser.click(f"a[href='#{run_id}']")
     browser.until_text("Approve")
     (question,) = served.call("wait", run_id=run_id, wait_seconds=0)["pending"]
@@ -168,38 +171,50 @@ def test_a_failed_run_says_why_and_can_go_on(browser: Browser, served: Served) -
     until_status(browser, "failed")
 
 
-def test_a_long_answer_is_shown_piece_by_piece(browser: Browser, served: Served) -> None:
+def test_a_long_answer_is_cut_and_shown_whole_when_asked_for(
+    browser: Browser, served: Served
+) -> None:
     open_run(browser, served, "say much")
-    length = "document.querySelector('.answer').textContent.length"
-    browser.until(f"{length} === 6000")
-    more = "[...document.querySelectorAll('button')].find((one) => one.innerText === 'Show more')"
-    for shown in (12_000, 18_000, 20_000):
-        browser.until(more)
-        browser.run(f"const more = {more}; more.click(); more.click();")
-        browser.until(f"{length} === {shown}")
-    assert "Show more" not in browser.text()
+    length = "document.querySelector('#steps').textContent.length"
+    browser.until_text("Only the beginning of 30,000 characters.")
+    assert browser.run(f"return {length}") > 20_000
+    browser.press("Show all")
+    browser.until("!document.body.innerText.includes('Only the beginning')")
+    assert browser.run(f"return {length}") > 30_000
 
 
 def test_a_long_run_is_caught_up_with_at_once(browser: Browser, served: Served) -> None:
     run_id = served.begin("look everywhere")
     assert served.status(run_id) == "done"
     browser.go(f"{served.page}#{run_id}")
-    browser.until("document.querySelector('#steps').lastChild?.innerText.includes('says Looked.')")
-    steps = browser.run("return document.querySelectorAll('#steps > li').length")
-    assert steps == 300  # more of them would make the page slow
-    browser.until_text("earlier events are no longer kept.", "earlier steps are not shown.")
-    assert browser.run("const steps = document.querySelector('#steps');"
-                       "return steps.scrollTop > 0")  # fmt: skip
+    browser.until("document.querySelector('#steps').lastChild?.innerText.includes('Looked.')")
+    drawn = "document.querySelectorAll('#steps > li').length"
+    assert browser.run(f"return {drawn}") < 100, "only what is in sight is there"
+    scroller = "document.querySelector('.scroller')"
+    browser.until(f"{scroller}.scrollHeight - {scroller}.scrollTop - {scroller}.clientHeight < 2")
+    # What came before is loaded on the way, and what one reads stays where it is meanwhile.
+    first = "document.querySelector('#steps > li').innerText.includes('look everywhere')"
+    browser.until(f"({scroller}.scrollTop = 0, {first})")
+    assert browser.run("return +document.querySelector('#steps > li').ariaSetSize") > 400
+    browser.until_text("To the end")
+    assert browser.run(f"return {drawn}") < 100
+    browser.press("To the end")
+    browser.until("document.querySelector('#steps').lastChild?.innerText.includes('Looked.')")
 
 
 def test_there_is_a_way_to_every_thread(browser: Browser, served: Served) -> None:
-    made = [served.call("write_todos", todos=[])["thread_id"] for _ in range(21)]
-    browser.go(served.page)
+    made = [served.call("write_todos", todos=[], thread_id="new")["thread_id"] for _ in range(51)]
+    browser.go(f"{served.page}")
+    browser.until("document.querySelector('#search')")
+    browser.write("#search", "sort:updated")
     rows = "document.querySelectorAll('#threads tbody tr').length"
-    browser.until(f"{rows} === 20")
-    assert made[0] not in browser.text()
+    browser.until(f"{rows} === 50")
     browser.press("More")
-    browser.until_text(made[0])
+    browser.until(f"{rows} > 50")
+    browser.write("#search", made[0], clear=True)
+    browser.until(f"{rows} === 1")
+    browser.write("#search", "no such words", clear=True)
+    browser.until_text("Nothing found")
 
 
 def test_an_unknown_run_is_said_to_be_unknown(browser: Browser, served: Served) -> None:
@@ -209,6 +224,8 @@ def test_an_unknown_run_is_said_to_be_unknown(browser: Browser, served: Served) 
     browser.until_text("There is no thread thr_nobody on this server")
     browser.go(f"{served.page}#%E0%A4%A")  # no text at all
     browser.until_text("There is no thread")
+    refused = browser.complaints()
+    assert all("400 (Bad Request)" in one for one in refused), refused  # the browser's own words
 
 
 def test_threads_of_other_clients_and_copies_show_their_todos(
@@ -216,7 +233,7 @@ def test_threads_of_other_clients_and_copies_show_their_todos(
 ) -> None:
     made = served.call("write_todos", todos=[{"content": "water the plants", "status": "pending"}])
     browser.go(f"{served.page}#{made['thread_id']}")
-    browser.until_text("water the plants", "write_todos", "done")
+    browser.until_text("water the plants", "Updated the todo list", "done")
     args = ["threads", "--state-dir", str(served.setup.state), "fork", made["thread_id"]]
     copied = CliRunner().invoke(cli, args).output
     copy = next(one for one in re.findall(r"thr_\w+", copied) if one != made["thread_id"])
@@ -231,18 +248,18 @@ def test_texts_of_a_run_are_texts_and_nothing_else(browser: Browser, served: Ser
     browser.until_text("<script>window.owned")
     browser.go(f"{served.page}#{run_id}")
     browser.until_text("Approve", "<img src=x onerror=", "[U+202E]gpj.exe[U+202C]")
-    assert "\\u202egpj.exe" in browser.text(".question pre")
+    assert "[U+202E]gpj.exe" in browser.text(".question .hunks")
     browser.press("Edit…")
     assert "\\u202e" in browser.run("return document.querySelector('.question textarea').value")
     browser.press("Approve with these arguments")
-    browser.until("!document.querySelector('.question pre') && document.querySelector('.question')")
+    browser.until(
+        "!document.querySelector('.question .hunks') && document.querySelector('.question')"
+    )
     written = (served.setup.root / ("x" * 20)).read_text()
     assert written == HOSTILE, "escapes are for the eye only"
     browser.write(".question textarea", HOSTILE.replace("\u202e", ""))
     browser.press("Answer")
     until_status(browser, "done")
-    browser.press("Transcript")
-    browser.until_text("# Thread")
     found: dict[str, Any] = browser.run(
         """const every = [...document.querySelectorAll('body *')];
         return {
@@ -282,7 +299,7 @@ def test_everything_can_be_done_with_the_keyboard(browser: Browser, served: Serv
     tab_to("Approve")
     browser.keys(ENTER)
     until_status(browser, "done")
-    browser.until("document.activeElement.tagName === 'H2'")  # not lost with the question
+    browser.until("document.activeElement.tagName === 'H1'")  # not lost with the question
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -34,12 +34,12 @@ def test_a_token_is_asked_for_and_kept_in_the_tab_only(browser: Browser, guarded
     browser.until_text("does not accept this token")
     assert "Sign out" not in browser.text() and browser.run("return sessionStorage.length") == 0
     sign_in(browser, f" {guarded.token} ")  # as it is copied
-    browser.until_text("Threads", "take your time")
+    browser.until_text("Threads", "take your time", "Sign out")
     kept = "return [sessionStorage.length, localStorage.length, document.cookie, location.search]"
     assert browser.run(kept) == [1, 0, "", ""]
     browser.reload()
     browser.until_text("take your time")
-    assert browser.run("return document.querySelectorAll('input').length") == 0
+    assert browser.run("return document.querySelectorAll('#token input').length") == 0
     browser.press("Sign out")
     browser.until_text("This server asks for a token.")
     assert "take your time" not in browser.text()

@@ -186,7 +186,10 @@ class ToolStep:
             outcome = await self._looked(call, path)
         except (Interrupted, BaseExceptionGroup) as raised:
             _questions(raised)  # raises what is no question
-            text = f"{call.name} did not run: it needs a person's decision, which is not to be had."
+            text = (
+                f"{call.name} did not run: it needs a person's decision, and nobody here can "
+                "give it."
+            )
             outcome = failure(call, text)
         for write in outcome.writes:
             channel = self.thread.schema.channels.get(write.channel)

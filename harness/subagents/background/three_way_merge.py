@@ -68,7 +68,7 @@ class MergeResult:
             return ""
         return (
             f"It is not known any more which files {task_id} has changed, so yours stay as they "
-            f"are. Those of its that differ are below {self.folder}: {_listed([*self.kept])}."
+            f"are. Its versions that differ are below {self.folder}: {_listed([*self.kept])}."
         )
 
 

@@ -1,0 +1,556 @@
+// One question, whole, with everything a person needs to decide it in one look.
+
+import { signal, useSignal } from "@preact/signals";
+import type { ComponentChild, VNode } from "preact";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { entriesOf, Json, parsed } from "../lib/exact";
+import { coloured } from "../lib/highlight";
+import { Markdown } from "../lib/markdown";
+import { count, oneLine, seen, shown } from "../lib/text";
+import type { CommandPreview, FilePreview, Question } from "../model/types";
+import { brief, iconOf, inWords } from "../model/words";
+import { pause } from "../server/looking";
+import { Failure, readData } from "../server/mcp";
+import { linkTo, may, me, server } from "../state";
+import { AnswerForm } from "./answer_form";
+import { ArgumentFields, Arguments } from "./arguments";
+import { Changed, Diff } from "./diff";
+import { Icon } from "./icons";
+import { Remember } from "./remember";
+import { holdHasty, settled, unsettle } from "./settle";
+import { Act, Ago, isCommand as commanded, Refused } from "./small";
+
+export type Answers = Record<string, unknown>;
+type Mode = "" | "edit" | "reject" | "respond" | "remember";
+
+/** What the keys of the page do to the question that is looked at. */
+export interface Commands {
+  approve: () => void;
+  open: (mode: Mode) => void;
+}
+
+const wholes = new Map<string, Question>();
+const wholesKnown = signal(0);
+
+/** Return a question as its own resource shows it, once it is there. */
+export function useWhole(question: Question): { whole: Question; loading: boolean; problem: string } {
+  const found = useSignal<Question | null>(wholes.get(question.id) ?? null);
+  const problem = useSignal("");
+  useEffect(() => {
+    found.value = wholes.get(question.id) ?? null;
+    if (found.value || !server.current.canRead || !question.run_id) return;
+    const end = new AbortController();
+    const again = (failure: unknown) =>
+      failure instanceof Failure && failure.kind !== "refused"
+        ? pause(2, end.signal).then(load)
+        : Promise.reject(failure as Error);
+    const uri = `run://${encodeURIComponent(question.run_id)}/questions/${encodeURIComponent(question.id)}`;
+    const load = (): Promise<unknown> => readData(server.current, uri, end.signal).catch(again);
+    load()
+      .then((data) => {
+        const whole = { ...question, ...(data as Question), whole: true };
+        wholes.set(question.id, whole);
+        wholesKnown.value += 1;
+        found.value = whole;
+      })
+      .catch((failure: unknown) => {
+        if (!end.signal.aborted) problem.value = String((failure as Error).message ?? failure);
+      });
+    return () => end.abort();
+  }, [question.id, question.run_id]);
+  const whole = found.value ?? question;
+  const loading = !found.value && !problem.value && server.current.canRead && Boolean(question.run_id);
+  return { whole, loading, problem: problem.value };
+}
+
+/** Whether all that a call would do is on the page. */
+export function isWhole(question: Question): boolean {
+  return typeof question.args_json === "string" && parsed(question.args_json) !== undefined;
+}
+
+/** Return the answer that approves a question: for exactly the arguments that were shown. */
+export function approval(question: Question): Answers[string] {
+  return { decision: "approve", ...(question.digest && { digest: question.digest }) };
+}
+
+const DECISIONS = ["approve", "edit", "reject", "respond"];
+
+interface CardProps {
+  question: Question;
+  answer: (answers: Answers) => Promise<void>;
+  /** Whether the keys of the page decide this one. */
+  current?: boolean;
+  commands?: { current: Commands | null };
+  /** Whether to say and link the thread. */
+  linked?: boolean;
+}
+
+export function QuestionCard({ question, answer, current, commands, linked }: CardProps): VNode {
+  const { whole, loading, problem } = useWhole(question);
+  const mode = useSignal<Mode>("");
+  const sending = useSignal(false);
+  const refused = useSignal("");
+  const card = useRef<HTMLElement>(null);
+  const read = useRef<() => string | null>(() => null);
+
+  const send = async (value: unknown) => {
+    if (sending.value) return;
+    sending.value = true;
+    refused.value = "";
+    try {
+      await answer({ [question.id]: value });
+    } catch (failure) {
+      if (!(failure instanceof Failure)) throw failure;
+      refused.value = failure.message;
+    } finally {
+      sending.value = false;
+    }
+  };
+  const open = (wanted: Mode) => {
+    mode.value = wanted;
+  };
+  useEffect(() => {
+    if (mode.value && mode.value !== "remember")
+      card.current?.querySelector<HTMLElement>(".decide textarea")?.focus();
+  }, [mode.value]);
+
+  const isCall = typeof question.tool === "string";
+  const decisions = question.decisions?.filter((one) => DECISIONS.includes(one)) ?? [];
+  const ready = isCall && isWhole(whole) && !loading;
+  const approve = () => send(approval(whole));
+  if (current && commands)
+    commands.current = {
+      approve: () => {
+        if (ready && decisions.includes("approve") && !sending.value) void approve();
+      },
+      open: (wanted) => {
+        const needs = wanted === "remember" ? "approve" : wanted;
+        if (isCall && (needs === "" || decisions.includes(needs))) open(wanted);
+        else if (!isCall && wanted === "respond")
+          card.current?.querySelector<HTMLElement>("textarea, input, select")?.focus();
+      },
+    };
+  const escape = (event: KeyboardEvent) => {
+    if (event.key !== "Escape" || !mode.value) return;
+    event.stopPropagation();
+    open("");
+    card.current?.focus();
+  };
+  return (
+    <article
+      class={`question${current ? " current" : ""}`}
+      data-id={shown(question.id)}
+      tabIndex={-1}
+      ref={card}
+      onKeyDown={escape}
+      inert={sending.value}
+      aria-label={shown(question.message, 200)}
+    >
+      <Who question={whole} linked={linked} />
+      <h2 dir="auto">{headline(whole)}</h2>
+      {whole.why ? (
+        <blockquote class="why">
+          <Markdown text={whole.why} />
+        </blockquote>
+      ) : null}
+      {isCall ? <Call question={whole} loading={loading} problem={problem} /> : null}
+      {isCall ? <p class="rule quiet">{shown(whole.message, 2_000)}</p> : null}
+      {!may("approve") ? (
+        <p class="quiet">
+          <Icon name="note" /> Deciding needs the scope “approve”, which you do not have.
+        </p>
+      ) : null}
+      <div class="decide">
+        {isCall ? (
+          <>
+            <div class="row">
+              {decisions.includes("approve") ? (
+                <Act label="Approve" style="main" hint="a" act={approve} disabled={!ready} />
+              ) : null}
+              {decisions.includes("edit") ? (
+                <Act label="Edit…" hint="e" act={() => open("edit")} disabled={!ready} />
+              ) : null}
+              {decisions.includes("reject") ? (
+                <Act label="Reject…" hint="r" act={() => open("reject")} />
+              ) : null}
+              {decisions.includes("respond") ? (
+                <Act label="Respond…" hint="o" act={() => open("respond")} title="Answer instead of calling" />
+              ) : null}
+              {decisions.includes("approve") && me.value?.remember ? (
+                <Act label="Remember…" style="link" act={() => open("remember")} disabled={!ready} />
+              ) : null}
+            </div>
+            {mode.value === "edit" ? (
+              <Fields
+                label="Approve with these arguments"
+                back={() => open("")}
+                act={() => {
+                  const edited = read.current();
+                  return edited === null
+                    ? undefined
+                    : send({ decision: "edit", args: new Json(edited) });
+                }}
+              >
+                <ArgumentFields json={whole.args_json ?? "{}"} onReady={(one) => (read.current = one)} />
+              </Fields>
+            ) : null}
+            {mode.value === "reject" ? (
+              <Message
+                key="reject"
+                label="Reject"
+                field="Why (optional); the agent reads it"
+                back={() => open("")}
+                act={(message) => send({ decision: "reject", ...(message && { message }) })}
+              />
+            ) : null}
+            {mode.value === "respond" ? (
+              <Message
+                key="respond"
+                label="Respond"
+                field="Result of the call, instead of calling"
+                required
+                back={() => open("")}
+                act={(message) => send({ decision: "respond", message })}
+              />
+            ) : null}
+            {mode.value === "remember" ? (
+              <Remember question={whole} back={() => open("")} approve={approve} />
+            ) : null}
+          </>
+        ) : (
+          <AnswerForm schema={question.answer_schema ?? {}} send={send} />
+        )}
+      </div>
+      <Refused text={refused.value} />
+    </article>
+  );
+}
+
+function Who({ question, linked }: { question: Question; linked?: boolean }): VNode {
+  const who = question.asked_by.map((one) => shown(one, 100)).join(" › ");
+  return (
+    <p class="who">
+      <Icon name={question.tool ? iconOf(question.tool) : "question"} />
+      <span>
+        Asked by {who}
+        {question.principal ? `, for ${shown(question.principal, 100)}` : ""}
+      </span>
+      {question.since ? <Ago time={question.since} /> : null}
+      {linked && question.title ? (
+        <a href={linkTo(question.thread_id)} dir="auto">
+          {oneLine(question.title, 90)}
+        </a>
+      ) : null}
+    </p>
+  );
+}
+
+function headline(question: Question): ComponentChild {
+  if (!question.tool) return shown(question.message, 2_000);
+  const args = parsed(question.args_json ?? "");
+  const { verb, about, code } = inWords(question.tool, args, "waiting");
+  const { preview } = question;
+  return (
+    <>
+      {verb} {code ? <code>{oneLine(about || question.tool, 160)}</code> : oneLine(about, 160)}{" "}
+      {preview?.kind === "file" ? (
+        <Changed added={preview.added} removed={preview.removed} />
+      ) : null}
+    </>
+  );
+}
+
+function Call({
+  question,
+  loading,
+  problem,
+}: {
+  question: Question;
+  loading: boolean;
+  problem: string;
+}): VNode {
+  const { preview, args_json: json } = question;
+  const size = question.args_chars;
+  if (loading && (typeof json !== "string" || isFileTool(question)))
+    return <p class="quiet">Reading all of it{size ? ` (${count(size)} characters)` : ""}…</p>;
+  const cut = typeof json !== "string" || parsed(json) === undefined;
+  return (
+    <div class="call">
+      {preview ? null : (
+        <p class="quiet tool">
+          Call of <code>{shown(question.tool, 200)}</code>
+        </p>
+      )}
+      {preview?.kind === "file" ? <FileChange question={question} preview={preview} /> : null}
+      {preview?.kind === "command" ? <Command preview={preview} /> : null}
+      {!preview && typeof json === "string" ? <Arguments json={json} /> : null}
+      {preview && typeof json === "string" && hasMore(question, preview) ? (
+        <details>
+          <summary>Arguments</summary>
+          <Arguments json={json} />
+        </details>
+      ) : null}
+      {cut ? (
+        <p class="refused">
+          <Icon name="warn" />
+          {typeof json === "string" && !json.endsWith("…")
+            ? "The arguments are not plain JSON: they are shown as they came."
+            : "The arguments are too long to be shown whole here, so this call cannot be approved " +
+              "here. Open the server's own page in a browser, or reject it."}
+        </p>
+      ) : null}
+      {problem ? <p class="quiet">More about it could not be read: {shown(problem, 500)}</p> : null}
+    </div>
+  );
+}
+
+/** Whether the arguments say more than the change or the command does. */
+function hasMore(question: Question, preview: FilePreview | CommandPreview): boolean {
+  const names = entriesOf(question.args_json ?? "")?.map(([name]) => name) ?? [];
+  const said = preview.kind === "file" ? ["path", "content", "old_string", "new_string"] : ["command"];
+  return names.some((one) => !said.includes(one));
+}
+
+function isFileTool(question: Question): boolean {
+  return question.tool === "write_file" || question.tool === "edit_file";
+}
+
+function FileChange({ question, preview }: { question: Question; preview: FilePreview }): VNode {
+  // Without the texts, or for what is no text, the arguments say what would be written.
+  const shownWhole = preview.after !== null || (Boolean(preview.diff) && !preview.diff_cut);
+  return (
+    <>
+      {preview.problem ? (
+        <p class="refused">
+          <Icon name="warn" />
+          {shown(preview.problem, 1_000)}
+        </p>
+      ) : null}
+      {shownWhole && !preview.binary ? (
+        <Diff
+          path={preview.path}
+          before={preview.exists === false ? null : (preview.before ?? "")}
+          after={preview.after}
+          patch={preview.diff}
+        />
+      ) : (
+        <Arguments json={question.args_json ?? ""} />
+      )}
+    </>
+  );
+}
+
+function Command({ preview }: { preview: CommandPreview }): VNode {
+  const { sandbox } = preview;
+  return (
+    <div class="terminal">
+      <p class="where">
+        <Icon name="terminal" />
+        <code>{seen(preview.cwd)}</code>
+      </p>
+      <pre tabIndex={0} role="group" aria-label="Command">
+        <span class="prompt" aria-hidden="true">
+          ${" "}
+        </span>
+        {coloured(preview.command, "bash")}
+      </pre>
+      <p class="quiet">
+        {sandbox.about
+          ? shown(sandbox.about, 500)
+          : sandbox.kind === "host"
+            ? "On this machine, without a sandbox."
+            : `In a sandbox (${shown(sandbox.kind, 40)}), ${sandbox.network ? "with" : "without"} a network.`}
+        {preview.timeout ? ` Stopped after ${preview.timeout} s.` : ""}
+      </p>
+    </div>
+  );
+}
+
+function Fields({
+  label,
+  act,
+  back,
+  children,
+}: {
+  label: string;
+  act: () => Promise<void> | undefined;
+  back: () => void;
+  children: ComponentChild;
+}): VNode {
+  return (
+    <div class="fields">
+      {children}
+      <div class="row">
+        <Act label={label} style="main" act={() => act()} />
+        <button type="button" onClick={back}>
+          Back
+        </button>
+      </div>
+    </div>
+  );
+}
+
+function Message({
+  label,
+  field,
+  required = false,
+  act,
+  back,
+}: {
+  label: string;
+  field: string;
+  required?: boolean;
+  act: (message: string) => Promise<void>;
+  back: () => void;
+}): VNode {
+  const input = useRef<HTMLTextAreaElement>(null);
+  return (
+    <Fields
+      label={label}
+      back={back}
+      act={() => (input.current!.reportValidity() ? act(input.current!.value) : undefined)}
+    >
+      <label>
+        {field}
+        <textarea ref={input} required={required} rows={2} spellcheck={false} />
+      </label>
+    </Fields>
+  );
+}
+
+/** The open questions of one run; several calls can be approved at once after a second look. */
+export function Questions({
+  questions,
+  answer,
+  cut = false,
+}: {
+  questions: Question[];
+  answer: (answers: Answers) => Promise<void>;
+  /** Whether there are more than these. */
+  cut?: boolean;
+}): VNode | null {
+  const place = useRef<HTMLElement>(null);
+  const commands = useRef<Commands | null>(null);
+  const at = useSignal(0);
+  const ids = questions.map((one) => one.id).join("\n");
+  const before = useRef(ids);
+  useLayoutEffect(() => {
+    if (before.current === ids) return;
+    const lost = document.activeElement === null || document.activeElement === document.body;
+    before.current = ids;
+    unsettle();
+    at.value = 0;
+    if (lost) nextTo(place.current)?.focus();
+  }, [ids]);
+  useLayoutEffect(() => {
+    unsettle();
+    return listen(commands, (step) => {
+      const cards = [...(place.current?.querySelectorAll<HTMLElement>(".question") ?? [])];
+      at.value = Math.max(0, Math.min(cards.length - 1, at.value + step));
+      cards[at.value]?.focus();
+      cards[at.value]?.scrollIntoView({ block: "nearest" });
+    });
+  }, []);
+  if (!questions.length) return null;
+  return (
+    <section class="questions" aria-label="Questions" ref={place} onClickCapture={holdHasty}>
+      <ApproveAll questions={questions} answer={answer} />
+      {questions.map((one, index) => (
+        <QuestionCard
+          key={one.id}
+          question={one}
+          answer={answer}
+          current={index === Math.min(at.value, questions.length - 1)}
+          commands={commands}
+        />
+      ))}
+      {cut ? (
+        <p class="quiet">There are more questions than fit here; they appear once these are answered.</p>
+      ) : null}
+    </section>
+  );
+}
+
+/**
+ * Return where the keyboard goes on once a question is gone: the next one, or the heading. Not on
+ * a button, because a key that is held down would decide the next question too.
+ */
+function nextTo(place: HTMLElement | null): HTMLElement | null {
+  return place?.querySelector<HTMLElement>(".question") ?? document.querySelector<HTMLElement>("h1");
+}
+
+const KEYS: Record<string, Mode> = { e: "edit", r: "reject", o: "respond" };
+
+/** Have the keys `a`, `e`, `r`, `o`, `j` and `k` do what they say; returns how to stop. */
+export function listen(
+  commands: { current: Commands | null },
+  move: (step: number) => void,
+): () => void {
+  const hear = (event: KeyboardEvent) => {
+    if (!commanded(event)) return;
+    if (event.key === "a") commands.current?.approve();
+    else if (Object.hasOwn(KEYS, event.key)) commands.current?.open(KEYS[event.key]!);
+    else if (event.key === "j" || event.key === "k") move(event.key === "j" ? 1 : -1);
+    else return;
+    event.preventDefault();
+  };
+  window.addEventListener("keydown", hear);
+  return () => window.removeEventListener("keydown", hear);
+}
+
+
+
+function ApproveAll({
+  questions,
+  answer,
+}: {
+  questions: Question[];
+  answer: (answers: Answers) => Promise<void>;
+}): VNode | null {
+  const asked = useSignal(false);
+  const refused = useSignal("");
+  const back = useRef<HTMLButtonElement>(null);
+  useEffect(() => {
+    if (asked.value) back.current?.focus();
+  }, [asked.value]);
+  void wholesKnown.value;
+  const able = questions
+    .filter((one) => typeof one.tool === "string" && one.decisions?.includes("approve"))
+    .map((one) => wholes.get(one.id) ?? (server.current.canRead ? null : one))
+    .filter((one) => one !== null && isWhole(one)) as Question[];
+  if (able.length < 2 || !settled.value) return null;
+  const send = async () => {
+    refused.value = "";
+    try {
+      await answer(Object.fromEntries(able.map((one) => [one.id, approval(one)])));
+      asked.value = false;
+    } catch (failure) {
+      if (!(failure instanceof Failure)) throw failure;
+      refused.value = failure.message;
+    }
+  };
+  const tools = [...new Set(able.map(({ tool }) => shown(tool, 100)))].join(", ");
+  return (
+    <div class="all">
+      <div class="row">
+        {asked.value ? (
+          <>
+            <Act key="yes" label={`Approve these ${able.length} calls`} style="main" act={send} />
+            <button key="back" type="button" ref={back} onClick={() => (asked.value = false)}>
+              Back
+            </button>
+            <span class="quiet">
+              of {tools}: {able.map((one) => oneLine(brief(parsed(one.args_json)), 60)).join(", ")}
+            </span>
+          </>
+        ) : (
+          <button key="ask" type="button" onClick={() => (asked.value = true)}>
+            Approve all {able.length}…
+          </button>
+        )}
+      </div>
+      <Refused text={refused.value} />
+    </div>
+  );
+}
+

@@ -1,0 +1,98 @@
+// What a thread is about, beside its conversation: todos, files, agents and cost, history.
+
+import type { Signal } from "@preact/signals";
+import type { VNode } from "preact";
+import { shown } from "../lib/text";
+import type { Thread } from "../model/thread";
+import type { Todo } from "../model/types";
+import { Agents } from "./agents";
+import { Files } from "./files";
+import { History } from "./history";
+
+export type Tab = "todos" | "files" | "agents" | "history";
+export type Attempt = (act: () => Promise<unknown>) => Promise<void>;
+
+export const TABS: { id: Tab; label: string }[] = [
+  { id: "todos", label: "Todos" },
+  { id: "files", label: "Files" },
+  { id: "agents", label: "Agents" },
+  { id: "history", label: "History" },
+];
+
+export function Panel({
+  thread,
+  tab,
+  attempt,
+}: {
+  thread: Thread;
+  tab: Signal<Tab | "talk">;
+  attempt: Attempt;
+}): VNode {
+  const here = tab.value === "talk" ? "todos" : tab.value;
+  const move = (event: KeyboardEvent) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!step) return;
+    const at = TABS.findIndex((one) => one.id === here);
+    tab.value = TABS[(at + step + TABS.length) % TABS.length]!.id;
+    const list = event.currentTarget as HTMLElement;
+    setTimeout(() => list.querySelector<HTMLElement>("[aria-selected=true]")?.focus());
+  };
+  return (
+    <aside class="panel" aria-label="About the thread">
+      <div class="tabs" role="tablist" aria-label="About the thread" onKeyDown={move}>
+        {TABS.map((one) => (
+          <button
+            type="button"
+            role="tab"
+            id={`tab-${one.id}`}
+            aria-selected={one.id === here}
+            aria-controls="panel"
+            tabIndex={one.id === here ? 0 : -1}
+            onClick={() => (tab.value = one.id)}
+          >
+            {one.label}
+            {one.id === "todos" ? <Progress todos={thread.overview.value!.todos} /> : null}
+          </button>
+        ))}
+      </div>
+      <div
+        class="panel-body"
+        id="panel"
+        role="tabpanel"
+        aria-labelledby={`tab-${here}`}
+        tabIndex={0}
+      >
+        {here === "todos" ? <Todos todos={thread.overview.value!.todos} /> : null}
+        {here === "files" ? <Files thread={thread} /> : null}
+        {here === "agents" ? <Agents thread={thread} /> : null}
+        {here === "history" ? <History thread={thread} attempt={attempt} /> : null}
+      </div>
+    </aside>
+  );
+}
+
+function Progress({ todos }: { todos: Todo[] }): VNode | null {
+  if (!todos.length) return null;
+  const done = todos.filter((one) => one.status === "completed").length;
+  return (
+    <span class="quiet">
+      {" "}
+      {done}/{todos.length}
+    </span>
+  );
+}
+
+export function Todos({ todos }: { todos: Todo[] }): VNode {
+  if (!todos.length) return <p class="quiet">No todo list.</p>;
+  return (
+    <ul class="todos">
+      {todos.map((one) => (
+        <li data-status={shown(one.status, 20)}>
+          <span class="tick" aria-hidden="true" />
+          <span dir="auto">{shown(one.content, 2_000)}</span>
+          <span class="unseen">{shown(one.status, 20).replace("_", " ")}</span>
+        </li>
+      ))}
+    </ul>
+  );
+}

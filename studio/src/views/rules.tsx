@@ -1,0 +1,82 @@
+// Decisions that last: the rules that were written from here, and the way to revoke them.
+
+import { useSignal } from "@preact/signals";
+import type { VNode } from "preact";
+import { useEffect } from "preact/hooks";
+import { shown } from "../lib/text";
+import { type Rule, RuleFacts } from "../parts/remember";
+import { Ago, Loading, Refused, Twice } from "../parts/small";
+import { keepLooking, lookNow } from "../server/looking";
+import { Failure, readData } from "../server/mcp";
+import { http, linkTo, server } from "../state";
+import { title } from "./inbox_watch";
+
+export function Rules(): VNode {
+  title.value = "Rules · Deep Agent";
+  const rules = useSignal<Rule[] | null>(null);
+  const refused = useSignal("");
+  useEffect(() => {
+    const end = new AbortController();
+    const look = async () => {
+      rules.value = ((await readData(server.current, "studio://rules", end.signal)).rules ?? []) as Rule[];
+      return 5;
+    };
+    void keepLooking(look, end.signal);
+    return () => end.abort();
+  }, []);
+  const revoke = async (id: string) => {
+    refused.value = "";
+    try {
+      await http().method("rules/revoke", { id }, new AbortController().signal);
+      lookNow();
+    } catch (failure) {
+      if (!(failure instanceof Failure)) throw failure;
+      refused.value = failure.message;
+    }
+  };
+  return (
+    <div class="page">
+      <h1>Rules</h1>
+      <p class="quiet">
+        What you approved for longer than once. The operator's own policy is not listed here and cannot be
+        changed from here.
+      </p>
+      <Refused text={refused.value} />
+      {rules.value === null ? (
+        <Loading />
+      ) : rules.value.length ? (
+        <ul class="rules">
+          {rules.value.map((one) => (
+            <li key={one.id}>
+              <div>
+                <p dir="auto">
+                  <strong>{one.scope === "thread" ? "In one thread" : "Always"}</strong>: {shown(one.says, 500)}
+                </p>
+                <p class="quiet">
+                  {one.by ? `${shown(one.by, 60)} · ` : ""}
+                  <Ago time={one.created} />
+                  {one.thread_id ? (
+                    <>
+                      {" · "}
+                      <a href={linkTo(one.thread_id)}>the thread</a>
+                    </>
+                  ) : null}
+                </p>
+                <details>
+                  <summary>The rule</summary>
+                  <RuleFacts rule={one} />
+                </details>
+              </div>
+              <Twice label="Revoke" sure="Revoke it" back="Keep it" act={() => revoke(one.id)} />
+            </li>
+          ))}
+        </ul>
+      ) : (
+        <div class="empty">
+          <h2>No rules yet.</h2>
+          <p>At an approval, choose “Remember…” to approve calls like it without being asked again.</p>
+        </div>
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,52 @@
+import { render } from "preact";
+import { describe, expect, it } from "vitest";
+import { Markdown } from "../src/lib/markdown";
+import { seen } from "../src/lib/text";
+import { counted } from "../src/parts/diff";
+import { dayOf, readQuery } from "../src/views/threads";
+
+function drawn(text: string): HTMLElement {
+  const place = document.createElement("div");
+  render(<Markdown text={text} />, place);
+  return place;
+}
+
+describe("Markdown", () => {
+  it("becomes elements, and HTML in it stays text", () => {
+    const place = drawn("# A\n\n- **b** <img src=x onerror=alert(1)>\n\n<script>x</script>");
+    expect(place.querySelector("h2")?.textContent).toBe("A");
+    expect(place.querySelector("strong")?.textContent).toBe("b");
+    expect(place.querySelector("img, script")).toBeNull();
+    expect(place.textContent).toContain("<img src=x onerror=alert(1)>");
+  });
+
+  it("links to the web only, and says where to", () => {
+    const place = drawn("[a](javascript:alert(1)) [b](https://example.org/x) ![c](https://e.org/p)");
+    const links = [...place.querySelectorAll("a")];
+    expect(links.map((one) => one.href)).toEqual(["https://example.org/x"]);
+    expect(place.textContent).toContain("(example.org)");
+    expect(place.querySelector("img")).toBeNull();
+  });
+});
+
+describe("texts", () => {
+  it("show characters that nobody sees", () => {
+    expect(seen("a\u202eb\u200bc")).toBe("a[U+202E]b[U+200B]c");
+  });
+
+  it("of a search box are words and filters", () => {
+    expect(readQuery('retry status:waiting agent:"code reviewer" x:y')).toEqual({
+      status: "waiting",
+      agent: "code reviewer",
+      q: "retry x:y",
+    });
+    const friday = new Date(2026, 10, 27, 12);
+    expect(new Date(dayOf("monday", friday)).getDate()).toBe(23);
+    expect(dayOf("2d", friday)).toBe("2d");
+  });
+
+  it("of a diff are counted by line", () => {
+    const hunk = { oldStart: 1, newStart: 1, oldLines: 1, newLines: 2, lines: ["-a", "+b", "+c", " d"] };
+    expect(counted([hunk])).toEqual({ added: 2, removed: 1 });
+  });
+});
