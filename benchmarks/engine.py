@@ -37,7 +37,8 @@ from deep_agent_mcp.harness.checkpoint.postgres import PostgresCheckpointer
 __all__ = ["run"]
 
 REPLICAS = 3
-LOAD = 90
+LOAD = 150
+WORKERS = 16
 ROUNDS = 6
 QUOTA = 500
 QUEUED = 10_000
@@ -188,7 +189,7 @@ def run(rounds: int = 2) -> Report:
 
 def _load(conninfo: str, place: Path, engine: str) -> tuple[float, float]:
     """Put a load on all replicas; return the runs a second, and a run's processor time in ms."""
-    with _trio(conninfo, place, engine, max_runs=1_000) as trio:
+    with _trio(conninfo, place, engine, max_runs=1_000, workers=WORKERS) as trio:
         trio.start(REPLICAS, "work 1", "ann")
         trio.until_done(REPLICAS)
         begun, used = time.monotonic(), trio.processor_seconds()

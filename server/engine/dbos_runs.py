@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import getpass
 import heapq
 import logging
 import math
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -35,6 +37,8 @@ from dbos import (
     WorkflowStatus,
     error,
 )
+from psycopg.conninfo import conninfo_to_dict
+from sqlalchemy import URL
 from sqlalchemy.exc import SQLAlchemyError
 
 from ...harness._internal.records import record
@@ -90,7 +94,27 @@ def place_of(journal: str | None, directory: Path) -> Place:
     if journal is None or not journal.startswith(("postgresql:", "postgres:")):
         return Place(f"sqlite:///{directory / 'engine.db'}", None)
     conninfo, schema = split_schema(journal)
-    return Place(conninfo, "deep_agent_engine" if schema is None else f"{schema}_engine")
+    return Place(_url(conninfo), "deep_agent_engine" if schema is None else f"{schema}_engine")
+
+
+def _url(conninfo: str) -> str:
+    """Return a connection string of Postgres as a URL that names the database, as DBOS wants it."""
+    found = {key: str(value) for key, value in conninfo_to_dict(conninfo).items()}
+    user = found.pop("user", None) or os.environ.get("PGUSER") or getpass.getuser()
+    host, port = found.pop("host", None), found.pop("port", None)
+    if host is not None and (host.startswith("/") or "," in host):
+        found |= {"host": host, **({} if port is None else {"port": port})}
+        host = port = None
+    url = URL.create(
+        "postgresql",
+        user,
+        found.pop("password", None),
+        host,
+        None if port is None else int(port),
+        found.pop("dbname", None) or os.environ.get("PGDATABASE") or user,
+        found,
+    )
+    return url.render_as_string(hide_password=False)
 
 
 @record
@@ -232,7 +256,9 @@ class DbosRuns:
             raise EngineAway("the engine's database did not answer") from failed
         except (SQLAlchemyError, error.DBOSException) as failed:
             self._note_loss(failed)
-            raise EngineAway(f"the engine's tables cannot be used: {failed}") from failed
+            raise EngineAway(
+                f"the engine's tables cannot be used: {_first_line(failed)}"
+            ) from failed
 
     def _note_loss(self, failed: Exception) -> None:
         """Have the tables made anew if they are gone."""
@@ -289,13 +315,13 @@ class DbosRuns:
         said = ""
         while True:
             try:
-                await anyio.to_thread.run_sync(self._launch, leg)
+                await anyio.to_thread.run_sync(self._launch, leg, abandon_on_cancel=True)
                 self._lost, said = False, ""
                 await self._look_after()
-            except (SQLAlchemyError, error.DBOSException) as failed:
-                if said != str(failed):
-                    logger.warning("the engine cannot be used now: %s", failed)
-                said = str(failed)
+            except (SQLAlchemyError, error.DBOSException, OSError) as failed:
+                if said != _first_line(failed):
+                    logger.warning("the engine cannot be used now: %s", _first_line(failed))
+                said = _first_line(failed)
             self._ready = anyio.Event()
             await anyio.sleep(_RELAUNCH_SECONDS)
 
@@ -340,6 +366,11 @@ class DbosRuns:
         DBOS.launch()
 
 
+def _first_line(failed: Exception) -> str:
+    """Return what went wrong, without statements and their parameters."""
+    return (str(failed).splitlines() or [type(failed).__name__])[0]
+
+
 def _name(leg: Leg) -> str:
     return f"{leg.run_id}:{leg.attempt}"
 
@@ -358,7 +389,8 @@ def _tune(bounds: Bounds) -> None:
             partition_concurrency=bounds.max_runs,
             partition_limiter=None if limit is None else {"limit": limit, "period": 60.0},
             polling_interval_sec=POLL_SECONDS,
-            on_conflict="always_update",
+            # Who only serves requests does not know how much the others carry.
+            on_conflict="never_update" if bounds.workers == 0 else "always_update",
         )
 
 

@@ -37,6 +37,7 @@ async def list_replicas(settings: Settings) -> Answer:
             census = await census_of(database)
             survey = JournalSurvey(database, journal_schema(url))
             carried = await survey.owners()
+            queued = sum((await survey.queued_owners()).values())
             runs = {
                 owner: await survey.running(owner, limit=_SHOWN)
                 for owner in carried
@@ -45,7 +46,7 @@ async def list_replicas(settings: Settings) -> Answer:
         finally:
             await database.close()
     left = sum(n for owner, n in carried.items() if owner is None or census.is_dead(owner))
-    return _answer(census, carried, runs, left)
+    return _answer(census, carried, runs, left, queued)
 
 
 def _answer(
@@ -53,6 +54,7 @@ def _answer(
     carried: Mapping[str | None, int],
     runs: Mapping[str, Sequence[str]],
     left: int,
+    queued: int,
 ) -> Answer:
     every = sorted(census.replicas.values(), key=lambda one: (one.started_at, one.id))
     facts: list[JsonValue] = []
@@ -79,8 +81,10 @@ def _answer(
         )
     if left:
         lines.append(f"Runs that wait for a replica to continue them: {left}.")
+    if queued:
+        lines.append(f"Runs that wait in line to begin: {queued}.")
     text = "\n".join(lines if every else ["No replica uses this journal.", *lines])
-    return Answer(text, {"replicas": facts, "left_runs": left})
+    return Answer(text, {"replicas": facts, "left_runs": left, "queued_runs": queued})
 
 
 def _state(census: Census, one: Replica) -> str:

@@ -29,6 +29,9 @@ __all__ = ["WATCH_AFTER_SECONDS", "ServedFiles"]
 WATCH_AFTER_SECONDS = 0.3
 """Watching files begins this long after the start; changes before that are noticed then."""
 
+_SHOWN = frozenset({"definition", "principal_agents", "task_models"})
+"""Settings that decide what the description of `task` says, and whom hosts discover."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -109,8 +112,8 @@ class ServedFiles:
                 reports.report(kind, code.errors)
             if kind in broken:  # memory files say it themselves
                 reports.report(kind, broken[kind].errors)
-            if kind in ("skills", "agents"):
-                await announcements.menus_changed(tools=kind == "agents")
+            if kind in ("skills", "agents") or (kind == "settings" and names & _SHOWN):
+                await announcements.menus_changed(tools=kind != "skills")
             elif kind == "policy" and not policy.errors:
                 # It guards everything, so not in silence.
                 logger.warning("the policy has changed; it applies from the next call on")

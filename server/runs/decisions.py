@@ -23,9 +23,9 @@ from ..auth.caller import current_caller, current_client
 
 __all__ = ["DECISIONS_NS", "How", "args_digest", "by_rule", "canonical", "note_decisions"]
 
-How: TypeAlias = Literal["reply", "form", "task", "rule"]
+How: TypeAlias = Literal["reply", "form", "task", "rule", "cli"]
 """`reply`: by the tool; `form`: by a form that the client put to its user; `task`: as the input of
-a task; `rule`: by a decision that was made before."""
+a task; `rule`: by a decision that was made before; `cli`: on the command line."""
 
 DECISIONS_NS = "decisions"
 

@@ -12,6 +12,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import nlargest
 from typing import Any, cast
 
 import anyio
@@ -22,6 +23,7 @@ from ...harness.errors import HarnessError
 from ...harness.subagents.background.engine import parent_thread
 from ..auth.caller import current_caller
 from ..mcp.requests import Services
+from .journal_steps import messages_in
 from .queries import Query, instant
 
 __all__ = ["Catalogue", "costs_of", "title_of"]
@@ -33,6 +35,14 @@ PAGE = 1_000
 MOST_CATALOGUES = 50
 MOST_TEXT = 20_000
 """Characters of a thread's goals and answers that are searched."""
+
+TEXT_SECONDS = 0.1
+"""How long one search reads messages that were not read before."""
+
+MOST_READ = 1_000
+MOST_TEXT_SAID = 200_000
+MOST_SAID = 50_000_000
+"""Characters of messages that are kept: of one thread, and of all."""
 
 LOOK_SECONDS = 2.0
 """How long a row is shown without looking whether somebody has deleted its thread."""
@@ -57,6 +67,7 @@ class _Entry:
     tokens: int = 0
     seconds: float = 0.0
     looked_at: float = 0.0
+    said: str | None = None
 
     def take(self, runs: Sequence[Run]) -> None:
         """Take in its runs, newest first."""
@@ -136,6 +147,8 @@ class Catalogue:
             query.refuse("sort", f"one of {', '.join(_SORTS)}")
         since, until, start = query.time("since"), query.time("until"), query.number("after") or 0
         threads = await self._threads()
+        if query.text("q"):
+            await self._read_texts(threads)
         wanted = _Wanted(
             query.text("q").casefold().split(),
             {_STATUS.get(one, one) for one in query.text("status").lower().split(",") if one},
@@ -157,6 +170,7 @@ class Catalogue:
             "counts": cast("JsonValue", counts),
             "threads": [one for one in rows if one is not None],
             "next": str(start + limit) if len(found) > start + limit else None,
+            "texts_read": sum(one.said is not None for one in threads.entries.values()),
         }
 
     def forget(self, thread_id: str) -> None:
@@ -222,6 +236,30 @@ class Catalogue:
         entry.take(await self._services.journal.find_runs(thread_id=info.thread_id, limit=1_000))
         threads.entries[info.thread_id] = entry
         return entry
+
+    async def _read_texts(self, threads: _Threads) -> None:
+        """Read what was said on threads whose messages are not known yet, newest first.
+
+        Each search reads for a moment, so the texts of many threads take several searches.
+        """
+        until = time.monotonic() + TEXT_SECONDS
+        unread = [one for one in threads.entries.values() if one.said is None]
+        room = MOST_SAID - sum(len(one.said or "") for one in threads.entries.values())
+        for entry in nlargest(MOST_READ, unread, key=_updated):
+            if time.monotonic() > until or room < 0:
+                return
+            entry.said = await self._said(entry.info.thread_id)
+            room -= len(entry.said)
+
+    async def _said(self, thread_id: str) -> str:
+        try:
+            await self._services.places.prepare(thread_id)
+            agent = self._services.places(thread_id)
+            found = await self._services.journal.load(thread_id)
+        except HarnessError:
+            return ""  # its other words can be found
+        messages = [] if found is None else messages_in(agent, found.writes)
+        return "\n".join([one.text for one in messages])[:MOST_TEXT_SAID].casefold()
 
     async def _look_again(self, entry: _Entry) -> None:
         runs = await self._services.journal.find_runs(thread_id=entry.info.thread_id, limit=1_000)
@@ -318,12 +356,14 @@ class _Wanted:
             return False
         if self.owner is not None and f"_{self.owner}_" not in entry.info.thread_id:
             return False
-        return all(word in entry.text for word in self.words)
+        said = entry.said or ""
+        return all(word in entry.text or word in said for word in self.words)
 
     def snippet(self, entry: _Entry) -> str | None:
         """Return the words around the first match beyond the title."""
         if not self.words or all(word in entry.title.casefold() for word in self.words):
             return None
-        at = entry.text.find(self.words[0])
+        text = entry.text if self.words[0] in entry.text else entry.said or ""
+        at = text.find(self.words[0])
         start = max(0, at - SNIPPET)
-        return " ".join(entry.text[start : at + SNIPPET + len(self.words[0])].split())
+        return " ".join(text[start : at + SNIPPET + len(self.words[0])].split())

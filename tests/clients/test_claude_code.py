@@ -76,7 +76,7 @@ async def test_claude_code_drives_delegates_and_reads(
         command = [claude, "-p", "Go on the tour.", "--mcp-config", config, "--strict-mcp-config"]
         command += ["--output-format", "json", "--model", "claude-sonnet-4-5"]
         command += ["--allowedTools", f"mcp__{SERVER}", "ReadMcpResourceTool"]
-        with anyio.fail_after(60):
+        with anyio.fail_after(120):
             done = await anyio.run_process(
                 [*map(str, command)], env=env, cwd=home, check=False, stdin=subprocess.DEVNULL
             )

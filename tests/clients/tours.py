@@ -16,7 +16,7 @@ from tests.e2e.servers import HttpServer, Setup
 __all__ = ["Place", "expect_tour", "take"]
 
 HERE = Path(__file__).parent
-TOUR_SECONDS = 50
+TOUR_SECONDS = 120
 
 
 @dataclass(frozen=True)

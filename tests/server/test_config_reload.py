@@ -309,3 +309,16 @@ async def test_a_saved_file_reaches_the_running_server(
         await until(lambda: app.agent() is not second)
         (tmp_path / "profiles" / "own.toml").write_text("models = 1\n")
         await until(lambda: "broken_profiles" in app.status())
+
+
+async def test_clients_are_told_when_the_agents_they_may_use_are_others(tmp_path: Path) -> None:
+    config = Config(tmp_path)
+    async with config.app() as app:
+        heard: list[str] = []
+        app.announcements.bus.subscribe(lambda event: heard.append(type(event).__name__))
+        config.save('[principal_agents]\nann = ["general-purpose"]\n')
+        await until(lambda: "ToolsListChanged" in heard)
+        heard.clear()
+        config.save('wait_budget = 3\n[principal_agents]\nann = ["general-purpose"]\n')
+        await until(lambda: app.services.settings.wait_budget == 3)
+        assert "ToolsListChanged" not in heard

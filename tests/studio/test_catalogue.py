@@ -18,7 +18,7 @@ WRITE = {"name": "write_file", "args": {"path": "/x.txt", "content": "x"}}
 RUNS = script(
     poem=[{"text": "Roses are red."}],
     prose=[{"text": "It was a dark night."}],
-    ask=[{"tool_calls": [WRITE]}, {"text": "Written."}],
+    ask=[{"text": "A lily it is.", "tool_calls": [WRITE]}, {"text": "Written."}],
 )
 
 
@@ -39,6 +39,9 @@ async def test_words_of_goals_answers_and_ids_find_threads_and_waiting_ones_come
         assert page["threads"][0]["open_questions"] == 1
         assert titles(await server.read("threads://search?q=RED%20roses")) == ["a poem"]
         assert titles(await server.read(f"threads://search?q={poem['thread_id']}")) == ["a poem"]
+        by_step = await server.read("threads://search?q=lily%20ask")  # said on the way
+        assert titles(by_step) == ["ask me"]
+        assert "lily" in by_step["threads"][0]["match"]
         assert titles(await server.read("threads://search?status=waiting")) == ["ask me"]
         assert titles(await server.read("threads://search?status=done&sort=created")) == [
             "some prose", "a poem"

@@ -10,6 +10,7 @@ from mcp.shared.exceptions import MCPError
 
 from deep_agent_mcp.harness.checkpoint.base import Batch
 from deep_agent_mcp.server.auth.caller import ALL_SCOPES, Caller
+from deep_agent_mcp.server.operations.run_admin import RunAdmin
 from deep_agent_mcp.server.studio import Studio
 from deep_agent_mcp.server.studio.rules import ProposeParams
 from tests.studio.looking import Looking, calling_as, looking, script
@@ -206,3 +207,15 @@ async def test_decisions_say_who_decided_what_and_how_and_travel_with_the_thread
             if one.kind == "decision"
         ]
         assert sorted(map(str, kept)) == ["reply", "rule"]
+
+
+async def test_decisions_on_the_command_line_are_kept_too(tmp_path: Path):
+    async with looking(tmp_path, RUNS, approve=ASKS) as server:
+        run = await asked(server, "one")
+        settings = server.app.services.settings
+    async with RunAdmin.open(settings) as admin:
+        await admin.answer(run["run_id"], {run["question"]: {"decision": "approve"}})
+    async with looking(tmp_path, RUNS, approve=ASKS) as server:
+        await server.call("wait", run_id=run["run_id"])
+        (only,) = (await server.read(f"thread://{run['thread_id']}/decisions"))["decisions"]
+        assert (only["how"], only["decision"], only["by"]) == ("cli", "approve", "")
