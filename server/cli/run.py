@@ -141,6 +141,7 @@ def refusing(work: Any) -> int:
     from ...harness.errors import HarnessError
     from ..settings.settings import SettingsError
     from ..settings.state_dir import StateDirError
+    from ..terminal.exits import Exit
     from ..terminal.states import LinkError, NotStarted
 
     try:
@@ -151,6 +152,8 @@ def refusing(work: Any) -> int:
         raise Refused(str(error)) from None
     except LinkError as error:
         raise Failed(str(error)) from None
+    except KeyboardInterrupt:  # before there was a run to pause
+        return Exit.INTERRUPTED
 
 
 def again(ctx: click.Context) -> str:

@@ -113,8 +113,7 @@ class Session:
             state = await self._link.start(task)
         except LinkError as error:
             raise NotStarted(str(error)) from None
-        self._view.begun(state)
-        return await self._carry(state, heard)
+        return await self._stay(state, heard)
 
     async def resume(self, run_id: str, heard: Interrupts) -> Outcome:
         """Go on with a run that paused, failed, or asks something; stay with one that works.
@@ -131,8 +130,16 @@ class Session:
                 state = await self._link.answer(run_id, {})
         except LinkError as error:
             raise NotStarted(str(error)) from None
-        self._view.begun(state)
-        return await self._carry(state, heard, after)
+        return await self._stay(state, heard, after)
+
+    async def _stay(self, state: RunState, heard: Interrupts, after: int = 0) -> Outcome:
+        """Stay with a run; pause it if whoever reads about it has left."""
+        try:
+            self._view.begun(state)
+            return await self._carry(state, heard, after)
+        except BrokenPipeError:
+            await self._place.stop(state.run_id)
+            raise
 
     async def _newest_event(self, run_id: str) -> int:
         after, more = 0, True
@@ -141,7 +148,7 @@ class Session:
             after = events[-1]["seq"] if events else after
         return after
 
-    async def _carry(self, state: RunState, heard: Interrupts, after: int = 0) -> Outcome:
+    async def _carry(self, state: RunState, heard: Interrupts, after: int) -> Outcome:
         watching = _Watching(self._place, self._view, state.run_id, after)
         while True:
             state = await watching.until_it_stops(heard)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ...harness._internal.records import record
+from ...harness.models.registry import DEFAULT_MODEL
 from ..settings.settings import Settings, SettingsError
 from ..settings.sources import load_settings
 from .exits import Exit
@@ -155,7 +156,7 @@ def local_settings(choices: Choices, view: View) -> Settings:
         )
     logging.getLogger().setLevel(settings.log_level.upper())
     where = f"in {settings.root}" if settings.root is not None else "with files in the thread"
-    view.hello(f"{settings.model or 'the default model'}, {where}")
+    view.hello(f"{settings.model or DEFAULT_MODEL}, {where}")
     return settings
 
 

@@ -234,7 +234,7 @@ def test_texts_of_a_model_cannot_steer_the_terminal(home: Path) -> None:
     assert "[U+001B][31mred[U+001B][0m [U+202E]txt" in done.stderr
 
 
-def test_a_reader_that_leaves_early_ends_the_run_without_a_word(home: Path) -> None:
+def test_a_reader_that_leaves_early_pauses_the_run_without_a_word(home: Path) -> None:
     source, sink = os.pipe()
     with at_terminal(home, "run", "look closely", "--json", *MODEL, stdout=sink) as screen:
         os.close(sink)
@@ -242,3 +242,5 @@ def test_a_reader_that_leaves_early_ends_the_run_without_a_word(home: Path) -> N
         os.close(source)
         code, seen = screen.end()
     assert (code, seen.strip()) == (141, "")
+    (left,) = json.loads(run(home, "runs", "list", "--json").stdout)["runs"]
+    assert left["status"] == "paused"
