@@ -389,7 +389,8 @@ def _tune(bounds: Bounds) -> None:
             partition_concurrency=bounds.max_runs,
             partition_limiter=None if limit is None else {"limit": limit, "period": 60.0},
             polling_interval_sec=POLL_SECONDS,
-            on_conflict="always_update",
+            # Who only serves requests does not know how much the others carry.
+            on_conflict="never_update" if bounds.workers == 0 else "always_update",
         )
 
 

@@ -185,8 +185,10 @@ LAWS: tuple[Law, ...] = (
 
 
 @asynccontextmanager
-async def serving(make: Callable[[Server], RunEngine]) -> AsyncGenerator[Server]:
-    server = Server()
+async def serving(
+    make: Callable[[Server], RunEngine], server: Server | None = None
+) -> AsyncGenerator[Server]:
+    server = server or Server()
     server.engine = make(server)
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
@@ -247,6 +249,17 @@ async def test_a_server_that_died_keeps_no_place(tmp_path: Path) -> None:
         await server.engine.offer(replace(legs("ann-1")[0], attempt=2))
         await server.end("ann-2")
         await server.begins("ann-1")
+
+
+async def test_a_server_without_workers_leaves_runs_to_the_others(tmp_path: Path) -> None:
+    place = place_of(None, tmp_path)
+    idle = Server(Bounds(workers=0))
+    async with serving(partial(dbos, place, "idle"), idle):
+        await idle.offer(legs("ann-1"))
+        assert await idle.engine.offered(legs("ann-1")) == {"ann-1"}
+    async with serving(partial(dbos, place, "working")) as server:
+        await server.begins("ann-1")
+    assert not idle.begun
 
 
 async def test_an_owner_with_a_better_priority_goes_first() -> None:
