@@ -16,7 +16,7 @@ from deep_agent_mcp.harness.messages.message import (
     Usage,
 )
 from deep_agent_mcp.harness.models.base import Delta, PromptSection
-from deep_agent_mcp.harness.models.scripted import ScriptedModel, ScriptError
+from deep_agent_mcp.harness.models.scripted import ScriptedModel, ScriptError, calls
 from deep_agent_mcp.harness.tools.schemas import ToolSpec
 from tests.models.calls import ask, collect, request
 
@@ -284,6 +284,13 @@ def test_what_is_no_plain_file_or_too_large_is_refused_at_once(tmp_path: Path) -
 def test_a_missing_script_is_named(tmp_path: Path) -> None:
     with pytest.raises(ScriptError, match="cannot read the script"):
         ScriptedModel(str(tmp_path / "none.yaml"))
+
+
+def test_a_text_is_a_turn_and_calls_makes_one_that_calls_a_tool() -> None:
+    long = ScriptedModel([{"tool_calls": [{"name": "ls", "args": {"path": "/"}}]}, {"text": "No."}])
+    short = ScriptedModel([calls("ls", path="/"), "No."])
+    assert short._script == long._script
+    assert calls("stock", tool="x") == {"tool_calls": [{"name": "stock", "args": {"tool": "x"}}]}
 
 
 def test_a_malformed_list_of_turns_is_refused() -> None:
