@@ -185,7 +185,8 @@ def question_line(question: Interrupt) -> str:
     )
     if "tool" in shown:
         choices = " | ".join(cast("list[str]", shown["decisions"]))
-        return f"{line}\n  call: {shown['tool']} {shown['args']}\n  decisions: {choices}"
+        size = f" ({shown['args_chars']} characters)" if "args_chars" in shown else ""
+        return f"{line}\n  call: {shown['tool']} {shown['args']}{size}\n  decisions: {choices}"
     return f"{line}\n  answer: {json.dumps(shown['answer_schema'])}"
 
 
