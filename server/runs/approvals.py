@@ -303,8 +303,8 @@ def call_lines(shown: Mapping[str, JsonValue]) -> str:
     """Return the call that a question is about, as `show` gives it, in words."""
     choices = " | ".join(cast("list[str]", shown["decisions"]))
     whole = shown.get("args_chars")
-    cut = f"\n  cut: the arguments have {whole} characters in all" if whole else ""
-    return f"\n  call: {shown['tool']} {shown['args']}{cut}\n  decisions: {choices}"
+    size = f" ({whole} characters)" if whole else ""
+    return f"\n  call: {shown['tool']} {shown['args']}{size}\n  decisions: {choices}"
 
 
 PAGE_CHARS = 5_000

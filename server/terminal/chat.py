@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO, cast
+from urllib.parse import quote
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import WordCompleter
@@ -207,10 +208,28 @@ class Chat:
             return
         with suppress(ValueError, IndexError):
             rest = self._steps[int(rest) - 1] if int(rest) > 0 else rest
-        done = await self._link.call("rewind", thread_id=self.thread_id, checkpoint_id=rest)
+        if not await self._agreed(rest):
+            return
+        await self._link.call("rewind", thread_id=self.thread_id, checkpoint_id=rest)
         self._steps = []
-        self._say(one_line(str(done.get("files") or done.get("text") or "It is done."), 500))
         self._say("The thread is back at that step.")
+
+    async def _agreed(self, checkpoint: str) -> bool:
+        """Show what going back would change; return whether the person wants that."""
+        uri = f"thread://{self.thread_id}/rewind/{quote(checkpoint, safe='')}"
+        would = json.loads(await self._link.read(uri))
+        if not would.get("allowed", True):
+            self._view.note(str(would.get("problem")))
+            return False
+        files = [one for one in would.get("files", ()) if one.get("action") != "unchanged"]
+        lines = [f"{one['action']} {clean(str(one['path']))}" for one in files]
+        self._say("\n".join(lines) or "No file would change.")
+        output = create_output(cast("TextIO", self._view.console.file))
+        asking: PromptSession[str] = PromptSession(output=output, reserve_space_for_menu=0)
+        with suppress(KeyboardInterrupt, EOFError):
+            said = await asking.prompt_async("Go back to that step? [y/N] ", handle_sigint=False)
+            return said.strip().lower() in ("y", "yes")
+        return False
 
     async def _thread(self, rest: str) -> None:
         if rest:

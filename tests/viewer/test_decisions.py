@@ -187,3 +187,18 @@ def test_a_decision_without_an_answer_is_not_said_to_have_failed(
     browser.press("Approve")
     browser.until_text("It may have heard you all the same")
     served.call("cancel", run_id=run_id)
+
+
+def test_a_rule_is_shown_before_it_is_written_and_can_be_revoked(
+    browser: Browser, served: Served
+) -> None:
+    open_run(browser, served, "write once")
+    browser.press("Remember…")
+    browser.until("document.querySelector('.rule-facts')?.innerText.includes('/once.txt')")
+    assert not (served.setup.root / "once.txt").exists()
+    browser.press("Approve and write the rule")
+    until_status(browser, "done")
+    browser.go(f"{served.page}#rules")
+    browser.press("Revoke")
+    browser.press("Revoke it")
+    browser.until_text("No rules yet.")

@@ -8,8 +8,7 @@ export interface Me {
   model: string | null;
   root: string | null;
   execute: string;
-  remember: boolean;
-  tools: string[];
+  replicas?: boolean;
 }
 
 export type Decision = "approve" | "edit" | "reject" | "respond";

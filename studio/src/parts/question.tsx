@@ -11,7 +11,7 @@ import type { CommandPreview, FilePreview, Question } from "../model/types";
 import { brief, iconOf, inWords } from "../model/words";
 import { pause } from "../server/looking";
 import { Failure, readData } from "../server/mcp";
-import { linkTo, may, me, server } from "../state";
+import { linkTo, may, server } from "../state";
 import { AnswerForm } from "./answer_form";
 import { ArgumentFields, Arguments } from "./arguments";
 import { Changed, Diff } from "./diff";
@@ -176,7 +176,7 @@ export function QuestionCard({ question, answer, current, commands, linked }: Ca
               {decisions.includes("respond") ? (
                 <Act label="Respond…" hint="o" act={() => open("respond")} title="Answer instead of calling" />
               ) : null}
-              {decisions.includes("approve") && me.value?.remember ? (
+              {decisions.includes("approve") && !server.current.hosted && may("approve") ? (
                 <Act label="Remember…" style="link" act={() => open("remember")} disabled={!ready} />
               ) : null}
             </div>

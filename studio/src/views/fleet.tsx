@@ -16,7 +16,12 @@ export function Fleet(): VNode {
   useEffect(() => {
     const end = new AbortController();
     const look = async () => {
-      fleet.value = await readData(server.current, "studio://fleet", end.signal);
+      const found = await readData(server.current, "studio://fleet", end.signal);
+      if (typeof found.schedules === "string") {
+        const read = await readData(server.current, found.schedules, end.signal);
+        found.schedules = read.schedules;
+      }
+      fleet.value = found;
       return 3;
     };
     void keepLooking(look, end.signal);
@@ -42,7 +47,8 @@ const TITLES: Record<string, string> = {
 };
 
 function Part({ name, value }: { name: string; value: unknown }): VNode | null {
-  const rows = Array.isArray(value) ? (value as Data[]) : value ? [value as Data] : [];
+  if (value === null || typeof value !== "object") return null;
+  const rows = Array.isArray(value) ? (value as Data[]) : [value as Data];
   if (!rows.length) return null;
   const columns = [...new Set(rows.flatMap((one) => Object.keys(one)))];
   return (

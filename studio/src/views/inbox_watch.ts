@@ -11,7 +11,11 @@ import { inbox, me, now, server, waiting } from "../state";
 
 const SECONDS = 2;
 const UNSEEN_SECONDS = 15;
+const FLEET_SECONDS = 30;
 const KEY = "deep-agent-notify";
+
+/** What waits in line and runs by the clock, as far as it is known. */
+export const fleet = signal<{ queued?: unknown[]; schedules?: unknown } | null>(null);
 
 export const title = signal("Deep Agent");
 export const canNotify = signal(typeof Notification !== "undefined" && Notification.permission !== "denied" && isSecureContext);
@@ -35,6 +39,7 @@ export async function askToNotify(): Promise<void> {
 /** Look into the inbox again and again; a tab that nobody sees only does so to notify. */
 export async function watchInbox(signal: AbortSignal): Promise<void> {
   let known: Set<string> | null = null;
+  let fleetAt = 0;
   while (!signal.aborted) {
     now.value = Date.now();
     try {
@@ -43,6 +48,10 @@ export async function watchInbox(signal: AbortSignal): Promise<void> {
         const found = (await readData(server.current, "inbox://questions?limit=100", signal)) as Inbox;
         if (found.version !== inbox.value?.version || found.runs_working !== inbox.value.runs_working)
           inbox.value = found;
+        if (Date.now() > fleetAt + FLEET_SECONDS * 1000) {
+          fleetAt = Date.now();
+          fleet.value = await readData(server.current, "studio://fleet", signal);
+        }
         const ids = new Set(found.questions.map((one) => one.id));
         if (known && notifies.value && !isSeen())
           for (const one of found.questions) if (!known.has(one.id)) notify(one);

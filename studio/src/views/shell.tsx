@@ -8,7 +8,7 @@ import { Icon, type IconName } from "../parts/icons";
 import { isCommand } from "../parts/small";
 import { trouble } from "../server/looking";
 import { http, inbox, may, me, route, theme, useTheme, waiting } from "../state";
-import { canNotify, askToNotify, notifies } from "./inbox_watch";
+import { askToNotify, canNotify, fleet, notifies } from "./inbox_watch";
 import { signOut } from "./sign_in";
 
 export function TroubleBar(): VNode {
@@ -44,7 +44,7 @@ function places(): Place[] {
   ];
   if (may("delegate"))
     found.push({ to: "#new", page: "new", label: "New task", icon: "plus", key: "n" });
-  if (me.value?.remember)
+  if (may("approve"))
     found.push({ to: "#rules", page: "rules", label: "Rules", icon: "check", key: "" });
   if (hasFleet())
     found.push({ to: "#fleet", page: "fleet", label: "Servers", icon: "server", key: "" });
@@ -52,8 +52,8 @@ function places(): Place[] {
 }
 
 function hasFleet(): boolean {
-  const known = me.value as { replicas?: unknown; queue?: unknown; schedules?: unknown } | null;
-  return Boolean(known?.replicas || known?.queue || known?.schedules);
+  const known = fleet.value;
+  return Boolean(me.value?.replicas || known?.schedules || known?.queued?.length);
 }
 
 export function Shell({ children }: { children: ComponentChild }): VNode {
