@@ -45,6 +45,7 @@ __all__ = [
     "EventPage",
     "Way",
     "ask_live",
+    "call_lines",
     "decisions",
     "event_page",
     "input_required",
@@ -296,6 +297,14 @@ def show(question: Interrupt) -> dict[str, JsonValue]:
     else:
         shown["answer_schema"] = question.answer_schema
     return shown
+
+
+def call_lines(shown: Mapping[str, JsonValue]) -> str:
+    """Return the call that a question is about, as `show` gives it, in words."""
+    choices = " | ".join(cast("list[str]", shown["decisions"]))
+    whole = shown.get("args_chars")
+    size = f" ({whole} characters)" if whole else ""
+    return f"\n  call: {shown['tool']} {shown['args']}{size}\n  decisions: {choices}"
 
 
 PAGE_CHARS = 5_000

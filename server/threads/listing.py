@@ -22,7 +22,7 @@ from ...harness.messages.message import AIMessage, HumanMessage, Message, ToolCa
 from ...harness.middleware.todo_list import Todo, render_todos
 from ..auth.caller import JournalReader
 from ..results import Answer, moment
-from ..runs.approvals import show
+from ..runs.approvals import call_lines, show
 
 __all__ = [
     "cost_of",
@@ -184,8 +184,7 @@ def question_line(question: Interrupt) -> str:
         f"(asked by {shown['asked_by']})"
     )
     if "tool" in shown:
-        choices = " | ".join(cast("list[str]", shown["decisions"]))
-        return f"{line}\n  call: {shown['tool']} {shown['args']}\n  decisions: {choices}"
+        return line + call_lines(shown)
     return f"{line}\n  answer: {json.dumps(shown['answer_schema'])}"
 
 

@@ -16,7 +16,7 @@ from ...harness.limits.carried_limits import used_by
 from ...harness.limits.limits import Used
 from ...harness.loop.run.caller_messages import CallerMessage
 from ..results import Answer
-from ..runs.approvals import EventPage, show
+from ..runs.approvals import EventPage, call_lines, show
 from ..runs.shown_arguments import whole_arguments
 from ..runs.snapshot import Snapshot
 from ..sampling.queue import is_parked
@@ -257,8 +257,7 @@ def question_line(shown: dict[str, JsonValue]) -> str:
     """Return a question, as `show` gives it, in words."""
     line = f"- {shown['id']}: {shown['question']} (asked by {shown['asked_by']})"
     if "tool" in shown:
-        choices = " | ".join(cast("list[str]", shown["decisions"]))
-        return f"{line}\n  call: {shown['tool']} {shown['args']}\n  decisions: {choices}"
+        return line + call_lines(shown)
     return f"{line}\n  answer: {json.dumps(shown['answer_schema'])}"
 
 

@@ -52,7 +52,8 @@ async def test_a_file_is_deleted_and_directories_are_not(bench: Bench):
     with pytest.raises(FileError, match=r"Near it: /d/a\."):
         await bench.call("delete_file", path="/d/b")
     result = await bench.result("delete_file", path="d//a")
-    assert (result.content, result.artifact) == ("Deleted /d/a.", {"path": "/d/a"})
+    deleted = {"path": "/d/a", "deleted": True}
+    assert (result.content, result.artifact) == ("Deleted /d/a.", deleted)
     with pytest.raises(FileError):
         await bench.data("/d/a")
 

@@ -24,8 +24,8 @@ UNIONS = ("$ref", "anyOf", "oneOf", "allOf", "$defs")
 SYMBOLS = {"pending", "in_progress", "completed"}
 """Shown as marks in front of todos."""
 
-ELSEHOW = {"usage", "truncated", "seconds", "mode"}
-"""Said in the text in fewer figures, or in words."""
+ELSEHOW = {"usage", "truncated", "seconds", "mode", "added", "removed"}
+"""Said in the text in fewer figures, in words, or not: who wrote a file knows its lines."""
 
 SCRIPT = """
 name: everything

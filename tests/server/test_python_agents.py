@@ -612,6 +612,6 @@ async def test_a_saved_module_is_noticed_by_itself(
         async with create_app(settings, source=source) as app, Client(app.server) as client:
             answer, path = "one", module(MODULE.format(answer="two"))
             while answer == "one":  # changes before the watch stands are noticed then
-                answer = (await ask(client, "task", goal="?"))["answer"]
+                answer = (await ask(client, "task", goal="?", thread_id="new"))["answer"]
             assert path.exists()
             assert answer == "two"
