@@ -104,7 +104,7 @@ def test_names_that_mean_something_to_javascript_mean_nothing_here(
     browser.until_text("toString", "__proto__")
     buttons = "return [...document.querySelector('.question').querySelectorAll('.decide button')]" \
               ".map((one) => one.textContent)"  # fmt: skip
-    assert browser.run(buttons) == ["Approve", "Edit…"]
+    assert browser.run(buttons) == ["Approve", "Edit…", "Remember…"]
     names = "return [...document.querySelectorAll('.question dt')].map((one) => one.innerText)"
     assert browser.run(names) == ["__proto__", "2", "1"]
     browser.press("Edit…")

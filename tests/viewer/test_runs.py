@@ -296,6 +296,7 @@ def test_everything_can_be_done_with_the_keyboard(browser: Browser, served: Serv
     tab_to(f"#{run_id}")
     browser.keys(ENTER)
     browser.until_text("Approve")
+    browser.until("!document.querySelector('[aria-disabled], .question button:disabled')")
     tab_to("Approve")
     browser.keys(ENTER)
     until_status(browser, "done")
