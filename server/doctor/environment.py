@@ -264,14 +264,14 @@ def examine_packages() -> Iterator[Finding]:
 
 
 def wrong_versions(required: Sequence[str]) -> Iterator[str]:
-    """Yield what is missing or outside of its bounds; extras are left out.
+    """Yield what is missing or outside of its bounds; extras and other systems are left out.
 
     Args:
         required: Requirements as distributions state them, such as `mcp<3,>=2.3`.
     """
     for one in required:
         found = _REQUIREMENT.match(one)
-        if found is None or (found[3] and "extra" in found[3]):
+        if found is None or (found[3] and not _is_for_this_system(found[3])):
             continue
         name, bounds = found[1], found[2].strip()
         try:
@@ -281,6 +281,12 @@ def wrong_versions(required: Sequence[str]) -> Iterator[str]:
             continue
         if not all(_holds(installed, bound) for bound in bounds.split(",") if bound.strip()):
             yield f"{name} {installed} is not {bounds}"
+
+
+def _is_for_this_system(marker: str) -> bool:
+    """Whether a marker names this system, and nothing else."""
+    found = re.fullmatch(r"""\s*;\s*sys_platform\s*==\s*["'](\w+)["']\s*""", marker)
+    return found is not None and found[1] == sys.platform
 
 
 def _holds(installed: str, bound: str) -> bool:

@@ -273,6 +273,8 @@ def test_packages_are_there_in_versions_that_fit() -> None:
         ("click<8,>=7", ["click"]),
         ("no-such-package>=1", ["no-such-package is not installed"]),
         ("no-such-package>=1; extra == 'x'", []),
+        ("no-such-package; sys_platform == 'elsewhere'", []),
+        (f"no-such-package; sys_platform == '{sys.platform}'", ["no-such-package"]),
         ("click", []),
     ],
 )
