@@ -28,6 +28,7 @@ FASTMCP = ("fastmcp==4.2.3",)
 
 INSTALL_SECONDS = 300
 
+_UV = (sys.executable, "-m", "uv", "pip", "install", "--quiet")
 _NPM = ("npm", "install", "--no-audit", "--no-fund", "--prefix", ".")
 
 
@@ -64,7 +65,7 @@ def _python(folder: Path, packages: Sequence[str]) -> Path:
         with FileLock(folder / "lock"):
             if not python.exists():
                 _run([sys.executable, "-m", "venv", "env"], folder)
-    _once(folder, packages, [str(python), "-m", "pip", "install", "--quiet"])
+    _once(folder, packages, [*_UV, "--python", str(python)])
     return python
 
 

@@ -204,7 +204,7 @@ async def test_an_approval_is_two_legs_the_second_below_the_reply(
     assert not first.failed
     assert second.links == [first.span_id]
     assert second.attributes["deep_agent.run.attempt"] == 2
-    (reply,) = collector.named("tools/call reply")
+    (reply,) = await wait_for(collector, lambda: collector.named("tools/call reply"))
     assert second.parent_id == reply.span_id
 
     def measured() -> Any:

@@ -17,7 +17,8 @@ AXE = Path(__file__).resolve().parents[2] / "studio" / "node_modules" / "axe-cor
 
 _RUN = """
 const done = arguments[arguments.length - 1];
-axe.run(document, {resultTypes: ["violations"]}).then(
+const rules = arguments[0] ? {runOnly: [arguments[0]]} : {};
+axe.run(document, {resultTypes: ["violations"], ...rules}).then(
   ({violations}) =>
     done(violations.map(({id, nodes}) => [id, nodes.map((one) => one.html.slice(0, 200))])),
   (error) => done(String(error)),
@@ -35,10 +36,10 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, di
         yield found
 
 
-def found_by_axe(browser: Browser) -> Any:
+def found_by_axe(browser: Browser, rule: str) -> Any:
     # The page's own rules let no script in; the browser's tools may put one there.
     browser.devtools("Runtime.evaluate", expression=AXE.read_text(encoding="utf-8"))
-    return browser.run_async(_RUN)
+    return browser.run_async(_RUN, rule)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -68,7 +69,8 @@ def test_axe_finds_nothing(
                 browser.click(f"#tab-{tab}")
                 browser.until("!document.querySelector('.panel .loading')")
             browser.until("!document.querySelector('[aria-disabled]')")
-            violations = found_by_axe(browser)
+            # By night, only the colours are others.
+            violations = found_by_axe(browser, "color-contrast" if scheme == "dark" else "")
             if violations:
                 wrong[f"{address} {tab}"] = violations
     finally:
