@@ -1,6 +1,5 @@
 """A newcomer with an empty home can do what each tutorial says, without a key."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,6 @@ from tests.tutorials import TUTORIALS, Newcomer, can_run, steps
 
 
 @pytest.mark.exhaustive(cases=1)
-@pytest.mark.skipif(bool(os.environ.get("CI")), reason="`.ci/run` does all with the wheel")
 @pytest.mark.skipif(not can_run(), reason="tutorials are written for a POSIX shell")
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
 def test_a_newcomer_can_follow_it(page: Path, tmp_path: Path) -> None:

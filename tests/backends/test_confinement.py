@@ -87,6 +87,7 @@ def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(anyio.to_thread, "run_sync", at_once)
 
 
+@pytest.mark.exhaustive(together=1)
 @pytest.mark.parametrize("kind", TREES)
 @pytest.mark.parametrize("family", FAMILIES)
 async def test_no_path_leads_out(family: str, kind: str, tmp_path: Path, no_threads: None):

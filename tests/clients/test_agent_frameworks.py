@@ -151,7 +151,7 @@ def test_every_example_is_run() -> None:
 
 @pytest.mark.parametrize(
     ("name", "transport"),
-    [*((name, "stdio") for name in AGENTS), ("langchain", "http"), ("openai", "http")],
+    [*((name, "stdio") for name in AGENTS), ("langchain", "http")],
 )
 async def test_an_agent_delegates_follows_and_takes_an_approval(
     name: str, transport: str, pythons: Mapping[str, Path], tmp_path: Path

@@ -16,6 +16,7 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "y")
 
 
+@pytest.mark.exhaustive(cases=48)
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name.replace(" ", "_"))
 @pytest.mark.parametrize("adapter", STAGES)
 async def test_an_adapter_keeps_the_laws(adapter: str, law: Law) -> None:

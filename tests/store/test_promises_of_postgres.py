@@ -10,6 +10,7 @@ from tests.store.conftest import Opener, cases
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.exhaustive(cases=64)
 @pytest.mark.parametrize(("kind", "promise"), cases("postgres", with_vectors="pgvector"))
 async def test_a_promise_is_kept(kind: str, promise: Promise, opener: Opener) -> None:
     await promise.check(opener(kind))
