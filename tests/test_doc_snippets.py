@@ -62,14 +62,20 @@ def surroundings(
         yield
 
 
+@pytest.fixture
+def collected() -> Iterator[None]:
+    """Collect what a snippet has left once its surroundings, which may hold it, are gone."""
+    yield
+    gc.collect()
+
+
 # A script that ends closes its journal; here, its journal is collected.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.usefixtures("surroundings")
+@pytest.mark.usefixtures("collected", "surroundings")
 @pytest.mark.parametrize("snippet", [one for one in SNIPPETS if named(one, "python")], ids=str)
 def test_a_snippet_runs_alone(snippet: Snippet) -> None:
     assert "import *" not in snippet.code
     snippet.run()
-    gc.collect()
 
 
 @pytest.mark.parametrize("language", DATA)
