@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ...harness._internal.words import count_of
 from .errors import Failed, Refused
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def check(paths: tuple[Path, ...]) -> None:
 
 def _describe(skill: Skill, programs: Sequence[str]) -> None:
     size = sum(one.size for one in skill.files)
-    click.echo(f"{skill.name}: {len(skill.files)} files, {size:,} bytes")
+    click.echo(f"{skill.name}: {count_of(len(skill.files), 'file')}, {count_of(size, 'byte')}")
     click.echo(f"    {skill.description}")
     if skill.compatibility:
         click.echo(f"    {skill.compatibility}")
@@ -157,10 +158,10 @@ def add(source: Path, to: Path | None, config: str | None, replace: bool, yes: b
 def _confirm(skill: Skill, count: int) -> None:
     if not sys.stdin.isatty():
         raise Refused(
-            f"{skill.name} has {count} files that can be run, and nobody can be asked. Nothing was "
-            "installed. Read them, then call this with --yes."
+            f"{skill.name} has {count_of(count, 'file')} that can be run, and nobody can be asked. "
+            "Nothing was installed. Read them, then call this with --yes."
         )
-    if not click.confirm(f"Install {skill.name} with {count} files that can be run?"):
+    if not click.confirm(f"Install {skill.name} with {count_of(count, 'file')} that can be run?"):
         raise Refused("nothing was installed.")
 
 

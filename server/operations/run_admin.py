@@ -11,6 +11,7 @@ import anyio
 import anyio.to_thread
 from pydantic import JsonValue
 
+from ...harness._internal.words import count_of
 from ...harness.checkpoint.base import Interrupt, Run, RunStatus, taken_over
 from ...harness.errors import HarnessError, UnknownRun
 from ...harness.limits.limits import Used
@@ -91,7 +92,9 @@ class RunAdmin:
         facts = {"Goal": run.goal, "Answer": run.answer, "Reason": run.reason}
         lines += [f"{name}: {' '.join(text.split())}" for name, text in facts.items() if text]
         if used is not None and used.model_calls:
-            lines.append(f"Used: {used.model_calls} model calls, {used.tokens:,} tokens")
+            lines.append(
+                f"Used: {count_of(used.model_calls, 'model call')}, {used.tokens:,} tokens"
+            )
         lines += map(question_line, questions)
         lines.append(f"What it did: deep-agent-mcp threads events {run.id}")
         data = {**_facts(run, place), "answer": run.answer, "reason": run.reason}

@@ -18,6 +18,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.output import create_output
 from rich.text import Text
 
+from ...harness._internal.words import count_of
 from .exits import Exit
 from .live import LiveView
 from .places import Place
@@ -189,8 +190,9 @@ class Chat:
         cost = sum(float(one.get("cost") or 0) for one in self._used.values())
         tokens = sum(sum(dict(one.get("usage") or {}).values()) for one in self._used.values())
         unpriced = sum(int(one.get("unpriced_calls") or 0) for one in self._used.values())
-        text = f"{len(self._used)} runs, {calls} model calls, {tokens:,} tokens, {dollars(cost)}"
-        self._say(text + (f"; {unpriced} calls have no known price" if unpriced else ""))
+        made = f"{count_of(len(self._used), 'run')}, {count_of(calls, 'model call')}"
+        text = f"{made}, {tokens:,} tokens, {dollars(cost)}"
+        self._say(text + (f"; {count_of(unpriced, 'call')} of unknown price" if unpriced else ""))
 
     async def _rewind(self, rest: str) -> None:
         if not self._has_thread():

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from typing_extensions import override
 
+from ...harness._internal.words import count_of
 from .steps import Event, Step
 from .texts import clean, dollars, one_line
 
@@ -38,7 +39,7 @@ def summary(state: RunState, seconds: float) -> str:
     parts = [f"{words.get(state.status, state.status)} after {_time(seconds)}"]
     used = state.usage
     if used.get("model_calls"):
-        parts.append(f"{used['model_calls']} model calls")
+        parts.append(count_of(int(used["model_calls"]), "model call"))
     tokens = sum(dict(used.get("usage") or {}).values())
     if tokens:
         parts.append(f"{tokens:,} tokens")

@@ -10,6 +10,7 @@ from typing import TypeVar, cast
 from mcp.types import CallToolResult, TextContent
 from pydantic import JsonValue
 
+from ...harness._internal.words import count_of
 from ...harness.checkpoint.base import Interrupt, Run
 from ...harness.errors import CheckpointError
 from ...harness.limits.carried_limits import used_by
@@ -250,7 +251,7 @@ def _used_line(used: Used) -> str:
     cost = "" if used.unpriced_calls else f", ${used.cost:.4f}"
     silent = used.unpriced_calls and not used.tokens  # a client's model does not say
     tokens = "tokens not reported" if silent else f"{used.tokens:,} tokens"
-    return f"Used: {used.model_calls} model calls, {tokens}{cost}."
+    return f"Used: {count_of(used.model_calls, 'model call')}, {tokens}{cost}."
 
 
 def question_line(shown: dict[str, JsonValue]) -> str:
