@@ -10,49 +10,34 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import anyio
 from pydantic import JsonValue
 
-from ...harness.checkpoint.base import OPEN, Interrupt, Run
+from ...harness.checkpoint.base import OPEN, Run
 from ...harness.errors import (
     HarnessError,
-    JournalAway,
     RunEnded,
     StaleThread,
     ThreadBusy,
-    UnknownRun,
-    UnknownThread,
 )
 from ...harness.limits.limits import Limits
 from ...harness.loop.run.caller_messages import CallerMessage, messages_of
-from ...harness.loop.run.choices import RunChoices
-from ...harness.loop.run.events import Emit
-from ...harness.messages.message import ToolMessage
 from ...harness.subagents.background.engine import parent_thread
-from ..auth.caller import OwnedJournal, current_caller
+from ..auth.caller import current_caller
 from ..engine.base import Bounds
-from ..results import unknown
-from ..sampling.queue import Offer, SamplingQueue, is_parked
-from .active_run import Todos
-from .contracts import POLL_SECONDS
+from ..sampling.queue import Offer, is_parked
 from .decisions import How, note_decisions
-from .goals import call_id
-from .lifecycle import KINDS, FarEvents, RunFigures, Stopping, kind_of
+from .lifecycle import KINDS, RunFigures, Stopping, kind_of
 from .queue import RunQueue
-from .snapshot import Snapshot
-from .starting import RunStarter
 from .supervisor import RunSupervisor
-from .task_inputs import structured_result
+from .watching import RunWatcher
 
 if TYPE_CHECKING:
-    from ...harness.middleware.todo_list import Todo
     from ...harness.subagents.background.launcher import BackgroundSubAgents
 
-__all__ = ["RunManager", "Snapshot"]
+__all__ = ["RunManager"]
 
 _MOST_QUEUED = 100_000
 """Queued runs that a server goes on with when it starts."""
@@ -60,7 +45,7 @@ _MOST_QUEUED = 100_000
 logger = logging.getLogger(__name__)
 
 
-class RunManager(RunStarter):
+class RunManager(RunWatcher):
     """Starts, watches, answers and ends runs; see `RunStarter` for the arguments."""
 
     @property
@@ -72,11 +57,6 @@ class RunManager(RunStarter):
     def queue(self) -> RunQueue:
         """The runs that wait for their turn."""
         return self._queue
-
-    @property
-    def sampling(self) -> SamplingQueue:
-        """Where runs leave calls of a client's model."""
-        return self._carrier.sampling
 
     def bound(
         self, limits: Limits, bounds: Bounds, queue_size: int, journal_patience: float
@@ -112,179 +92,6 @@ class RunManager(RunStarter):
     async def drain(self, seconds: float) -> None:
         """Begin nothing more, and hand over what is at work; see `RunSupervisor.drain`."""
         await self._carrier.drain(seconds)
-
-    # --- watching --------------------------------------------------------------------------
-
-    async def wait(
-        self, run_id: str, seconds: float, emit: Emit | None = None, *, to_lend: bool = False
-    ) -> Snapshot:
-        """Return where a run stands when it pauses or ends, or after `seconds`.
-
-        Args:
-            run_id: The run.
-            seconds: How long to wait at most.
-            emit: Receives its events.
-            to_lend: Return, too, when it wants to ask a client's model.
-
-        Raises:
-            UnknownRun: There is no such run.
-        """
-        stopping = self._carrier.stopping
-        with anyio.move_on_after(seconds) as scope, ExitStack() as watching:
-            watching.enter_context(stopping.waiting(scope))
-            watch = watching.enter_context(self._carrier.servers.news.watching(run_id))
-            far = FarEvents(self._journal, run_id, emit)
-            if to_lend:
-                thread_id = (await self._find(run_id)).thread_id
-                watching.enter_context(self.sampling.watching(thread_id, scope.cancel))
-            while _is_at_work(
-                run := await self._find_patiently(run_id), self._carrier.tasks
-            ) or await self._goes_on(run):
-                live = self._carrier.live.get(run_id)
-                if live is not None:
-                    await live.listen(emit)
-                elif stopping.has_begun:
-                    break
-                elif run.status == "queued" and not await self._queue.is_left(run):
-                    await far.pass_on()
-                    await watch.next(run)
-                elif run.status == "needs_approval" and self._carrier.goes_on(run_id):
-                    await self._carrier.decided(run_id)
-                elif run.status == "needs_approval":  # whoever has it goes on at once, or is dead
-                    with anyio.move_on_after(2 * POLL_SECONDS):
-                        await watch.next(run)
-                    await self._carrier.adopt(run)
-                elif not await self._carrier.is_left(run) or not await self._carrier.adopt(run):
-                    await far.pass_on()
-                    await watch.next(run)
-        return await self.snapshot(run_id)
-
-    async def _find_patiently(self, run_id: str) -> Run:
-        """Return a run; wait while the journal cannot be reached."""
-        while True:
-            try:
-                return await self._find(run_id)
-            except JournalAway:
-                await anyio.sleep(POLL_SECONDS)
-
-    async def _goes_on(self, run: Run) -> bool:
-        """Whether a run was answered in the moment in which it went to wait for it."""
-        asked = await self.asked(run.id) if run.status == "needs_approval" else ()
-        return bool(asked) and all(one.answered for one in asked)
-
-    async def snapshot(self, run_id: str) -> Snapshot:
-        """Return where a run stands now.
-
-        Raises:
-            UnknownRun: There is no such run.
-        """
-        run = await self._find(run_id)
-        if run.status == "needs_approval":
-            questions = await self.questions(run_id)
-            if questions:
-                return Snapshot(run, questions, calls=self.sampling.calls(run.thread_id))
-            run = await self._find(run_id)
-            if self._carrier.goes_on(run_id) and await self._goes_on(run):
-                run = replace(run, status="running")
-        if run.status == "queued":
-            stopping = self._carrier.stopping.has_begun
-            return Snapshot(run, stopping=stopping, waits_for=await self._queue.waits_for(run))
-        if run.status == "running":
-            calls = self.sampling.calls(run.thread_id)
-            if self._carrier.stopping.has_begun:
-                return Snapshot(run, calls=calls, stopping=True)
-            stuck = None if run_id in self._carrier.live else self._carrier.stuck.get(run_id)
-            return Snapshot(run, calls=calls, stuck=stuck)
-        if run.kind == "drive" and run.status == "done":
-            result = await self._tool_result(run)
-            # No model summed it up, so the result of the call is the answer.
-            data = structured_result(result)
-            answer = result.text if result else None
-            is_task = result is not None and result.name == "task"
-            account = await self._accounts.of(run) if is_task else None
-            return Snapshot(replace(run, answer=answer), (), result, data=data, account=account)
-        data = await self._carrier.structured.data_of(run, self._agent)
-        return Snapshot(run, data=data, account=await self._accounts.of(run))
-
-    async def is_stored(self, run_id: str) -> bool:
-        """Whether a run is in the journal: a driven one is once its first act is."""
-        return await self._journal.run(run_id) is not None
-
-    def doing(self, run_id: str) -> str | None:
-        """Return a line about what a run does right now, if this process works on it."""
-        live = self._carrier.live.get(run_id)
-        if live is None:
-            away = run_id in self._carrier.journal_wait.run_ids
-            return "the journal cannot be reached; the run waits for it" if away else None
-        asked = live.sampled.calls.values() if live.sampled is not None else ()
-        if asked:
-            return f"{', '.join(one.agent for one in asked)}: waiting for the client's model"
-        return live.line
-
-    async def todos(self, run_id: str) -> Todos:
-        """Return how many todos of a run's thread are done, and how many there are.
-
-        A list on which nothing is open is of work before, and counts as none.
-        """
-        try:
-            state = await self._agent().get_state((await self._find(run_id)).thread_id)
-        except HarnessError:  # it has none yet, or it cannot be read; nothing depends on it
-            return 0, 0
-        todos: Sequence[Todo] = state.values.get("todos", ())
-        done = sum(one.status == "completed" for one in todos)
-        return (done, len(todos)) if done < len(todos) else (0, 0)
-
-    async def choices_of(self, run: Run) -> RunChoices | None:
-        """Return what the caller of a run chose for it."""
-        await self._agent.prepare(run.id)
-        return await self._agent(run.id).choices_of(run.id)
-
-    async def asked(self, run_id: str) -> Sequence[Interrupt]:
-        """Return the questions of a run, answered or not, also while it works on other calls."""
-        asked = await self._journal.interrupts(run_id)
-        return [one for one in asked if one.is_question]
-
-    async def questions(self, run_id: str) -> list[Interrupt]:
-        """Return those of them that are open."""
-        return [one for one in await self.asked(run_id) if not one.answered]
-
-    async def moved_on(self, run: Run) -> None:
-        """Return once a run is no longer where it was, whichever process has moved it."""
-        with self._carrier.servers.news.watching(run.id) as watch:
-            now = await self._journal.run(run.id)
-            while now is not None and (now.status, now.attempt) == (run.status, run.attempt):
-                await watch.next(now)
-                now = await self._journal.run(run.id)
-
-    async def _tool_result(self, run: Run) -> ToolMessage | None:
-        """Return the result of a driven run's call; None after a rewind to before it.
-
-        Raises:
-            UnknownRun: It was deleted in this moment, with its thread.
-        """
-        try:
-            await self._agent.prepare(run.thread_id)
-            state = await self._agent(run.thread_id).get_state(run.thread_id)
-        except UnknownThread:
-            await self._find(run.id)
-            raise
-        wanted = call_id(run.id)
-        for message in reversed(state.values.get("messages", ())):
-            if isinstance(message, ToolMessage) and message.tool_call_id == wanted:
-                return message
-        return None
-
-    async def _find(self, run_id: str) -> Run:
-        owned = current_caller.get().owns(run_id)
-        run = await self._journal.run(run_id) if owned else None
-        live = self._carrier.live.get(run_id) if owned else None
-        if run is None and live is not None:
-            return self._unrecorded(live)
-        if run is None:
-            known = [one.id for one in await OwnedJournal(self._journal).find_runs(limit=200)]
-            advice = "Call threads to see recent runs, or task to start one."
-            raise UnknownRun(unknown("run", run_id, known, advice))
-        return run
 
     # --- steering --------------------------------------------------------------------------
 
@@ -460,8 +267,3 @@ class RunManager(RunStarter):
         if continued:
             logger.warning("continuing %d runs of a server that ended", len(continued))
         return continued
-
-
-def _is_at_work(run: Run, tasks: BackgroundSubAgents | None) -> bool:
-    """Whether a run goes on by itself: it works, or waits for its turn."""
-    return run.status in ("queued", "running") or (tasks is not None and tasks.has_in_line(run))

@@ -75,7 +75,7 @@ async def test_a_run_nobody_lends_a_model_to_is_paused_and_goes_on_with_who_does
         with monkeypatch.context() as hurried:
             hurried.setattr(sampling_queue, "UNATTENDED_SECONDS", 0.05)
             run_id = await app.runs.start("hello", offer="tools")
-            parked = await app.runs.wait(run_id, 10)
+            parked = await app.runs.wait(run_id, 60)
         assert (parked.run.status, parked.run.reason) == ("paused", PARKED)
         async with Client(app.server) as client:
             seen = await call(client, "wait", run_id=run_id)
@@ -95,7 +95,7 @@ async def test_a_paused_run_goes_on_when_its_task_is_looked_at_by_who_lends_a_mo
         with monkeypatch.context() as hurried:
             hurried.setattr(sampling_queue, "UNATTENDED_SECONDS", 0.0)
             run_id = await app.runs.start("hello", offer="tools")
-            assert (await app.runs.wait(run_id, 10)).run.reason == PARKED
+            assert (await app.runs.wait(run_id, 60)).run.reason == PARKED
         async with Client(app.server, extensions=[Tasks()]) as client:
             seen = await ask(client.session, "tasks/get", run_id)
             assert seen["result"]["structuredContent"]["status"] == "paused"
@@ -351,7 +351,7 @@ async def test_an_answer_to_a_question_that_is_no_longer_open_changes_nothing(
         assert [call.key for call in (await app.runs.snapshot(run_id)).calls] == [one.key]
         for text in ("First.", "Second."):
             app.runs.sampling.take(asked.run.thread_id, {one.key: says(text)})
-        done = await app.runs.wait(run_id, 10)
+        done = await app.runs.wait(run_id, 60)
     assert done.run.answer == "First."
 
 
