@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +47,12 @@ class Snippet:
         code = "\n" * (self.line - 1) + self.code  # places in errors are those of the page
         exec(compile(code, str(self.page), "exec", dont_inherit=True), names)
         return names
+
+    def run_as_a_program(self) -> None:
+        """Run it as it stands, in a process of its own."""
+        command = [sys.executable, "-"]
+        done = subprocess.run(command, input=self.code, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, f"{self}: {done.stderr}"
 
 
 def snippets(page: Path) -> Iterator[Snippet]:
