@@ -269,7 +269,7 @@ def cli(ctx: click.Context) -> None:
 )
 @click.option("--max-runs", metavar="N", help="How many runs of one user may work at once.  [32]")
 @click.option(
-    "--queue-size", metavar="N", help="How many runs of one user may wait in line.  [1000]"
+    "--queue-size", metavar="N", help="How many runs of one user may be queued.  [1000]"
 )
 @click.option(
     "--priority",

@@ -82,7 +82,7 @@ def _answer(
     if left:
         lines.append(f"Runs that wait for a replica to continue them: {left}.")
     if queued:
-        lines.append(f"Runs that wait in line to begin: {queued}.")
+        lines.append(f"Queued runs: {queued}.")
     text = "\n".join(lines if every else ["No replica uses this journal.", *lines])
     return Answer(text, {"replicas": facts, "left_runs": left, "queued_runs": queued})
 

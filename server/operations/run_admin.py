@@ -234,7 +234,7 @@ class RunAdmin:
         if run.status in ("done", "cancelled"):
             return f"is {run.status}, so there is nothing to continue. Start a new one."
         if run.status == "queued":
-            return "waits in line and begins by itself. `runs cancel` takes it out of the line."
+            return "is queued and starts by itself. `runs cancel` removes it from the queue."
         if run.status == "needs_approval":
             return (
                 "waits for an answer. Give it with `runs approve` or `runs reply`, with the tool "

@@ -277,7 +277,7 @@ class CallDriver:
         waiting = await self._journal.find_runs(thread_id=live.thread_id, status="queued", limit=1)
         if waiting:
             raise ThreadBusy(
-                f"Run {waiting[0].id} waits in line on thread {live.thread_id}; nothing was done. "
+                f"Run {waiting[0].id} is queued on thread {live.thread_id}; nothing was done. "
                 'Wait for it, cancel it, or call task with on_busy="queue" to wait behind it.',
                 waiting[0].id,
             )

@@ -31,8 +31,8 @@ _REMEMBERED = 10_000
 def given_up() -> str:
     """Return why a run was given up."""
     return (
-        f"{MOST_LOSSES} servers that carried it died, and it got no further with any of them. Look "
-        "at what it did last, and into their logs, before it is tried again"
+        f"{MOST_LOSSES} servers died while they worked on this run, and it made no progress. Check "
+        "its last step and the servers' logs before you retry it"
     )
 
 

@@ -308,9 +308,9 @@ class RunQueue:
         place = line.index(run.id) if run.id in line else 0
         holder = await self.holder(run.thread_id)
         if place:
-            return f"waits in line behind run {line[place - 1]}"
+            return f"queued behind run {line[place - 1]}"
         if holder is not None and holder.id != run.id:
-            return f"waits in line behind run {holder.id}"
+            return f"queued behind run {holder.id}"
         return "waits for a free place"
 
     # --- carrying ------------------------------------------------------------------------------
@@ -359,7 +359,7 @@ class RunQueue:
         goal = await kept_goal(self._journal, run.id)
         try:
             if goal is None:
-                raise HarnessError("its goal is no longer kept; it waited in line for too long")
+                raise HarnessError("its goal is no longer kept; it was queued for too long")
             await self.begin(run, goal, self._offers.pop(run.id, None))
         except (JournalAway, ServerStopping):
             raise
@@ -439,7 +439,7 @@ def _full(found: Collection[Run], size: int) -> ThreadBusy:
         )
     first = min(found, key=lambda one: one.created_at)
     return ThreadBusy(
-        f"{len(found)} runs of yours wait in line, and --queue-size allows {size}; nothing was "
+        f"{len(found)} of your runs are queued, and --queue-size allows {size}; nothing was "
         f'started. Wait for one with wait(run_id="{first.id}"), or cancel one, then call again.',
         first.id,
     )

@@ -321,7 +321,7 @@ class RunSupervisor:
         """
         if run.status == "queued":
             raise ThreadBusy(
-                f"Run {run.id} waits in line and begins by itself; nothing was done. Wait for it "
+                f"Run {run.id} is queued and starts by itself; nothing was done. Wait for it "
                 f'with wait(run_id="{run.id}"), or end it with cancel(run_id="{run.id}").',
                 run.id,
             )

@@ -119,8 +119,8 @@ def require_shareable(chosen: _Chosen) -> None:
         )
     if chosen.background_subagents:
         raise ValueError(
-            "background_subagents cannot be combined with replicas: tasks in the background wait "
-            "in line in the memory of one server."
+            "background_subagents cannot be combined with replicas: tasks in the background are "
+            "queued in the memory of one server."
         )
     for name, is_chosen in (("root", chosen.root), ("execute", chosen.execute != "off")):
         if is_chosen and not chosen.shared_root:
@@ -144,7 +144,7 @@ def require_fitting_engine(chosen: _Chosen) -> None:
     if chosen.engine == "dbos" and chosen.background_subagents:
         raise ValueError(
             "background_subagents cannot be combined with engine 'dbos': tasks in the background "
-            "wait in line in the memory of one server."
+            "are queued in the memory of one server."
         )
 
 

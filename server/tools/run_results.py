@@ -276,7 +276,7 @@ def _next(snapshot: Snapshot) -> str:
         case "paused" if is_parked(run):
             return (
                 f'call wait(run_id="{run.id}") from a client that declares sampling with tools, or '
-                f'reply(run_id="{run.id}") once the server has a model of its own.'
+                f'reply(run_id="{run.id}") once the server has its own model.'
             )
         case "paused":
             return f'it stopped where it can go on; call reply(run_id="{run.id}") for that.'
@@ -325,8 +325,8 @@ def _next_while_running(snapshot: Snapshot) -> str:
         )
     if snapshot.run.status == "queued":
         return (
-            f'it begins by itself. Call wait(run_id="{run_id}") to wait for it (it blocks, so do '
-            f'not poll sooner), or cancel(run_id="{run_id}") to take it out of the line.'
+            f'it starts by itself. Call wait(run_id="{run_id}") to wait for it (it blocks, so do '
+            f'not poll sooner), or cancel(run_id="{run_id}") to remove it from the queue.'
         )
     return (
         f'it works on without you. Call wait(run_id="{run_id}") to wait for it (it blocks, so do '

@@ -59,7 +59,7 @@ async def _a_run_that_kills_five_servers(engine: str, database: Database, tmp_pa
             given = {"run_id": run_id, "events_after": 0}
             ended = (await client.call_tool("wait", given)).structured_content or {}
             assert ended["status"] == "failed"
-            assert "5 servers that carried it died" in ended["reason"]
+            assert "5 servers died while they worked on this run" in ended["reason"]
             lost = [one for one in ended["events"] if one.get("event") == "carrier_lost"]
             assert [one["losses"] for one in lost] == [1, 2, 3, 4, 5]
         assert len(dead) == MOST_LOSSES

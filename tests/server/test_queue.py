@@ -77,8 +77,8 @@ async def test_goals_on_a_busy_thread_are_worked_on_one_after_the_other(tmp_path
         ]
         second, third = [await app.runs.snapshot(one) for one in line]
         assert (second.run.status, third.run.status) == ("queued", "queued")
-        assert second.waits_for == f"waits in line behind run {first.id}"
-        assert third.waits_for == f"waits in line behind run {line[0]}"
+        assert second.waits_for == f"queued behind run {first.id}"
+        assert third.waits_for == f"queued behind run {line[0]}"
         Obedient.may_answer.set()
         assert (await app.runs.wait(line[1], 30)).run.status == "done"
         assert await goals_of(app, thread) == ["soon", "second", "third"]
@@ -200,7 +200,7 @@ async def test_a_run_that_kills_its_servers_is_given_up(
                 found = await app.journal.run(run.id) or run
             assert found.status == ("running" if number < MOST_LOSSES else "failed")
             if number == MOST_LOSSES:
-                assert "5 servers that carried it died" in (found.reason or "")
+                assert "5 servers died while they worked on this run" in (found.reason or "")
     async with running(tmp_path) as app:
         await app.runs.reply(run.id, {})
         assert app.runs.active == 1

@@ -1,4 +1,4 @@
-"""What waits in line, the bounds, and who the caller is."""
+"""Queued runs, the limits, and who the caller is."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def test_queued_runs_are_shown_behind_the_one_that_waits_for_a_person(tmp_
         shown = await server.read("studio://fleet")
         (one,) = shown["queued"]
         assert (one["run_id"], one["title"]) == (queued["run_id"], "say it")
-        assert one["doing"] == f"waits in line behind run {first['run_id']}"
+        assert one["doing"] == f"queued behind run {first['run_id']}"
         assert shown["quotas"]["max_runs"] > 0
         assert "replicas" not in shown
         (row,) = (await server.read("threads://search"))["threads"]
