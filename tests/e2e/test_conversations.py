@@ -115,6 +115,18 @@ async def test_calls_beside_a_run_have_threads_of_their_own(house: House) -> Non
         assert await thread_of(client) == running["thread_id"]
 
 
+async def test_a_call_that_asks_says_why_it_has_a_thread_of_its_own(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, ("--approve", "write_file"), script=SCRIPT)
+    note = {"path": "/a.txt", "content": "x"}
+    async with connected(setup.stdio(), "legacy") as client:
+        first = await call(client, "write_file", **note)
+        second = await call(client, "write_file", **note)
+    assert first["status"] == second["status"] == "needs_approval"
+    assert "notes" not in first
+    (said,) = second["notes"]
+    assert f"thread {first['thread_id']} is in use" in said
+
+
 async def test_a_name_is_one_thread_of_its_caller_in_every_tool(house: House) -> None:
     async with house.client("ann") as ann, house.client("ben", mode="legacy") as ben:
         done = await call(ann, "task", goal="write a note", thread_id="release-notes")
