@@ -193,6 +193,15 @@ async def test_an_operator_says_whose_thread_of_a_name(house: House) -> None:
     assert both.exit_code == 1 and "2 users have a thread 'plans'" in both.stderr
 
 
+async def test_an_id_of_the_operators_choice_goes_before_a_name(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, script=SCRIPT)
+    async with connected(setup.stdio(), "auto") as client:
+        thread_id = await thread_of(client)
+    assert (await command(setup, "fork", thread_id, "--to", "plans")).exit_code == 0
+    async with connected(setup.stdio(), "auto") as client:
+        assert await thread_of(client, thread_id="plans") == "plans"
+
+
 @pytest.mark.parametrize("mode", ERAS)
 async def test_an_operator_gives_every_call_a_thread(mode: Era, tmp_path: Path) -> None:
     setup = Setup(tmp_path, ("--thread-per", "call"))
