@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ...harness._internal.words import count_of
 from ..terminal.texts import clean
 from .errors import Failed, Refused
 
@@ -94,6 +93,8 @@ def check(paths: tuple[Path, ...]) -> None:
 
 
 def _describe(skill: Skill, programs: Sequence[str]) -> None:
+    from ...harness._internal.words import count_of
+
     size = sum(one.size for one in skill.files)
     click.echo(f"{skill.name}: {count_of(len(skill.files), 'file')}, {count_of(size, 'byte')}")
     _indented(skill.description)
@@ -167,6 +168,8 @@ def add(source: Path, to: Path | None, config: str | None, replace: bool, yes: b
 
 
 def _confirm(skill: Skill, count: int) -> None:
+    from ...harness._internal.words import count_of
+
     if not sys.stdin.isatty():
         raise Refused(
             f"{skill.name} has {count_of(count, 'file')} that can be run, and nobody can be asked. "
