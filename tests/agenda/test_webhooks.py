@@ -269,6 +269,7 @@ async def test_a_url_that_is_not_wanted_any_more_is_forgotten(
         ({"webhooks": ("https://a.example/",)}, "webhook_hosts does not list"),
         ({"webhooks": ("http://a.example/",), "webhook_hosts": ("a.example",)}, "https://"),
         ({"webhooks": ("https://u:p@a.example/",)}, "without user"),
+        ({"webhooks": ("https://a.example:99999/",)}, "Port out of range"),
         ({"webhooks": ("https://a.example/",), "webhook_hosts": ("a.example",)}, "are signed"),
         ({"webhook_secret": "whsec_short"}, "base64 of 24 to 64 bytes"),
     ],
