@@ -245,6 +245,15 @@ async def test_a_receiver_with_a_certificate_that_nobody_vouches_for_gets_nothin
     assert stranger.requests == []
 
 
+async def test_logs_do_not_show_the_url(
+    receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = f"{receiver.url}/secret-words"
+    with caplog.at_level("INFO"):
+        assert (await webhooks.send(settings(url), url, "evt_1", "{}")).status == 204
+    assert "secret-words" not in caplog.text
+
+
 async def test_a_secret_is_replaced_by_signing_with_both(receiver: Receiver) -> None:
     new = new_secret()
     chosen = settings(receiver.url, secret=f"{new}\n{SECRET}")
