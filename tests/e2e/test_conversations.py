@@ -13,6 +13,7 @@ import anyio.to_thread
 import pytest
 from click.testing import CliRunner, Result
 from mcp import Client, MCPError
+from mcp.types import TextResourceContents
 
 from deep_agent_mcp.server.cli.main import cli
 from tests.e2e.conftest import SCRIPT
@@ -123,9 +124,15 @@ async def test_a_name_is_one_thread_of_its_caller_in_every_tool(house: House) ->
         assert await thread_of(ann, thread_id=thread_id) == thread_id
         shown = await call(ann, "threads", thread_id="release-notes")
         assert shown["thread_id"] == thread_id and len(shown["runs"]) == 3
-        assert (await call(ann, "wait", run_id="release-notes"))["run_id"]
-        todos = await ann.read_resource("thread://release-notes/checkpoints")
-        assert done["run_id"] or todos
+        newest = shown["runs"][0]["run_id"]
+        assert newest != done["run_id"]
+        assert (await call(ann, "wait", run_id="release-notes"))["run_id"] == newest
+        by_name, by_id = [
+            (await ann.read_resource(f"thread://{one}/checkpoints")).contents[0]
+            for one in ("release-notes", thread_id)
+        ]
+        assert isinstance(by_name, TextResourceContents)
+        assert isinstance(by_id, TextResourceContents) and by_name.text == by_id.text
         back = await call(
             ann,
             "rewind",
