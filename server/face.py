@@ -36,14 +36,13 @@ from ..harness.errors import HarnessError
 from ..harness.tools.tool import InvalidArguments
 from .auth.caller import LOCAL, Identify, Scope, current_caller
 from .mcp.agents_draft import AGENTS_EXTENSION, AGENTS_SETTINGS, AgentMethods, AgentParams
-from .mcp.media import shown_blocks
+from .mcp.media import drop_links
 from .mcp.offered_agents import drives, offered_agents
 from .mcp.prompts import Completions, Prompts, instructions
 from .mcp.requests import (
     TASK_VERSION,
     Context,
     Services,
-    client_name,
     require_short_texts,
     too_long,
 )
@@ -252,8 +251,6 @@ class Face:
         if isinstance(reply, TaskStarted):
             state = await find_task(self._services, reply.run_id, can_answer=True)
             return cast("Any", created(state))  # a shape of the extension, which the SDK lets pass
-        if isinstance(reply, CallToolResult):
-            reply.content = shown_blocks(reply.content, client_name(ctx))
         return reply
 
     async def _reply(self, ctx: Context, params: CallToolRequestParams) -> ToolReply:
@@ -283,6 +280,8 @@ class Face:
                     "log has the details. Look with threads() at what was done before you call it "
                     "again."
                 )
+        if isinstance(reply, CallToolResult):
+            drop_links(ctx, reply)
         return without_advice(reply, self._withheld) if self._withheld else reply
 
     # --- what stands in front of every handler ---------------------------------------------

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from mcp.types import AudioContent, ContentBlock, ImageContent
+from mcp.types import AudioContent, CallToolResult, ImageContent
 
 from ...harness.messages.message import AudioBlock, ImageBlock, MediaBlock
+from .requests import Context, client_name
 
-__all__ = ["MAX_MEDIA", "media_block", "shown_blocks"]
+__all__ = ["MAX_MEDIA", "drop_links", "media_block"]
 
 MAX_MEDIA = 700_000
 """Most characters of an encoded image or recording in a result; some clients bear no megabyte."""
@@ -17,19 +16,14 @@ _SHOW_LINKS = ("claude-", "cursor", "gemini-cli", "visual studio code", "deep-ag
 """Clients that show links to resources, by the start of their name."""
 
 
-def shown_blocks(blocks: Sequence[ContentBlock], client: str) -> list[ContentBlock]:
-    """Return the blocks of a result that do a client no harm.
+def drop_links(ctx: Context, result: CallToolResult) -> None:
+    """Take links out of a result, unless the client is known to show them.
 
     Adapters of agent frameworks hand a link on to their model's API as a file, and the API refuses
     the request. What a link says stands in the text, too.
-
-    Args:
-        blocks: All of them.
-        client: What the client calls itself; empty if it does not say.
     """
-    if client.lower().startswith(_SHOW_LINKS):
-        return [*blocks]
-    return [one for one in blocks if one.type != "resource_link"]
+    if not client_name(ctx).lower().startswith(_SHOW_LINKS):
+        result.content = [one for one in result.content if one.type != "resource_link"]
 
 
 def media_block(block: MediaBlock) -> ImageContent | AudioContent | None:

@@ -14,6 +14,7 @@ from pydantic import JsonValue
 from ...harness._internal.records import record
 from ...harness.checkpoint.base import Interrupt, Run
 from ...harness.errors import HarnessError, UnknownRun
+from ..mcp.media import drop_links
 from ..mcp.requests import Context, Services
 from ..results import moment
 from ..runs.approvals import way_to_ask
@@ -95,7 +96,10 @@ async def look_at(ctx: Context, services: Services, task_id: str, *, can_answer:
     can_lend = may_sample(ctx, services, task_id)
     if can_lend:
         await _lend(services, task_id)
-    return await find_task(services, task_id, can_answer=can_answer, can_lend=can_lend)
+    state = await find_task(services, task_id, can_answer=can_answer, can_lend=can_lend)
+    if state.outcome is not None:
+        drop_links(ctx, state.outcome)
+    return state
 
 
 async def find_task(

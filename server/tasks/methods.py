@@ -33,6 +33,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 
 from ...harness.errors import HarnessError
+from ..mcp.media import drop_links
 from ..mcp.requests import TASK_VERSION, TASKS_EXTENSION, Context, Services, require_tasks
 from ..runs import approvals
 from ..tools.base import TaskStarted, ToolReply
@@ -232,6 +233,7 @@ class HandshakeTasks:
             raise MCPError(cast("int", state.error["code"]), str(state.error["message"]))
         if state.outcome is None:
             raise MCPError(INVALID_PARAMS, f"Task {params.task_id} is {state.status}.")
+        drop_links(ctx, state.outcome)
         wire = state.outcome.model_dump(by_alias=True, mode="json", exclude_none=True)
         return {**wire, "_meta": {RELATED_TASK: {"taskId": params.task_id}}}
 

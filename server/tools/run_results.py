@@ -295,7 +295,7 @@ def _next(snapshot: Snapshot) -> str:
         case "cancelled":
             return (
                 f'what it did so far is kept in thread "{run.thread_id}"; call task with that '
-                "thread_id to start a new thread."
+                "thread_id to go on there."
             )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import anyio
 import pytest
 import yaml
 from mcp import Client
+from mcp.client.extension import ClientExtension
 from mcp.types import CallToolResult, ImageContent, Implementation, ResourceLink, TextContent
 
 from deep_agent_mcp.harness.backends.file_tools.line_counts import counted_lines
@@ -19,6 +20,7 @@ from deep_agent_mcp.server.app import create_app
 from deep_agent_mcp.server.runs.accounts import Account
 from deep_agent_mcp.server.settings.sources import load_settings
 from deep_agent_mcp.server.tools.run_accounts import account_facts
+from tests.e2e.task_client import Tasks, ask
 
 pytestmark = pytest.mark.anyio
 
@@ -79,7 +81,12 @@ POLICY = '[[rule]]\naction = "deny"\ntool = "write_file"\npath = "/secret.txt"\n
 
 @asynccontextmanager
 async def client_of(
-    place: Path, mode: Any = "auto", *, name: str = "claude-code", **more: Any
+    place: Path,
+    mode: Any = "auto",
+    *,
+    name: str = "claude-code",
+    extensions: Sequence[ClientExtension] = (),
+    **more: Any,
 ) -> AsyncIterator[Client]:
     script, policy = place / "script.yaml", place / "policy.toml"
     script.write_text(yaml.safe_dump(SCRIPT, sort_keys=False), encoding="utf-8")
@@ -90,7 +97,10 @@ async def client_of(
         async with (
             create_app(load_settings(given, {})) as app,
             Client(
-                app.server, mode=mode, client_info=Implementation(name=name, version="1")
+                app.server,
+                mode=mode,
+                client_info=Implementation(name=name, version="1"),
+                extensions=[*extensions],
             ) as client,
         ):
             yield client
@@ -187,3 +197,20 @@ async def test_a_client_that_may_not_know_links_is_sent_none(tmp_path: Path) -> 
     async with client_of(tmp_path, name="mcp") as client:
         done = await client.call_tool("task", {"goal": "many"})
         assert "Changed: " in text_of(done) and not links_of(done)
+
+
+@pytest.mark.parametrize(("name", "links"), [("mcp", 0), ("claude-code", 10)])
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_results_of_tasks_have_links_for_the_same_clients(
+    mode: str, name: str, links: int, tmp_path: Path
+) -> None:
+    tasks = Tasks()
+    async with client_of(tmp_path, mode, name=name, extensions=[tasks]) as client:
+        done = await client.call_tool("task", {"goal": "many"})
+        assert bool(tasks.created) is (mode == "auto")
+        if mode == "legacy":
+            assert done.structured_content is not None
+            task_id = done.structured_content["run_id"]
+            shown = await ask(client.session, "tasks/result", task_id)
+            done = CallToolResult.model_validate(shown)
+        assert "Changed: " in text_of(done) and len(links_of(done)) == links

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any, cast
 import httpx2
 import pytest
 
-__all__ = ["Browser", "browsing", "need_browser"]
+__all__ = ["Browser", "DriverError", "browsing", "need_browser"]
 
 SECONDS = 50.0
 """How long anything on a page may take."""
@@ -58,6 +59,20 @@ def need_browser() -> None:
     pytest.skip(problem)
 
 
+class DriverError(AssertionError):
+    """A command that the driver refused.
+
+    Args:
+        path: The command.
+        kind: What is wrong, such as `script timeout`.
+        message: The same in more words.
+    """
+
+    def __init__(self, path: str, kind: str, message: str) -> None:
+        super().__init__(f"{path}: {kind}: {message}")
+        self.kind = kind
+
+
 class Browser:
     """One window.
 
@@ -76,7 +91,7 @@ class Browser:
         )
         value = response.json()["value"]
         if response.status_code != 200:
-            raise AssertionError(f"{path}: {value['error']}: {value['message']}")
+            raise DriverError(path, value["error"], value["message"])
         return value
 
     def go(self, url: str) -> None:
@@ -94,10 +109,23 @@ class Browser:
         return self._ask("POST", "/execute/async", script=script, args=list(args))
 
     def until(self, expression: str, seconds: float = SECONDS) -> Any:
-        """Wait until a JavaScript expression holds in the page; return its value."""
-        found = self._ask("POST", "/execute/async", script=_UNTIL, args=[expression, seconds])
-        assert found, f"never so: {expression}\n{self.text()}"
-        return found
+        """Wait until a JavaScript expression holds in the page, also over reloads of it.
+
+        Returns:
+            The value of the expression.
+        """
+        end = time.monotonic() + seconds
+        while True:
+            left = max(0.0, end - time.monotonic())
+            try:
+                found = self._ask("POST", "/execute/async", script=_UNTIL, args=[expression, left])
+            except DriverError as error:
+                # Chromedriver says at once that the time is up when the page goes away meanwhile.
+                if error.kind != "script timeout" or not left:
+                    raise
+            else:
+                assert found, f"never so: {expression}\n{self.text()}"
+                return found
 
     def until_text(self, *texts: str) -> None:
         """Wait until the page shows all of the texts."""

@@ -40,7 +40,8 @@ async def changed_lines(
 def counted_lines(before: bytes, after: bytes) -> dict[str, JsonValue]:
     """Return how many lines are `added` and `removed`; nothing for files that are no text.
 
-    Lines that only moved count as neither.
+    Lines that moved count as neither. A change that does nothing else, or only changes the end of
+    a line, counts as one line.
     """
     if len(before) + len(after) > MOST_BYTES or b"\0" in before or b"\0" in after:
         return {}
@@ -48,7 +49,7 @@ def counted_lines(before: bytes, after: bytes) -> dict[str, JsonValue]:
     left, right = Counter(old), Counter(new)
     added, removed = (right - left).total(), (left - right).total()
     if before != after and not added and not removed:  # the end of a line, or lines that moved
-        added = removed = 1 if before and after else 0
+        added = removed = 1
     return {"added": added, "removed": removed}
 
 
