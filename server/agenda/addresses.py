@@ -17,6 +17,9 @@ from ...harness._internal.records import record
 __all__ = ["Refused", "Target", "target_of"]
 
 _NAT64: Final = IPv6Network("64:ff9b::/96")
+_UNICAST: Final = IPv6Network("2000::/3")
+"""The only IPv6 addresses of the internet; some of the others hide one of IPv4."""
+
 _LOOKUP_SECONDS: Final = 10.0
 
 
@@ -50,15 +53,18 @@ async def target_of(url: str, allowed: frozenset[str]) -> Target:
     Raises:
         Refused: It may not be called, or its name has no address.
     """
-    parts = urlsplit(url)
-    name = (parts.hostname or "").lower()
+    try:
+        parts = urlsplit(url)
+        name, given_port = (parts.hostname or "").lower(), parts.port
+    except ValueError as error:
+        raise Refused(f"it is not a URL: {error}") from error
     listed = f"[{name}]" if ":" in name else name
     if listed not in allowed:
         raise Refused(f"host {listed} is not in webhook_hosts")
     own = _is_loopback(name)
     if parts.scheme != "https" and not own:
         raise Refused("it is not https")
-    port = parts.port or (443 if parts.scheme == "https" else 80)
+    port = given_port or (443 if parts.scheme == "https" else 80)
     addresses = [name] if own else await _addresses(name, port)
     for one in () if own else addresses:
         if not _is_public(one):
@@ -91,11 +97,9 @@ def _is_public(text: str) -> bool:
     """Whether an address is one of the internet, also the one that it may hide."""
     address = ip_address(text.partition("%")[0])
     if isinstance(address, IPv6Address):
-        hidden = address.ipv4_mapped or address.sixtofour
-        if address.teredo is not None:
-            hidden = address.teredo[1]
         if address in _NAT64:
-            hidden = IPv4Address(int(address) & 0xFFFF_FFFF)
-        if hidden is not None and not _is_public(str(hidden)):
+            return _is_public(str(IPv4Address(int(address) & 0xFFFF_FFFF)))
+        if address.sixtofour is not None and not _is_public(str(address.sixtofour)):
             return False
+        return address in _UNICAST and address.is_global
     return address.is_global and not address.is_multicast

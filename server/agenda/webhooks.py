@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import anyio
 import httpx2
+from anyio.abc import TaskGroup
 from pydantic import SecretStr
 
 from ...harness._internal.records import record
@@ -72,14 +73,15 @@ async def send(settings: Settings, url: str, id_: str, body: str) -> Answer:
             "host": target.host,
         }
         extensions = {"sni_hostname": target.name}
+        request = httpx2.Request(
+            "POST", target.url, content=data, headers=headers, extensions=extensions
+        )
         with anyio.fail_after(REQUEST_SECONDS):
-            async with (
-                httpx2.AsyncClient(trust_env=False, timeout=REQUEST_SECONDS) as client,
-                client.stream(
-                    "POST", target.url, content=data, headers=headers, extensions=extensions
-                ) as response,
-            ):
-                return _answer(response)
+            # A client would log the URL, which may be a secret.
+            async with httpx2.AsyncHTTPTransport(trust_env=False) as transport:
+                response = await transport.handle_async_request(request)
+                await response.aclose()
+        return _answer(response)
     except Refused as refused:
         return Answer(0, f"it was not called: {refused}")
     except (httpx2.HTTPError, httpx2.InvalidURL, OSError, TimeoutError) as error:
@@ -109,6 +111,7 @@ class Webhooks:
         self._settings = settings
         self._news: list[str | Run] = []
         self._wake = anyio.Event()
+        self._under_way = 0
 
     def hear(self, live: ActiveRun) -> None:
         """Note that a run begins, or has stopped; see `RunFigures.heard`."""
@@ -120,18 +123,19 @@ class Webhooks:
     async def work(self) -> None:
         """Tell what there is to tell, until it is cancelled."""
         swept = float("-inf")
-        while True:
-            try:
-                await self._store_news()
-                if anyio.current_time() - swept > SWEEP_SECONDS:
-                    swept = anyio.current_time()
-                    await self._outbox.look(self._settings().webhooks)
-                await self.deliver_due()
-            except HarnessError as error:
-                logger.warning("webhooks wait, as the database cannot be used: %s", error)
-                await anyio.sleep(LOOK_SECONDS)
-            with anyio.move_on_after(LOOK_SECONDS):
-                await self._wake.wait()
+        async with anyio.create_task_group() as group:
+            while True:
+                try:
+                    await self._store_news()
+                    if anyio.current_time() - swept > SWEEP_SECONDS:
+                        swept = anyio.current_time()
+                        await self._outbox.look(self._settings().webhooks)
+                    await self.deliver_due(group)
+                except HarnessError as error:
+                    logger.warning("webhooks wait, as the database cannot be used: %s", error)
+                    await anyio.sleep(LOOK_SECONDS)
+                with anyio.move_on_after(LOOK_SECONDS):
+                    await self._wake.wait()
 
     async def _store_news(self) -> None:
         self._wake = anyio.Event()
@@ -143,28 +147,24 @@ class Webhooks:
                 await self._outbox.watch(news)
             del self._news[0]
 
-    async def deliver_due(self) -> None:
-        """Make every delivery whose time has come, some of them side by side.
+    async def deliver_due(self, group: TaskGroup) -> None:
+        """Begin every delivery whose time has come, some of them at once; the others come later.
 
         Raises:
             HarnessError: The database cannot be used.
         """
-        while claimed := await self._claimed():
-            async with anyio.create_task_group() as group:
-                for one in claimed:
-                    group.start_soon(self._deliver, one)
-
-    async def _claimed(self) -> list[Delivery]:
-        found: list[Delivery] = []
-        while len(found) < _AT_ONCE and (one := await self._outbox.claim()) is not None:
-            found.append(one)
-        return found
+        while self._under_way < _AT_ONCE and (one := await self._outbox.claim()) is not None:
+            self._under_way += 1
+            group.start_soon(self._deliver, one)
 
     async def _deliver(self, delivery: Delivery) -> None:
         try:
             await self._try(delivery)
         except HarnessError as error:
             logger.warning("what became of a webhook cannot be stored: %s", error)
+        finally:
+            self._under_way -= 1
+            self._wake.set()
 
     async def _try(self, delivery: Delivery) -> None:
         settings, outbox = self._settings(), self._outbox

@@ -317,17 +317,30 @@ class RunQueue:
 
     async def carry(self, run_id: str) -> None:
         """Begin a run or go on with it, and return when it has stopped here; see `Carry`."""
+        while not await self._try_to_carry(run_id):
+            pass
+        live = self._carrier.live.get(run_id)
+        if live is not None:
+            await live.finished.wait()
+
+    async def _try_to_carry(self, run_id: str) -> bool:
+        """Return whether it was done; else the journal was away, and it has to be tried again.
+
+        The engine has forgotten what it has given to us.
+        """
+        stops = self._carrier.stopping.has_begun
         try:
             run = await self._journal.run(run_id)
-            if run is not None and self._carrier.stopping.has_begun:
+            if run is not None and stops:
                 await self._hand_back(run)
             elif run is not None:
                 await self._carry(run)
         except HarnessError as error:
             logger.warning("run %s is not carried now: %s", run_id, error)
-        live = self._carrier.live.get(run_id)
-        if live is not None:
-            await live.finished.wait()
+            if isinstance(error, JournalAway) and not stops:
+                await anyio.sleep(_PAUSE)
+                return False
+        return True
 
     async def _hand_back(self, run: Run) -> None:
         """Have another server carry a run that came while this one stops."""

@@ -50,6 +50,7 @@ def _secrets(value: SecretStr) -> SecretStr:
 
 def _webhook(value: str) -> str:
     parts = urlsplit(value)
+    _ = parts.port  # refuses one that is too high
     if parts.username is not None or parts.fragment:
         raise ValueError("a URL without user and fragment")
     if parts.scheme != "https" and not _is_loopback(parts.hostname or ""):

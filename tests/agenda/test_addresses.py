@@ -32,6 +32,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
     [
         *("127.0.0.1", "10.0.0.5", "172.16.1.1", "192.168.1.1", "169.254.169.254", "0.0.0.0"),
         *("100.64.0.1", "224.0.0.1", "255.255.255.255", "::1", "::", "fe80::1%eth0", "fd00::1"),
+        *("fec0::1", "::127.0.0.1", "::ffff:0:7f00:1", "64:ff9b:1::7f00:1", "2001:0:7f00:1::"),
         *("::ffff:127.0.0.1", "::ffff:10.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::", "ff02::1"),
     ],
 )
@@ -41,6 +42,15 @@ async def test_a_name_with_an_address_that_is_not_public_is_not_called(
     names["example.com"] = ["93.184.216.34", address]
     with pytest.raises(Refused, match="which is not public"):
         await target_of("https://example.com/hook", frozenset({"example.com"}))
+
+
+@pytest.mark.parametrize("address", ["2606:2800:220:1::1", "64:ff9b::5db8:d822"])
+async def test_a_public_address_is_called_also_behind_nat64(
+    names: dict[str, list[str]], address: str
+) -> None:
+    names["example.com"] = [address]
+    target = await target_of("https://example.com/", frozenset({"example.com"}))
+    assert target.url == f"https://[{address}]:443/"
 
 
 async def test_the_address_that_was_checked_is_called(names: dict[str, list[str]]) -> None:
@@ -61,6 +71,8 @@ async def test_the_address_that_was_checked_is_called(names: dict[str, list[str]
         ("https://127.0.0.1/", "example.com", "not in webhook_hosts"),
         ("https://10.0.0.1/", "10.0.0.1", "not public"),
         ("https://nowhere.example/", "nowhere.example", "has no address"),
+        ("https://example.com:99999/", "example.com", "not a URL: Port out of range"),
+        ("https://[::1/", "[::1]", "not a URL: Invalid IPv6 URL"),
     ],
 )
 async def test_what_may_not_be_called_says_why(

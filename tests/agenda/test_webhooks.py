@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -144,6 +145,18 @@ async def test_what_was_not_received_is_told_again_after_a_restart(
     assert receiver.requests[0][1] == receiver.requests[1][1]
 
 
+async def test_a_receiver_that_never_answers_delays_no_other(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        urls = (f"http://127.0.0.1:{silent.getsockname()[1]}/", receiver.url)
+        async with serving(tmp_path, receiver, webhooks=urls) as app, Client(app.server) as client:
+            for number in (1, 2):
+                await call(client, "task", goal="anything", thread_id=f"new-{number}")
+                with anyio.fail_after(webhooks.REQUEST_SECONDS - 5):
+                    await until(lambda number=number: len(receiver.requests) == number)
+
+
 RUN = Run("run_1", "thr_1", "delegate", "main")
 
 
@@ -165,6 +178,12 @@ async def later(tables: AgendaTables) -> None:
     await tables.run(("UPDATE {deliveries} SET next_at = 0, claimed_until = 0", {}))
 
 
+async def deliver(sender: Webhooks) -> None:
+    """Make the deliveries whose time has come."""
+    async with anyio.create_task_group() as group:
+        await sender.deliver_due(group)
+
+
 async def test_each_event_is_told_once_by_one_of_several_servers(
     open_: Open, receiver: Receiver
 ) -> None:
@@ -175,7 +194,7 @@ async def test_each_event_is_told_once_by_one_of_several_servers(
         for one in tables:
             outbox = Outbox(one, journal)
             await outbox.stopped(run, [receiver.url])  # whoever has carried it, too
-            group.start_soon(Webhooks(outbox, lambda: chosen).deliver_due)
+            group.start_soon(deliver, Webhooks(outbox, lambda: chosen))
     assert [one["type"] for one in receiver.events] == ["run.done"]
     assert await waiting(tables[0]) == []
 
@@ -206,7 +225,7 @@ async def test_tries_come_later_and_later_and_end(open_: Open, receiver: Receive
             delays.append(found[0].due_at - found[0].now)
             assert found[0].error == "it answered 503"
         await later(tables)
-        await sender.deliver_due()
+        await deliver(sender)
     assert len(receiver.requests) == len(delays) + 1 == len(DELAYS) + 1
     assert all(0.7 * due < delay < 1.3 * due for due, delay in zip(DELAYS, delays, strict=True))
 
@@ -218,11 +237,11 @@ async def test_a_receiver_says_how_long_to_wait_and_that_it_is_gone(
     outbox, _, _ = await watched(tables, receiver.url)
     sender = Webhooks(outbox, lambda: settings(receiver.url))
     receiver.answers, receiver.headers = [429, 410], {"retry-after": "900"}
-    await sender.deliver_due()
+    await deliver(sender)
     (found,) = await waiting(tables)
     assert found.due_at - found.now > 890
     await later(tables)
-    await sender.deliver_due()
+    await deliver(sender)
     assert await waiting(tables) == []
 
 
@@ -230,7 +249,7 @@ async def test_redirects_are_not_followed(open_: Open, receiver: Receiver) -> No
     tables = open_()
     outbox, _, _ = await watched(tables, receiver.url)
     receiver.answers, receiver.headers = [307], {"location": receiver.url}
-    await Webhooks(outbox, lambda: settings(receiver.url)).deliver_due()
+    await deliver(Webhooks(outbox, lambda: settings(receiver.url)))
     assert len(receiver.requests) == 1
     (found,) = await waiting(tables)
     assert found.error == "it answered 307; redirects are not followed"
@@ -243,6 +262,15 @@ async def test_a_receiver_with_a_certificate_that_nobody_vouches_for_gets_nothin
         answer = await webhooks.send(settings(stranger.url), stranger.url, "evt_1", "{}")
         assert "CERTIFICATE_VERIFY_FAILED" in answer.problem
     assert stranger.requests == []
+
+
+async def test_logs_do_not_show_the_url(
+    receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = f"{receiver.url}/secret-words"
+    with caplog.at_level("INFO"):
+        assert (await webhooks.send(settings(url), url, "evt_1", "{}")).status == 204
+    assert "secret-words" not in caplog.text
 
 
 async def test_a_secret_is_replaced_by_signing_with_both(receiver: Receiver) -> None:
@@ -259,7 +287,7 @@ async def test_a_url_that_is_not_wanted_any_more_is_forgotten(
 ) -> None:
     tables = open_()
     outbox, _, _ = await watched(tables, receiver.url)
-    await Webhooks(outbox, lambda: settings()).deliver_due()
+    await deliver(Webhooks(outbox, lambda: settings()))
     assert (receiver.requests, await waiting(tables)) == ([], [])
 
 
@@ -269,6 +297,7 @@ async def test_a_url_that_is_not_wanted_any_more_is_forgotten(
         ({"webhooks": ("https://a.example/",)}, "webhook_hosts does not list"),
         ({"webhooks": ("http://a.example/",), "webhook_hosts": ("a.example",)}, "https://"),
         ({"webhooks": ("https://u:p@a.example/",)}, "without user"),
+        ({"webhooks": ("https://a.example:99999/",)}, "Port out of range"),
         ({"webhooks": ("https://a.example/",), "webhook_hosts": ("a.example",)}, "are signed"),
         ({"webhook_secret": "whsec_short"}, "base64 of 24 to 64 bytes"),
     ],

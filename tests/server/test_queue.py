@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from itertools import count
 from pathlib import Path
 
 import anyio
@@ -12,7 +13,7 @@ import pytest
 
 from deep_agent_mcp import create_deep_agent
 from deep_agent_mcp.harness.checkpoint.base import Run, taken_over
-from deep_agent_mcp.harness.errors import ThreadBusy
+from deep_agent_mcp.harness.errors import JournalAway, ThreadBusy
 from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, TextBlock
 from deep_agent_mcp.harness.models.base import ChatRequest, Delta
 from deep_agent_mcp.server.app import App, create_app
@@ -22,6 +23,7 @@ from deep_agent_mcp.server.runs.cancellation import ServerProcesses
 from deep_agent_mcp.server.runs.goals import Goal
 from deep_agent_mcp.server.runs.losses import MOST_LOSSES
 from deep_agent_mcp.server.runs.task_inputs import TaskInput
+from deep_agent_mcp.server.sampling.queue import Offer
 from deep_agent_mcp.server.settings.sources import load_settings
 from deep_agent_mcp.server.threads.listing import list_threads, show_thread
 
@@ -152,6 +154,24 @@ async def test_a_run_waits_for_a_place_and_is_seen_meanwhile(tmp_path: Path) -> 
         assert "queued" in shown.text
         await app.runs.cancel(first.id, "by the test")
         assert (await app.runs.wait(second, 30)).run.status == "done"
+
+
+async def test_a_run_whose_turn_comes_while_the_journal_is_away_begins_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deep_agent_mcp.server.runs.queue._PAUSE", 0.01)
+    async with running(tmp_path, workers=1) as app:
+        first, begin, tries = await at_work(app), app.runs.queue.begin, count()
+
+        async def begins_later(run: Run, goal: Goal, offer: Offer | None) -> None:
+            if next(tries) < 2:
+                raise JournalAway("by the test")
+            await begin(run, goal, offer)
+
+        app.runs.queue.begin = begins_later
+        second = await app.runs.start("second")
+        await app.runs.cancel(first.id, "by the test")
+        assert (await app.runs.wait(second, 10)).run.status == "done"
 
 
 async def test_a_full_line_is_said_at_once(tmp_path: Path) -> None:
