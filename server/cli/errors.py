@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from ..terminal.texts import clean
+
 __all__ = ["Failed", "Refused"]
 
 
@@ -15,7 +17,7 @@ class Failed(click.ClickException):
 
     def show(self, file: Any = None) -> None:
         """Print the message without the frame click would draw."""
-        click.echo(f"deep-agent-mcp: {self.message}", file=file or sys.stderr)
+        click.echo(f"deep-agent-mcp: {clean(self.message)}", file=file or sys.stderr)
 
 
 class Refused(Failed):

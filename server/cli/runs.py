@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from .errors import Failed
+from .output import print_answer
 from .state import with_settings
 
 if TYPE_CHECKING:
     from ...harness.checkpoint.base import Interrupt, RunStatus
     from ..operations.run_admin import RunAdmin
-    from ..results import Answer
     from ..settings.settings import Settings
 
 __all__ = ["STATUSES", "runs"]
@@ -59,7 +59,7 @@ def list_(
     facts = answer.data or {}
     found = cast("Sequence[dict[str, Any]]", facts.get("runs") or ())
     if as_json or not found:
-        _print(answer, as_json)
+        print_answer(answer, as_json)
         return
     from ..terminal.tables import RUN_COLUMNS, print_table, run_cells
 
@@ -74,7 +74,7 @@ def list_(
 @click.pass_obj
 def show(flags: dict[str, str | None], run: str, as_json: bool) -> None:
     """Show a run, its usage and its open questions."""
-    _print(_within(flags, lambda admin: admin.show(run)), as_json)
+    print_answer(_within(flags, lambda admin: admin.show(run)), as_json)
 
 
 @runs.command()
@@ -89,7 +89,7 @@ def show(flags: dict[str, str | None], run: str, as_json: bool) -> None:
 @click.pass_obj
 def cancel(flags: dict[str, str | None], run: tuple[str, ...], reason: str, as_json: bool) -> None:
     """Cancel runs, whichever server works on them. What they have done stays."""
-    _print(_within(flags, lambda admin: admin.cancel(run, reason)), as_json)
+    print_answer(_within(flags, lambda admin: admin.cancel(run, reason)), as_json)
 
 
 @runs.command()
@@ -101,7 +101,7 @@ def retry(flags: dict[str, str | None], run: str, as_json: bool) -> None:
 
     Without a running server, the next one that starts goes on with it.
     """
-    _print(_within(flags, lambda admin: admin.retry(run)), as_json)
+    print_answer(_within(flags, lambda admin: admin.retry(run)), as_json)
 
 
 @runs.command()
@@ -116,7 +116,7 @@ def wait(flags: dict[str, str | None], run: str, timeout: float | None, as_json:
     after --timeout, 130 paused.
     """
     answer = _within(flags, lambda admin: admin.wait(run, timeout))
-    _print(answer, as_json)
+    print_answer(answer, as_json)
     from ..terminal.exits import exit_code
 
     facts = answer.data or {}
@@ -157,7 +157,7 @@ def approve(
             answers[one.id] = {"decision": "approve"}
     if not answers:
         raise Failed("nothing was decided.")
-    _print(_within(flags, lambda admin: admin.answer(run, answers)), as_json)
+    print_answer(_within(flags, lambda admin: admin.answer(run, answers)), as_json)
 
 
 @runs.command()
@@ -173,7 +173,7 @@ def reply(flags: dict[str, str | None], run: str, message: str, as_json: bool) -
     """
     told = _within(flags, lambda admin: admin.tell(run, message))
     if told is not None:
-        _print(told, as_json)
+        print_answer(told, as_json)
         return
     asked = _within(flags, lambda admin: admin.questions(run))
     if any(one.kind == "approval" for one in asked):
@@ -191,7 +191,7 @@ def reply(flags: dict[str, str | None], run: str, message: str, as_json: bool) -
         except ValueError as error:
             schema = json.dumps(asked[0].answer_schema)
             raise Failed(f"the answer has to be JSON that fits {schema}: {error}.") from None
-    _print(_within(flags, lambda admin: admin.answer(run, {asked[0].id: given})), as_json)
+    print_answer(_within(flags, lambda admin: admin.answer(run, {asked[0].id: given})), as_json)
 
 
 def _show(question: Interrupt) -> None:
@@ -222,7 +222,3 @@ def _within(flags: dict[str, str | None], work: Callable[[RunAdmin], Awaitable[T
             return await work(admin)
 
     return with_settings(flags, with_admin)
-
-
-def _print(answer: Answer, as_json: bool) -> None:
-    click.echo(json.dumps(answer.data, ensure_ascii=False, indent=2) if as_json else answer.text)

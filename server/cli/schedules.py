@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
 
+from .output import print_answer
 from .state import with_settings
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def add(
 
     if not name.strip() or not goal.strip():
         raise click.UsageError("NAME and GOAL must not be empty.")
-    _print(with_settings(flags, work), as_json)
+    print_answer(with_settings(flags, work), as_json)
 
 
 @schedules.command("list")
@@ -99,7 +99,7 @@ def list_(flags: _Flags, as_json: bool) -> None:
 
         return await list_schedules(settings)
 
-    _print(with_settings(flags, work), as_json)
+    print_answer(with_settings(flags, work), as_json)
 
 
 def _change(action: str, about: str) -> None:
@@ -114,7 +114,7 @@ def _change(action: str, about: str) -> None:
 
             return await change_schedule(settings, action, name, principal)
 
-        _print(with_settings(flags, work), as_json)
+        print_answer(with_settings(flags, work), as_json)
 
 
 _change("pause", "Let a schedule fire no more, until it is resumed.")
@@ -157,7 +157,7 @@ def test(ctx: click.Context, url: str, as_json: bool) -> None:
         return await test_webhook(settings, url)
 
     answer = with_settings(ctx.obj, work)
-    _print(answer, as_json)
+    print_answer(answer, as_json)
     ctx.exit(1 if answer.failed else 0)
 
 
@@ -172,8 +172,4 @@ def waiting(flags: _Flags, as_json: bool) -> None:
 
         return await list_deliveries(settings)
 
-    _print(with_settings(flags, work), as_json)
-
-
-def _print(answer: Answer, as_json: bool) -> None:
-    click.echo(json.dumps(answer.data, ensure_ascii=False, indent=2) if as_json else answer.text)
+    print_answer(with_settings(flags, work), as_json)

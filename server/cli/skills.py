@@ -7,12 +7,14 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from shutil import get_terminal_size
 from tempfile import TemporaryDirectory
+from textwrap import indent
 from typing import TYPE_CHECKING
 
 import click
 
-from ...harness._internal.words import count_of
+from ..terminal.texts import clean
 from .errors import Failed, Refused
 
 if TYPE_CHECKING:
@@ -58,9 +60,10 @@ def list_skills(config: str | None, directories: tuple[str, ...], as_json: bool)
         click.echo(json.dumps({"skills": rows, "errors": dict(found.errors)}, indent=2))
     else:
         for one in found.skills.values():
-            click.echo(f"{one.name}  ({one.source})\n    {one.description}")
+            click.echo(f"{one.name}  ({one.source})")
+            _indented(one.description)
         for problem in found.errors.values():
-            click.echo(f"error: {problem}", err=True)
+            click.echo(f"error: {clean(problem)}", err=True)
     if found.errors:
         sys.exit(1)
 
@@ -83,20 +86,29 @@ def check(paths: tuple[Path, ...]) -> None:
                 for skill in skills_in(unpacked(path, Path(place))):
                     _describe(skill, executables(skill))
             except SkillImportError as error:
-                click.echo(f"error: {error}", err=True)
+                click.echo(f"error: {clean(str(error))}", err=True)
                 failed = True
     if failed:
         sys.exit(1)
 
 
 def _describe(skill: Skill, programs: Sequence[str]) -> None:
+    from ...harness._internal.words import count_of
+
     size = sum(one.size for one in skill.files)
     click.echo(f"{skill.name}: {count_of(len(skill.files), 'file')}, {count_of(size, 'byte')}")
-    click.echo(f"    {skill.description}")
+    _indented(skill.description)
     if skill.compatibility:
-        click.echo(f"    {skill.compatibility}")
+        _indented(skill.compatibility)
     for name in programs:
-        click.echo(f"    can be run: {name}")
+        _indented(f"can be run: {name}")
+
+
+def _indented(text: str) -> None:
+    """Print a text of a skill below its name; at a terminal, in lines that fit the window."""
+    if sys.stdout.isatty():
+        text = click.wrap_text(clean(text), max(20, get_terminal_size().columns - 4))
+    click.echo(indent(text, "    "))
 
 
 @skills.command()
@@ -156,6 +168,8 @@ def add(source: Path, to: Path | None, config: str | None, replace: bool, yes: b
 
 
 def _confirm(skill: Skill, count: int) -> None:
+    from ...harness._internal.words import count_of
+
     if not sys.stdin.isatty():
         raise Refused(
             f"{skill.name} has {count_of(count, 'file')} that can be run, and nobody can be asked. "

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from .errors import Failed
+from .output import print_answer
 
 if TYPE_CHECKING:
     from ..auth.caller import Scope
     from ..auth.tokens import TokenRecord, Tokens
-    from ..results import Answer
     from ..settings.settings import Settings
 
 __all__ = ["journal", "token", "with_settings"]
@@ -85,7 +85,7 @@ def check(ctx: click.Context, as_json: bool) -> None:
     from ..threads.journal_files import check as work
 
     answer = with_settings(ctx.obj, work)
-    _print(answer, as_json)
+    print_answer(answer, as_json)
     ctx.exit(1 if answer.failed else 0)
 
 
@@ -100,7 +100,7 @@ def backup(flags: dict[str, str | None], file: Path, as_json: bool) -> None:
     """
     from ..threads.journal_files import backup as work
 
-    _print(with_settings(flags, lambda settings: work(settings, file)), as_json)
+    print_answer(with_settings(flags, lambda settings: work(settings, file)), as_json)
 
 
 @journal.command()
@@ -115,11 +115,7 @@ def salvage(flags: dict[str, str | None], file: Path, as_json: bool) -> None:
     """
     from ..threads.journal_files import salvage as work
 
-    _print(with_settings(flags, lambda settings: work(settings, file)), as_json)
-
-
-def _print(answer: Answer, as_json: bool) -> None:
-    click.echo(json.dumps(answer.data, ensure_ascii=False, indent=2) if as_json else answer.text)
+    print_answer(with_settings(flags, lambda settings: work(settings, file)), as_json)
 
 
 _SCOPES = ("drive", "delegate", "approve", "admin")

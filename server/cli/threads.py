@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 import click
 
 from .errors import Failed
+from .output import echo, print_answer
 from .runs import STATUSES
 from .state import with_settings
 
 if TYPE_CHECKING:
-    from ..results import Answer
     from ..settings.settings import Settings
     from ..threads.admin import ThreadAdmin
 
@@ -102,7 +102,7 @@ def list_(
     facts = answer.data or {}
     found = cast("Sequence[dict[str, Any]]", facts.get("threads") or ())
     if as_json or not found:
-        _print(answer, as_json)
+        print_answer(answer, as_json)
         return
     from ..terminal.tables import THREAD_COLUMNS, print_table, thread_cells
 
@@ -130,9 +130,9 @@ def show(
 ) -> None:
     """Show a thread's todos, runs, open questions and checkpoints."""
     if transcript:
-        click.echo(_within(flags, lambda office: office.transcript(thread)), nl=False)
+        echo(_within(flags, lambda office: office.transcript(thread)), nl=False)
     else:
-        _print(_within(flags, lambda office: office.show(thread, limit, before)), as_json)
+        print_answer(_within(flags, lambda office: office.show(thread, limit, before)), as_json)
     if follow:
         _follow(flags, thread, as_json=as_json)
 
@@ -165,7 +165,7 @@ def _follow(flags: dict[str, str | None], thread: str, *, as_json: bool) -> None
 @click.pass_obj
 def events(flags: dict[str, str | None], run: str, after: int, as_json: bool) -> None:
     """Show the stored events of a delegated run."""
-    _print(_within(flags, lambda office: office.events(run, after)), as_json)
+    print_answer(_within(flags, lambda office: office.events(run, after)), as_json)
 
 
 @threads.command()
@@ -380,7 +380,3 @@ def _within(
             return await work(office)
 
     return with_settings(flags, in_office)
-
-
-def _print(answer: Answer, as_json: bool) -> None:
-    click.echo(json.dumps(answer.data, ensure_ascii=False, indent=2) if as_json else answer.text)

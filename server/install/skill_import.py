@@ -211,8 +211,12 @@ def take_in(skill: Skill, target: Path, *, replace: bool = False) -> Path:
         if place.exists():
             old = target / f".{skill.name}-{uuid4().hex[:8]}"
             place.rename(old)
-            new.rename(place)
-            shutil.rmtree(old)
+            try:
+                new.rename(place)
+            except OSError:
+                old.rename(place)
+                raise
+            shutil.rmtree(old, ignore_errors=True)
         else:
             new.rename(place)
     except OSError as error:

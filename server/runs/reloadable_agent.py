@@ -247,6 +247,6 @@ def _is_missing_key(error: ModelError) -> bool:
 
 def _nobody(error: ModelError) -> ModelError:
     run = current_run.get()
-    offer = run.offer if run is not None else None
-    text = f"{error} A client that offers its model would work too, but {declared(offer)}."
+    text = f"{error} An MCP client that offers its own model (sampling) works without a key"
+    text += f"; {declared('plain')}." if run is not None and run.offer == "plain" else "."
     return ModelError(text, kind="auth")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ...harness._internal.records import record
 from ...harness.models.registry import DEFAULT_MODEL
+from ..settings.setting_types import is_sampling
 from ..settings.settings import Settings, SettingsError
 from ..settings.sources import load_settings
 from .exits import Exit
@@ -155,6 +156,11 @@ def local_settings(choices: Choices, view: View) -> Settings:
             "them with --connect URL"
         )
     logging.getLogger().setLevel(settings.log_level.upper())
+    if is_sampling(settings.model or ""):
+        raise SettingsError(
+            "setting 'model' is 'sampling', the model of an MCP client, and a terminal has none; "
+            "name another with --model, such as anthropic:<id>"
+        )
     where = f"in {settings.root}" if settings.root is not None else "with files in the thread"
     view.hello(f"{settings.model or DEFAULT_MODEL}, {where}")
     return settings

@@ -170,7 +170,7 @@ async def test_a_client_without_the_capability_is_told_and_another_one_goes_on(
         async with house.client("ann", mode=mode) as client:
             why = await refused(client, "task", goal="hello")
             assert "No Anthropic API key: set ANTHROPIC_API_KEY" in why
-            assert "this client declares no sampling" in why
+            assert "client that offers its own model (sampling) works without a key." in why
         async with house.client("ann", mode=mode, **no_tools) as client:
             failed = await client.call_tool("task", {"goal": "hello"})
             run = failed.structured_content or {}

@@ -80,6 +80,26 @@ def packed(folder: Path, archive: Path) -> Path:
     return archive
 
 
+def test_a_replacement_that_fails_leaves_the_old_skill(
+    skills: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = skill(tmp_path / "old", "our-one"), skill(tmp_path / "new", "our-one", note__md="A")
+    assert skills("add", old, "--to", tmp_path / "mine").exit_code == 0
+    rename, moved = Path.rename, list[Path]()
+
+    def failing(path: Path, target: Path) -> Path:
+        moved.append(path)
+        if len(moved) == 2:
+            raise OSError("disk full")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    added = skills("add", new, "--to", tmp_path / "mine", "--replace")
+    assert added.exit_code == 1 and "disk full" in added.stderr
+    assert os.listdir(tmp_path / "mine") == ["our-one"]
+    assert os.listdir(tmp_path / "mine" / "our-one") == ["SKILL.md"]
+
+
 @pytest.mark.parametrize("kind", ["directory", "pack.zip", "pack.tar.gz"])
 def test_skills_are_installed_from_a_directory_or_an_archive(
     kind: str, skills: Callable[..., Result], tmp_path: Path

@@ -244,3 +244,9 @@ def test_a_reader_that_leaves_early_pauses_the_run_without_a_word(home: Path) ->
     assert (code, seen.strip()) == (141, "")
     (left,) = json.loads(run(home, "runs", "list", "--json").stdout)["runs"]
     assert left["status"] == "paused"
+
+
+def test_the_model_of_a_client_is_refused_before_anything_starts(home: Path) -> None:
+    refused = run(home, "run", "look", "--model", "sampling")
+    assert refused.returncode == 2 and "Nothing was started" in refused.stderr
+    assert "a terminal has none" in refused.stderr

@@ -1,0 +1,59 @@
+"""Texts that skills and models have written, on their way to a terminal."""
+
+from pathlib import Path
+
+from tests.terminal.screen import at_terminal, run
+
+SKILL = """---
+name: bad-one
+description: "Tells nothing. \\e[2J\\u202E Use {0}."
+---
+Do it.
+"""
+RUDE = """
+name: rude
+runs:
+  - match: be rude
+    agents:
+      main:
+        - text: "\\e[31mred \\u202Etxt"
+"""
+
+
+def bad_skill(home: Path) -> Path:
+    folder = home / "bad-one"
+    folder.mkdir()
+    (folder / "SKILL.md").write_text(SKILL.format("when asked " * 20), encoding="utf-8")
+    (folder / "a\x1b[2K.sh").write_text("echo hi\n", encoding="utf-8")
+    return folder
+
+
+def test_a_skill_from_elsewhere_cannot_hide_its_programs(tmp_path: Path) -> None:
+    folder = bad_skill(tmp_path)
+    for command in (("check",), ("add", "--to", "mine")):
+        with at_terminal(tmp_path, "skills", *command, str(folder)) as screen:
+            seen = screen.until("can be run: a[U+001B][2K.sh")
+            assert "[U+001B][2J[U+202E]" in seen
+            assert all(len(line) <= 120 for line in seen.splitlines())
+            if command[0] == "add":
+                screen.until("[y/N]")
+                screen.types("n\n")
+            screen.end()
+    assert not (tmp_path / "mine").exists()
+
+
+def test_a_list_of_skills_fits_the_window_and_is_whole_in_a_pipe(tmp_path: Path) -> None:
+    with at_terminal(tmp_path, "skills", "list") as screen:
+        code, seen = screen.end()
+    assert code == 0 and max(map(len, seen.splitlines())) <= 120
+    piped = run(tmp_path, "skills", "list").stdout
+    about = [line for line in piped.splitlines() if line.startswith("    ")]
+    assert len(about) == piped.count("(bundled)") and max(map(len, about)) > 120
+
+
+def test_a_stored_text_gives_a_terminal_no_orders(tmp_path: Path) -> None:
+    (tmp_path / "script.yaml").write_text(RUDE, encoding="utf-8")
+    assert run(tmp_path, "run", "be rude", "--model", "scripted:script.yaml").returncode == 0
+    thread = run(tmp_path, "threads", "list").stdout.splitlines()[1].split()[0]
+    with at_terminal(tmp_path, "threads", "show", thread, "--transcript") as screen:
+        assert "[U+001B][31mred [U+202E]txt" in screen.end()[1]
