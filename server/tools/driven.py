@@ -87,6 +87,7 @@ def _handler(tool: Tool, services: Services) -> Handler:
     ) -> ToolReply:
         seconds = wait_seconds(ctx, services.settings, None)
         run_id = None if params.request_state is None else resumed_run(params)
+        notes: Sequence[str] = ()
         if run_id is None:
             thread_id = args.pop("thread_id", None)
             if not isinstance(thread_id, str | None):
@@ -100,19 +101,22 @@ def _handler(tool: Tool, services: Services) -> Handler:
                 return await services.runs.drive(tool.name, args, thread_id, wait, begins=begins)
 
             snapshot, notes = await place.use(start)
-            snapshot = replace(snapshot, notes=(*snapshot.notes, *notes)) if notes else snapshot
             run_id = snapshot.run.id
             if as_task and snapshot.run.status in ("running", "needs_approval"):
                 if await services.runs.is_stored(run_id):
                     return TaskStarted(run_id)
             elif snapshot.run.status != "needs_approval":
-                return driven_result(tool, snapshot)
+                return driven_result(tool, _noted(snapshot, notes))
         settled = await wait_for_run(ctx, services, params, run_id, seconds)
         if isinstance(settled, InputRequiredResult):
             return settled
-        return driven_result(tool, settled)
+        return driven_result(tool, _noted(settled, notes))
 
     return call
+
+
+def _noted(snapshot: Snapshot, notes: Sequence[str]) -> Snapshot:
+    return replace(snapshot, notes=(*snapshot.notes, *notes)) if notes else snapshot
 
 
 def driven_result(tool: Tool, snapshot: Snapshot) -> CallToolResult:
