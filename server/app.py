@@ -42,6 +42,7 @@ from .runs.contracts import Servers
 from .runs.mounted_servers import MountedServers
 from .runs.reloadable_agent import ReloadableModels
 from .runs.runs import RunManager
+from .runs.supervisor import RunSupervisor
 from .runs.workplaces import Common, Parts, Workplaces
 from .settings.definition import definition_of
 from .settings.reloadable_settings import ReloadableSettings
@@ -278,7 +279,7 @@ def _assemble(
         places = Workplaces(settings, common, source.build, principals, source.prepare)
     announcements = Announcements(sessions=SessionRegistry(settings.max_sessions), relay=fleet)
     servers: Servers = ServerProcesses(state) if fleet is None else fleet.servers
-    runs = RunManager(
+    carrier = RunSupervisor(
         places,
         journal,
         group,
@@ -290,6 +291,7 @@ def _assemble(
         bounds_of(settings),
         engine_of(settings, state, owner, servers),
     )
+    runs = RunManager(carrier, places, journal, group)
     runs.queue.size = settings.queue_size
     if settings.engine != "local":
         runs.queue.serve()
@@ -312,8 +314,8 @@ def _assemble(
 
     live.follow(follow)
     if tasks is not None:
-        tasks.attach(runs.carrier)
-    runs.carrier.key = shared.key
+        tasks.attach(carrier)
+    carrier.key = shared.key
     owned = OwnedJournal(journal)
     services = Services(live, places, owned, runs, announcements, principals, schedules)
     face = Face(services, shared.key)

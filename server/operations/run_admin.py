@@ -17,7 +17,6 @@ from ...harness.errors import HarnessError, UnknownRun
 from ...harness.limits.limits import Used
 from ..results import Answer, moment, unknown
 from ..runs.cancellation import Cancellation
-from ..runs.decisions import note_decisions
 from ..settings.settings import Settings
 from ..threads.journal_servers import ReplicaServers
 from ..threads.journals import Beside, journal_beside_servers
@@ -172,9 +171,7 @@ class RunAdmin:
             HarnessError: A server says that it cannot go on.
         """
         run = await self._find(run_id)
-        before = {one.id for one in await self._journal.interrupts(run_id) if one.answered}
         is_last = await store_answers(self._journal, run, answers)
-        await note_decisions(self._journal, run, answers.keys() - before, "cli")
         if not is_last:
             text = f"Stored. Run {run.id} asks more: runs show {run.id}"
             return Answer(text, {**run_facts(run), "taken": False})

@@ -54,7 +54,7 @@ async def store_answers(journal: Checkpointer, run: Run, answers: Mapping[str, J
     fresh = check_answers(await journal.interrupts(run.id), answers)
     if fresh:
         await journal.commit(Batch(run.thread_id, answers=fresh))
-        await note_decisions(journal, run, fresh.keys(), "reply")
+        await note_decisions(journal, run, fresh.keys(), "cli")
     asked = await journal.interrupts(run.id)
     return all(one.answered or not one.is_question for one in asked)
 

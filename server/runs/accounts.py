@@ -73,7 +73,7 @@ class Account:
 
 
 class Accounts:
-    """Makes accounts of runs that have ended; those of the newest ones are kept.
+    """Makes accounts of runs that have ended; those of the newest ones without media are kept.
 
     Args:
         agents: Return the agent of a thread.
@@ -92,9 +92,12 @@ class Accounts:
         key = (run.id, run.attempt, run.status)
         if key not in self._kept:
             try:
-                self._kept[key] = await self._made(run)
+                account = await self._made(run)
             except HarnessError:  # its answer is there all the same
                 return None
+            if account.media:
+                return account  # which is too large to keep
+            self._kept[key] = account
             if len(self._kept) > MOST_KEPT:
                 self._kept.popitem(last=False)
         return self._kept[key]

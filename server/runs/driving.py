@@ -16,18 +16,15 @@ from pydantic import JsonValue
 from ...harness.agent import Agent, RunOptions, RunResult
 from ...harness.checkpoint.base import Checkpointer, Run
 from ...harness.errors import HarnessError, StaleThread, ThreadBusy, UnknownThread
-from ...harness.limits.limits import Limits
 from ...harness.messages.message import ToolCall
 from ...harness.subagents.background.engine import parent_thread
-from ..auth.caller import OwnedJournal, Principals, current_caller, owner_of
+from ..auth.caller import OwnedJournal, current_caller, owner_of
 from ..auth.thread_names import NAMES
-from ..engine.base import Bounds, MakeEngine
-from ..engine.local import LocalRuns
 from ..results import unknown
 from ..sampling.queue import Offer
 from .accounts import Accounts
 from .active_run import ActiveRun, busy
-from .contracts import Agents, Changed, Servers, Work
+from .contracts import Agents, Work
 from .goals import Goal, call_id
 from .snapshot import Snapshot
 from .supervisor import QUEUE_SECONDS, RunSupervisor
@@ -58,36 +55,22 @@ class CallDriver:
     """Runs calls of clients' own models, and begins what has its thread to itself.
 
     Args:
+        carrier: Carries the runs.
         agent: Returns the agent of a thread or run, built when it is first needed.
         checkpointer: The journal.
         group: Where runs live.
-        owner: Id of this server process.
-        servers: Which other processes live.
-        changed: Told when a thread moved on.
-        limits: Bounds of each run tree.
-        principals: Whose each run is.
-        bounds: How many runs may be at work.
-        engine: Makes what says when a run begins.
     """
 
     def __init__(
         self,
+        carrier: RunSupervisor,
         agent: Agents,
         checkpointer: Checkpointer,
         group: TaskGroup,
-        owner: str,
-        servers: Servers,
-        changed: Changed,
-        limits: Limits,
-        principals: Principals | None = None,
-        bounds: Bounds | None = None,
-        engine: MakeEngine = LocalRuns,
     ) -> None:
         self._agent = agent
         self._journal = checkpointer
-        self._carrier = RunSupervisor(
-            agent, checkpointer, group, owner, servers, changed, limits, principals, bounds, engine
-        )
+        self._carrier = carrier
         self._queue = self._carrier.queue
         self._queue.begin = self._begin_queued
         self._accounts = Accounts(agent, checkpointer)

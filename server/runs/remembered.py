@@ -40,6 +40,9 @@ MOST_RULES = 1_000
 PROPOSAL_SECONDS = 600.0
 """How long a person may look at a rule before it is stored."""
 
+_RUNNERS = frozenset({"execute", "shell"})
+"""Tools of our own that run commands."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -216,7 +219,9 @@ class Remembered:
         data, signature = stored.payload.get("rule"), stored.payload.get("signature")
         if not isinstance(data, dict) or not isinstance(signature, str):
             return None
-        if not hmac.compare_digest(signature, self._signature(data)):
+        if not hmac.compare_digest(
+            signature.encode("utf-8", "replace"), self._signature(data).encode()
+        ):
             logger.warning("a remembered decision was left out: it is not signed by this server")
             return None
         try:
@@ -280,6 +285,8 @@ def proposed(
     place = _Asked(question.thread_id, question.run_id, question.path)
     matches = [Match("exact", canonical(args))]
     path, command = args.get("path"), args.get("command")
+    if (tool is None or tool.open_world) and name not in _RUNNERS:
+        path = command = None  # other arguments, such as a host, would be left open
     if isinstance(command, str):
         words = command.split()
         matches += [Match("command", " ".join(words[:n])) for n in (2, 1) if len(words) > n]

@@ -47,7 +47,19 @@ logger = logging.getLogger(__name__)
 
 
 class RunSupervisor:
-    """Carries runs; see `RunManager` for the arguments.
+    """Carries runs.
+
+    Args:
+        agent: Returns the agent of a thread or run, built when it is first needed.
+        journal: The journal.
+        group: Where runs live.
+        owner: Id of this server process.
+        servers: Which other processes live.
+        changed: Told when a thread moved on.
+        limits: Bounds of each run tree.
+        principals: Whose each run is.
+        bounds: How many runs may be at work.
+        engine: Makes what says when a run begins.
 
     Attributes:
         live: Runs at work, by id.

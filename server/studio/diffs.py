@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
+from io import StringIO
 from typing import TypeAlias
 
 from pydantic import JsonValue
@@ -83,7 +84,7 @@ def diff_of(before: bytes | None, after: bytes | None) -> Diff:
 
 
 def _lines(text: str) -> list[str]:
-    return text.splitlines(keepends=True) if "\n" in text else ([text] if text else [])
+    return [*StringIO(text, newline="\n")]  # `splitlines` splits at form feeds and the like, too
 
 
 def _changes(left: Sequence[str], right: Sequence[str]) -> Iterator[_Block]:

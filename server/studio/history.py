@@ -188,13 +188,15 @@ class History:
             problem = problem or why
             found = await anyio.to_thread.run_sync(diff_of, new.data, old.data)
             files.append({**changed_file(path, new, old, found), "action": action, "why": why})
+        needs_force = problem is not None
         runs = await self._services.journal.find_runs(thread_id=thread_id, limit=1)
         if runs and runs[0].status in ("running", "needs_approval"):
+            needs_force = False  # it would not help
             problem = f"Run {runs[0].id} is {runs[0].status}; cancel it or wait for its end first."
         return {
             "checkpoint": _checkpoint(made),
             "allowed": problem is None,
-            "needs_force": problem is not None and bool(files),
+            "needs_force": needs_force,
             "problem": problem,
             "messages_back": await self._messages_back(agent, thread_id, checkpoint_id),
             "files": files,
@@ -203,7 +205,8 @@ class History:
     async def _messages_back(self, agent: Agent, thread_id: str, checkpoint_id: str) -> int:
         now = await agent.get_state(thread_id)
         then = await agent.get_state(thread_id, checkpoint_id)
-        return len(now.values.get("messages", ())) - len(then.values.get("messages", ()))
+        kept = {one.id for one in then.values.get("messages", ())}
+        return sum(one.id not in kept for one in now.values.get("messages", ()))
 
     async def _changed_files(
         self, thread_id: str, rows: Sequence[Checkpoint], limit: int

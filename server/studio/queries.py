@@ -16,7 +16,7 @@ __all__ = ["Address", "NotThere", "Query", "instant"]
 _URI = re.compile(
     r"(?P<scheme>[a-z]+)://(?P<id>[^/?#]+)(?:/(?P<path>[^?#]*))?(?:\?(?P<query>[^#]*))?"
 )
-_AGO = re.compile(r"(\d{1,6})([smhdw])")
+_AGO = re.compile(r"(\d{1,4})([smhdw])", re.ASCII)
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
@@ -51,7 +51,7 @@ class Query:
         value = self.given.get(name, "")
         if not value:
             return default
-        if not (value.isascii() and value.isdigit() and 1 <= int(value) <= most):
+        if not (re.fullmatch(r"\d{1,18}", value, re.ASCII) and 1 <= int(value) <= most):
             self.refuse(name, f"a number from 1 to {most}")
         return int(value)
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator
-from pathlib import Path
-
 import anyio
 import pytest
 
@@ -15,26 +12,12 @@ from deep_agent_mcp.server.agenda.schedules import Schedule, ScheduleBook, Work
 from deep_agent_mcp.server.agenda.tables import AgendaTables
 from deep_agent_mcp.server.auth.caller import Caller
 from deep_agent_mcp.server.replicas.sealed_values import ValueSealer
-from tests.agenda.places import Open, opened
-from tests.databases import Database, made_database
+from tests.agenda.conftest import Open
 
 pytestmark = pytest.mark.anyio
 
 PLAIN = ValueSealer(None)
 HOURLY = Work("", "0 * * * *", "UTC", "Tidy up.")
-
-
-@pytest.fixture(scope="module")
-def database() -> Iterator[Database]:
-    yield from made_database()
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-async def open_(
-    request: pytest.FixtureRequest, tmp_path: Path, database: Database
-) -> AsyncGenerator[Open]:
-    async with opened(request.param, tmp_path, database) as make:
-        yield make
 
 
 class Starts:

@@ -26,9 +26,8 @@ from deep_agent_mcp.server.app import App, create_app
 from deep_agent_mcp.server.cli.main import cli
 from deep_agent_mcp.server.settings.settings import Settings, SettingsError
 from deep_agent_mcp.server.settings.sources import load_settings
-from tests.agenda.places import Open, opened
+from tests.agenda.conftest import Open
 from tests.agenda.receiver import SECRET, Receiver, receiving
-from tests.databases import Database, made_database
 from tests.e2e.servers import call
 from tests.e2e.test_https import certificate
 
@@ -63,19 +62,6 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def receiver() -> Iterator[Receiver]:
     with receiving() as found:
         yield found
-
-
-@pytest.fixture(scope="module")
-def database() -> Iterator[Database]:
-    yield from made_database()
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-async def open_(
-    request: pytest.FixtureRequest, tmp_path: Path, database: Database
-) -> AsyncGenerator[Open]:
-    async with opened(request.param, tmp_path, database) as make:
-        yield make
 
 
 def settings(*urls: str, secret: str = SECRET) -> Settings:

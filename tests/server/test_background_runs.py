@@ -13,6 +13,7 @@ from deep_agent_mcp.harness.subagents.background.tasks import NewTask
 from deep_agent_mcp.server.runs.background import ServedTasks
 from deep_agent_mcp.server.runs.cancellation import ServerProcesses
 from deep_agent_mcp.server.runs.runs import RunManager
+from deep_agent_mcp.server.runs.supervisor import RunSupervisor
 from deep_agent_mcp.server.settings.state_dir import StateDir
 from tests.loop.models import says
 from tests.server.same_agent import SameAgent
@@ -33,8 +34,10 @@ async def test_a_task_that_waits_for_its_turn_is_waited_for(tmp_path: Path) -> N
     found: list[str] = []
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
-            runs = RunManager(SameAgent(agent), journal, group, "me", servers, changed, Limits())
-            tasks.attach(runs.carrier)
+            who = SameAgent(agent)
+            carrier = RunSupervisor(who, journal, group, "me", servers, changed, Limits())
+            runs = RunManager(carrier, who, journal, group)
+            tasks.attach(carrier)
             async with tasks.launcher as launcher:
                 for number in range(9):  # one more than may work at a time
                     new = NewTask("t", f"task-0000000{number}", "digger", "dig", {})

@@ -59,7 +59,9 @@ async def carrying(
     servers = ServerProcesses(StateDir.open(directory))
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
-            yield RunManager(SameAgent(agent), journal, group, "me", servers, changed, Limits())
+            who = SameAgent(agent)
+            carrier = RunSupervisor(who, journal, group, "me", servers, changed, Limits())
+            yield RunManager(carrier, who, journal, group)
 
 
 @pytest.mark.parametrize("by_id", [True, False])

@@ -17,6 +17,7 @@ from mcp.types import CallToolResult, ImageContent, Implementation, ResourceLink
 from deep_agent_mcp.harness.backends.file_tools.line_counts import counted_lines
 from deep_agent_mcp.harness.messages.message import ImageBlock
 from deep_agent_mcp.server.app import create_app
+from deep_agent_mcp.server.runs import accounts
 from deep_agent_mcp.server.runs.accounts import Account
 from deep_agent_mcp.server.settings.sources import load_settings
 from deep_agent_mcp.server.tools.run_accounts import account_facts
@@ -166,6 +167,21 @@ async def test_an_answer_names_the_last_files_of_many_and_is_silent_about_nothin
         assert "and 2 more." in text_of(many) and len(links_of(many)) == 10
         none = (await client.call_tool("task", {"goal": "rest"})).structured_content
         assert none is not None and not {"changes", "not_done"} & none.keys()
+
+
+async def test_an_answer_says_that_its_account_is_not_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accounts, "PAGE", 10)
+    monkeypatch.setattr(accounts, "MOST_PAGES", 2)
+    async with client_of(tmp_path) as client:
+        many = await client.call_tool("task", {"goal": "write many"})
+        data = many.structured_content
+        assert data is not None and data["account_cut"] is True
+        assert len(data.get("changes", ())) + data.get("changes_more", 0) < 12
+        assert "this account is not complete" in text_of(many)
+        rest = (await client.call_tool("task", {"goal": "rest"})).structured_content
+        assert rest is not None and "account_cut" not in rest
 
 
 def test_images_of_an_answer_are_content_that_clients_show() -> None:

@@ -6,9 +6,11 @@ from pathlib import Path
 W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 S = 'xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"'
 P = 'xmlns:a="http://schemas.openxmlformats.org/drawingml/2006/main"'
+R = 'xmlns:r="http://schemas.openxmlformats.org/officeDocument/2006/relationships"'
 OPEN = (
     'xmlns:office="urn:oasis:names:tc:opendocument:xmlns:office:1.0" '
-    'xmlns:text="urn:oasis:names:tc:opendocument:xmlns:text:1.0"'
+    'xmlns:text="urn:oasis:names:tc:opendocument:xmlns:text:1.0" '
+    'xmlns:table="urn:oasis:names:tc:opendocument:xmlns:table:1.0"'
 )
 
 
@@ -22,10 +24,18 @@ def table(*rows: tuple[str, ...]) -> str:
     return "<w:tbl>" + "".join(f"<w:tr>{row}</w:tr>" for row in cells) + "</w:tbl>"
 
 
-def archive(path: Path, **parts: str) -> Path:
+def archive(path: Path, refers: dict[str, dict[str, str]] | None = None, **parts: str) -> Path:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as made:
         for name, text in parts.items():
             made.writestr(name.replace("__", "/") + ".xml", text)
+        for name, targets in (refers or {}).items():
+            listed = "".join(
+                f'<Relationship Id="{one}" Target="{target}"/>' for one, target in targets.items()
+            )
+            folder, _, file = name.rpartition("/")
+            made.writestr(
+                f"{folder}/_rels/{file}.xml.rels", f"<Relationships>{listed}</Relationships>"
+            )
     return path
 
 
@@ -58,26 +68,61 @@ def budget(path: Path) -> Path:
         f"<row>{cell(one, f'A{number}')}{cell(two, f'B{number}')}</row>"
         for number, (one, two) in enumerate(rows, 1)
     )
+    # As after a sheet was moved: the numbers of parts say nothing about their order.
+    sheets = (
+        '<sheet name="Spring" sheetId="2" r:id="rId7"/>'
+        '<sheet name="Empty" sheetId="1" r:id="rId3"/>'
+    )
     return archive(
         path,
-        xl__workbook=f'<workbook {S}><sheets><sheet name="Spring"/></sheets></workbook>',
+        {"xl/workbook": {"rId3": "/xl/worksheets/sheet1.xml", "rId7": "worksheets/sheet2.xml"}},
+        xl__workbook=f"<workbook {S} {R}><sheets>{sheets}</sheets></workbook>",
         xl__sharedStrings=f"<sst {S}>{''.join(f'<si><t>{one}</t></si>' for one in strings)}</sst>",
-        xl__worksheets__sheet1=f"<worksheet {S}><sheetData>{lines}</sheetData></worksheet>",
+        xl__worksheets__sheet1=f"<worksheet {S}><sheetData/></worksheet>",
+        xl__worksheets__sheet2=f"<worksheet {S}><sheetData>{lines}</sheetData></worksheet>",
     )
 
 
 def slides(path: Path) -> Path:
+    """Return three slides whose parts are numbered otherwise; the second has notes."""
+
     def slide(text: str) -> str:
         return f"<sld {P}><a:p><a:r><a:t>{text}</a:t></a:r></a:p></sld>"
 
-    several = {f"ppt__slides__slide{number}": slide(f"Point {number}") for number in (1, 2, 10)}
-    notes = {"ppt__notesSlides__notesSlide2": slide("Say it slowly")}
-    return archive(path, ppt__presentation="<x/>", **several, **notes)
+    order = {"rId4": ("2", "Point 1"), "rId2": ("10", "Point 2"), "rId3": ("1", "Point 3")}
+    listed = "".join(f'<sldId id="25{number}" r:id="{one}"/>' for number, one in enumerate(order))
+    several = {f"ppt__slides__slide{number}": slide(text) for number, text in order.values()}
+    return archive(
+        path,
+        {
+            "ppt/presentation": {
+                one: f"slides/slide{number}.xml" for one, (number, _) in order.items()
+            },
+            "ppt/slides/slide10": {"rId1": "../notesSlides/notesSlide1.xml"},
+        },
+        ppt__presentation=f"<x {R}><sldIdLst>{listed}</sldIdLst></x>",
+        ppt__notesSlides__notesSlide1=slide("Say it slowly"),
+        **several,
+    )
 
 
 def open_text(path: Path) -> Path:
     body = '<text:h text:outline-level="2">Head</text:h><text:p>Open words</text:p>'
     return archive(path, content=f"<office:document {OPEN}>{body}</office:document>")
+
+
+def open_sheet(path: Path) -> Path:
+    cells = [("Item", 1), ("", 2), ("Euro", 1), ("", 16_000)]
+    row = "".join(
+        f'<table:table-cell table:number-columns-repeated="{times}"><text:p>{text}</text:p>'
+        "</table:table-cell>"
+        for text, times in cells
+    )
+    gone = "<text:tracked-changes><text:p>Deleted</text:p></text:tracked-changes>"
+    table = (
+        f'<table:table table:name="Costs"><table:table-row>{row}</table:table-row></table:table>'
+    )
+    return archive(path, content=f"<office:document {OPEN}>{gone}{table}</office:document>")
 
 
 def bomb(path: Path) -> Path:

@@ -148,12 +148,16 @@ def read_document(path: Path, command: str = "text") -> tuple[int, str, str]:
 def test_slides_come_in_their_order_with_their_notes(tmp_path: Path):
     code, text, _ = read_document(documents.slides(tmp_path / "talk.pptx"))
     assert code == 0
-    order = ["Slide 1", "Point 1", "Slide 2", "Point 2", "Say it slowly", "Slide 3", "Point 10"]
+    order = ["Slide 1", "Point 1", "Slide 2", "Point 2", "Say it slowly", "Slide 3", "Point 3"]
     assert sorted(order, key=text.index) == order
 
 
 def test_other_kinds_of_documents_are_text_too(tmp_path: Path):
     assert "## Head\n\nOpen words" in read_document(documents.open_text(tmp_path / "a.odt"))[1]
+    sheets = read_document(documents.budget(tmp_path / "b.xlsx"))[1]
+    assert sheets.startswith("# Spring\n\nItem,Euro\n") and sheets.rstrip().endswith("# Empty")
+    sheet = read_document(documents.open_sheet(tmp_path / "a.ods"))[1]
+    assert sheet == "## Costs\n\n| Item |  |  | Euro |\n"
     page = tmp_path / "page.html"
     page.write_text("<html><script>no()</script><h2>Head</h2><p>Some <b>words</b></p></html>")
     assert read_document(page)[1] == "## Head\n\nSome words\n"

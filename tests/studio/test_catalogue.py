@@ -64,6 +64,9 @@ async def test_words_of_goals_answers_and_ids_find_threads_and_waiting_ones_come
         assert "a poem" not in titles(await server.read("threads://search"))
         with pytest.raises(MCPError, match="sort='age' cannot be used"):
             await server.read("threads://search?sort=age")
+        for query in ("since=999999w", f"limit={'9' * 5_000}"):
+            with pytest.raises(MCPError, match="cannot be used; give"):
+                await server.read(f"threads://search?{query}")
 
 
 async def test_nobody_finds_or_reads_threads_of_others(tmp_path: Path):

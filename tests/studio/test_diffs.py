@@ -25,6 +25,7 @@ def test_changes_far_from_each_other_are_hunks_of_their_own():
         (b"a\n", None, "@@ -1 +0,0 @@\n-a\n"),
         (b"a", b"a\n", "@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+a\n"),
         (b"same\n", b"same\n", ""),
+        (b"a\x0c\n", b"a\x0cb\n", "@@ -1 +1 @@\n-a\x0c\n+a\x0cb\n"),
         (b"", b"x", "@@ -0,0 +1 @@\n+x\n\\ No newline at end of file\n"),
     ],
 )

@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 from mcp.shared.exceptions import MCPError
+from pydantic import JsonValue
 
-from deep_agent_mcp.harness.checkpoint.base import Batch
+from deep_agent_mcp.harness.checkpoint.base import Batch, Interrupt
+from deep_agent_mcp.harness.tools.tool import Tool
 from deep_agent_mcp.server.auth.caller import ALL_SCOPES, Caller
 from deep_agent_mcp.server.operations.run_admin import RunAdmin
+from deep_agent_mcp.server.runs.remembered import proposed
 from deep_agent_mcp.server.studio import Studio
 from deep_agent_mcp.server.studio.rules import ProposeParams
 from tests.studio.looking import Looking, calling_as, looking, script
@@ -167,6 +170,38 @@ async def test_rules_that_this_server_did_not_sign_are_left_out(tmp_path: Path):
         await journal.commit(Batch("rules_", interrupts=[forged]))
         assert len((await server.read("studio://rules"))["rules"]) == 1
         assert (await server.call("task", goal="four"))["status"] == "needs_approval"
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "open_world", "kinds"),
+    [
+        ("upload", {"path": "/notes/a.txt", "host": "a"}, True, {"exact"}),
+        ("remote", {"command": "git status", "host": "a"}, True, {"exact"}),
+        ("write_file", {"path": "/notes/a.txt"}, False, {"exact", "path", "below", "any"}),
+        ("execute", {"command": "git status -s"}, True, {"exact", "command"}),
+    ],
+)
+async def test_of_what_reaches_outside_only_the_same_arguments_can_be_remembered(
+    name: str, args: dict[str, JsonValue], open_world: bool, kinds: set[str]
+):
+    question = Interrupt(
+        id="int_1",
+        thread_id="thr_1",
+        ns="",
+        step_id="",
+        run_id="run_1",
+        kind="approval",
+        path=("main", "call_1"),
+        message="",
+        payload={"tool": name, "args": args},
+        answer_schema={},
+    )
+    schema = {"type": "object", "properties": {one: {"type": "string"} for one in args}}
+    tool = Tool.from_schema(name, name, schema, _nothing, open_world=open_world)
+    assert {one.match.kind for one in proposed(question, tool, "", "", "")} == kinds
+
+
+def _nothing(args: dict[str, Any]) -> None: ...
 
 
 async def test_the_place_of_rules_is_no_thread_for_anybody(tmp_path: Path):

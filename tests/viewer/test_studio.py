@@ -14,6 +14,8 @@ from tests.viewer.test_runs import until_status
 ENTRIES = "document.querySelectorAll('.entry').length"
 CURRENT = "document.querySelector('.entry[aria-current]').innerText"
 
+FORCED = "document.querySelector('dialog button.stop')"
+
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, dict[str, str]]]:
@@ -59,6 +61,15 @@ def test_a_rewind_says_what_it_will_change_and_a_fork_goes_on_elsewhere(
     browser.press("Rewind to here…")
     browser.until("document.querySelector('dialog .plan')?.innerText.includes('/notes/changes.md')")
     assert notes.read_text() != before, "so far it only says what it would do"
+    browser.press("Leave it as it is", "//dialog")
+    changed = notes.read_text()
+    notes.write_text("Somebody else's\n")
+    browser.press("Rewind to here…")
+    browser.until(f"{FORCED} && !{FORCED}.disabled")
+    assert "somebody else changed" in browser.text("dialog")
+    notes.write_text(changed)
+    browser.press("Leave it as it is", "//dialog")
+    browser.press("Rewind to here…")
     browser.press("Rewind", "//dialog")
     browser.until("!document.querySelector('dialog')")
     browser.until(

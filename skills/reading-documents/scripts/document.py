@@ -14,6 +14,7 @@ import email
 import email.policy
 import html.parser
 import io
+import posixpath
 import re
 import shutil
 import subprocess
@@ -63,15 +64,27 @@ def attribute(element: ElementTree.Element, name: str) -> str:
     return next(found, "")
 
 
+def reference(element: ElementTree.Element) -> str:
+    """Return the id by which it refers to another part; its own `id` has no namespace."""
+    return next((value for key, value in element.attrib.items() if key.endswith("}id")), "")
+
+
 def row(cells: list[str]) -> str:
     """Return a line of a table."""
     return "| " + " | ".join(re.sub(r"\s+", " ", cell).replace("|", "\\|") for cell in cells) + " |"
 
 
-def numbered(archive: zipfile.ZipFile, pattern: str) -> list[str]:
-    """Return the parts of that name, by their number."""
-    found = [(re.fullmatch(pattern, name), name) for name in archive.namelist()]
-    return [name for _, name in sorted((int(match[1]), name) for match, name in found if match)]
+def related(archive: zipfile.ZipFile, name: str) -> dict[str, str]:
+    """Return the parts that a part refers to, by the ids that it uses for them."""
+    folder, _, file = name.rpartition("/")
+    list_of_them = f"{folder}/_rels/{file}.rels"
+    if list_of_them not in archive.namelist():
+        return {}
+    found = {}
+    for one in part(archive, list_of_them):
+        target = posixpath.join("/", folder, attribute(one, "Target"))
+        found[attribute(one, "Id")] = posixpath.normpath(target).lstrip("/")
+    return found
 
 
 def said(element: ElementTree.Element) -> str:
@@ -124,9 +137,13 @@ def excel(archive: zipfile.ZipFile) -> Iterator[Block]:
     if "xl/sharedStrings.xml" in archive.namelist():
         strings = [said(one) for one in part(archive, "xl/sharedStrings.xml") if local(one) == "si"]
     book = part(archive, "xl/workbook.xml")
-    names = [attribute(one, "name") for one in book.iter() if local(one) == "sheet"]
-    for place, name in enumerate(numbered(archive, r"xl/worksheets/sheet(\d+)\.xml")):
-        yield "#", names[place] if place < len(names) else f"Sheet {place + 1}"
+    places = related(archive, "xl/workbook.xml")
+    for sheet in (one for one in book.iter() if local(one) == "sheet"):
+        name = places.get(reference(sheet), "")
+        if not name.startswith("xl/worksheets/"):
+            note(f"sheet {attribute(sheet, 'name')!r} is no table and is not shown")
+            continue
+        yield "#", attribute(sheet, "name")
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
         for one in part(archive, name).iter():
@@ -154,13 +171,17 @@ def cells_of(line: ElementTree.Element, strings: list[str]) -> list[str]:
 
 def powerpoint(archive: zipfile.ZipFile) -> Iterator[Block]:
     """Return slides with their notes."""
-    for number, name in enumerate(numbered(archive, r"ppt/slides/slide(\d+)\.xml"), 1):
+    places = related(archive, "ppt/presentation.xml")
+    show = part(archive, "ppt/presentation.xml")
+    slides = (one for one in show.iter() if local(one) == "sldId")
+    for number, slide in enumerate(slides, 1):
+        name = places.get(reference(slide), "")
         yield "#", f"Slide {number}"
         yield from (("", text) for text in paragraphs(archive, name))
-        notes = name.replace("slides/slide", "notesSlides/notesSlide")
-        if notes in archive.namelist():
-            yield "##", "Notes"
-            yield from (("", text) for text in paragraphs(archive, notes))
+        for notes in related(archive, name).values():
+            if notes.startswith("ppt/notesSlides/"):
+                yield "##", "Notes"
+                yield from (("", text) for text in paragraphs(archive, notes))
 
 
 def paragraphs(archive: zipfile.ZipFile, name: str) -> list[str]:
@@ -171,18 +192,36 @@ def paragraphs(archive: zipfile.ZipFile, name: str) -> list[str]:
 
 def open_document(archive: zipfile.ZipFile) -> Iterator[Block]:
     """Return the blocks of a text, sheet or presentation."""
-    for one in part(archive, "content.xml").iter():
+    yield from open_flow(part(archive, "content.xml"))
+
+
+def open_flow(element: ElementTree.Element) -> Iterator[Block]:
+    """Return headings, paragraphs and tables in order; deleted text is left out."""
+    for one in element:
         text = "".join(one.itertext())
         if local(one) == "h" and text.strip():
             yield "#" * min(6, int(attribute(one, "outline-level") or 1)), text
-        elif local(one) == "page":
-            yield "#", attribute(one, "name")
-        elif local(one) == "table":
-            yield "##", attribute(one, "name")
-        elif local(one) == "table-row":
-            yield "", row(["".join(cell.itertext()) for cell in one])
         elif local(one) == "p" and text.strip():
             yield "", text
+        elif local(one) == "table":
+            yield "##", attribute(one, "name")
+            rows = [open_cells(each) for each in one.iter() if local(each) == "table-row"]
+            yield "", "\n".join(row(cells) for cells in rows if cells)
+        elif local(one) != "tracked-changes":
+            if local(one) == "page":
+                yield "#", attribute(one, "name")
+            yield from open_flow(one)
+
+
+def open_cells(line: ElementTree.Element) -> list[str]:
+    """Return the values of a row, at their columns."""
+    cells: list[str] = []
+    for cell in line:
+        times = int(attribute(cell, "number-columns-repeated") or 1)
+        cells += ["".join(cell.itertext())] * min(times, 256)
+    while cells and not cells[-1]:
+        cells.pop()
+    return cells
 
 
 def epub(archive: zipfile.ZipFile) -> Iterator[Block]:
@@ -319,7 +358,7 @@ def main(arguments: list[str]) -> int:
         return 2
     try:
         blocks = blocks_of(Path(arguments[1]))
-    except (Problem, zipfile.BadZipFile, KeyError, ElementTree.ParseError) as error:
+    except (Problem, zipfile.BadZipFile, KeyError, ValueError, ElementTree.ParseError) as error:
         note(str(error))
         return 1
     if arguments[0] == "text":

@@ -292,7 +292,7 @@ function Rewind({
           style={data?.needs_force ? "stop" : "main"}
           icon="undo"
           act={act}
-          disabled={!data?.allowed}
+          disabled={!data?.allowed && !data?.needs_force}
         />
         <button type="button" onClick={close}>
           Leave it as it is
