@@ -268,9 +268,7 @@ def cli(ctx: click.Context) -> None:
     help="How many runs this server works on at once.  [no limit; dbos: 16]",
 )
 @click.option("--max-runs", metavar="N", help="How many runs of one user may work at once.  [32]")
-@click.option(
-    "--queue-size", metavar="N", help="How many runs of one user may be queued.  [1000]"
-)
+@click.option("--queue-size", metavar="N", help="How many runs of one user may be queued.  [1000]")
 @click.option(
     "--priority",
     "priorities",
