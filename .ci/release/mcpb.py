@@ -1,4 +1,4 @@
-"""Builds the bundle that desktop apps install with a click: `python -m release.mcpb [OUT]`.
+"""Builds the bundle that desktop apps install with a click: `python .ci/release bundle [OUT]`.
 
 A bundle (`.mcpb`, manifest 0.4) is a zip with a manifest. Its server type is `uv`: the app brings
 uv, which makes an environment from `pyproject.toml`, so that nobody needs Python. Two runs over one
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator
@@ -184,7 +183,3 @@ def _first(description: str) -> str:
     """Return the first sentence, for people who look a bundle over."""
     sentence = description.splitlines()[0].partition(". ")[0].rstrip(".")
     return sentence if len(sentence) <= TOOL_CHARS else sentence[: TOOL_CHARS - 1] + "…"
-
-
-if __name__ == "__main__":
-    print(build(Path(sys.argv[1] if len(sys.argv) > 1 else "dist")))
