@@ -11,7 +11,8 @@ import pytest
 
 from deep_agent_mcp.server.viewer import viewer_html
 
-STUDIO = Path(__file__).resolve().parents[2] / "server/viewer/page"
+STUDIO = Path(__file__).resolve().parents[2] / "server" / "viewer" / "page"
+BUILD = "run `npm run build` in server/viewer/page/"
 
 
 def test_the_committed_page_is_what_the_sources_give(tmp_path: Path) -> None:
@@ -22,7 +23,7 @@ def test_the_committed_page_is_what_the_sources_give(tmp_path: Path) -> None:
     subprocess.run(
         ["npm", "run", "--silent", "build"], cwd=STUDIO, env=env, check=True, timeout=120
     )
-    assert page.read_text(encoding="utf-8") == viewer_html(), "run `npm run build` in server/viewer/page/"
+    assert page.read_text(encoding="utf-8") == viewer_html(), BUILD
 
 
 def test_packages_come_from_no_registry_of_ours() -> None:
