@@ -28,6 +28,7 @@ __all__ = ["asked_tools", "build", "manifest"]
 FOLDERS = ("deep_agent_mcp", "harness", "server", "skills")
 FILES = ("README.md", "pyproject.toml")
 LEFT_OUT = ("__pycache__", ".pyc")
+PAGE = REPO / "server" / "viewer" / "page"  # its sources are for contributors
 WRITTEN_AT = (1980, 1, 1, 0, 0, 0)
 TOOL_CHARS = 100
 
@@ -168,7 +169,7 @@ def _sources() -> Iterator[Path]:
         for file in sorted((REPO / folder).rglob("*")):
             parts = file.relative_to(REPO).parts
             hidden = any(part.startswith(".") or part.endswith(LEFT_OUT) for part in parts)
-            if file.is_file() and not hidden:
+            if file.is_file() and not hidden and not file.is_relative_to(PAGE):
                 yield file
 
 
