@@ -1,4 +1,4 @@
-"""An agent that mends a program: tests in a sandbox, rules for files and commands, an approval.
+"""An agent that fixes a program: tests in a sandbox, rules for files and commands, an approval.
 
 Run it with `python examples/coding_agent.py`; it needs bubblewrap (Linux). The model is scripted:
 no key, no network.

@@ -93,8 +93,8 @@ async def create_app(
     """
     if settings.per_principal and not settings.serves_several:
         raise SettingsError(
-            f"setting 'root' = {settings.root} is one directory for each user, and users are told "
-            "apart over HTTP by their tokens. Serve with --transport http and --auth token or "
+            f"setting 'root' = {settings.root} is one directory for each user, but only tokens "
+            "over HTTP show who a user is. Serve with --transport http and --auth token or "
             "oauth, or name one directory."
         )
     own = None if source is None else await source.open(settings)

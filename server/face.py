@@ -277,7 +277,7 @@ class Face:
                 logger.exception("tool %s failed", params.name)
                 reply = error(
                     f"{params.name} failed inside the server ({type(bug).__name__}: {bug}); its "
-                    "log has the details. Look with threads() at what was done before you call it "
+                    "log has the details. Check with threads() what was done before you call it "
                     "again."
                 )
         if isinstance(reply, CallToolResult):
@@ -313,11 +313,11 @@ class Face:
             raise MCPError(INTERNAL_ERROR, str(error)) from error
 
     def _introduced(self, ctx: Context, result: HandlerResult) -> HandlerResult:
-        """Return what a client is told of the server, as its caller may know it."""
+        """Return what introduces the server to a client, as far as its caller may know it."""
         if not isinstance(result, dict):
             return result
         if "instructions" in result and not drives(self._services):
-            # Of the tools of the main agent, who is bound to others is told nothing.
+            # Callers who may only use other agents learn nothing about the main agent's tools.
             result = {**result, "instructions": instructions(self._withheld | {*DRIVEN})}
         if ctx.method != "initialize":
             return result

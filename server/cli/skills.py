@@ -143,7 +143,7 @@ def new(name: str, to: Path | None, config: str | None) -> None:
 @_TO
 @_CONFIG
 @click.option("--replace", is_flag=True, help="Replace skills of the same name.")
-@click.option("--yes", is_flag=True, help="Do not ask, also if there are programs in it.")
+@click.option("--yes", is_flag=True, help="Do not ask, even if the skill contains programs.")
 def add(source: Path, to: Path | None, config: str | None, replace: bool, yes: bool) -> None:
     """Install skills from a directory or an archive.
 
@@ -193,5 +193,5 @@ def _only_directory(config: str | None) -> Path:
     found = _configured(config)
     if len(found) != 1:
         many = "name no directory" if not found else f"name {len(found)} directories"
-        raise Refused(f"the settings {many} of skills. Nothing was done. Say which one with --to.")
+        raise Refused(f"the settings {many} of skills. Nothing was done. Name one with --to.")
     return found[0]

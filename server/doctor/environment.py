@@ -179,7 +179,7 @@ def examine_files(settings: Settings) -> Iterator[Finding]:
             problems.append(str(error))
     problems += _of_subagents(settings, agents, skills.skills)
     for problem in problems:
-        yield broken("files", problem, "Correct the file, or take it out of the settings.")
+        yield broken("files", problem, "Fix the file, or remove it from the settings.")
     if not problems:
         counts = [
             _counted(len(skills.skills), "skill"),

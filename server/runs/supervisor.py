@@ -256,7 +256,7 @@ class RunSupervisor:
         return self._remembered
 
     def _left(self, live: ActiveRun, error: HarnessError) -> HarnessError:
-        """Return what those who wait for a run are told of what it was left with."""
+        """Return the error for those who wait for a run that stopped with an error."""
         if isinstance(error, Superseded):
             logger.warning("run %s continues elsewhere: %s", live.run_id, error)
             return busy(live.thread_id, live.run_id)
