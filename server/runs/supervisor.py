@@ -21,7 +21,7 @@ from ...harness.loop.run.events import Event, StreamMode
 from ...harness.policy.consents import consenting
 from ...harness.subagents.background.engine import parent_thread
 from ..auth.caller import Principals, owner_of
-from ..engine.base import Bounds, MakeEngine
+from ..engine import Bounds, MakeEngine
 from ..engine.local import LocalRuns
 from ..sampling.queue import Offer, SamplingQueue
 from .active_run import WRITING, ActiveRun, GateHolder, ThreadLocks, busy, describe, todos_of

@@ -17,8 +17,8 @@ from ...harness._internal.records import record
 from ...harness.backends.base import FileError
 from ...harness.checkpoint.base import Interrupt, Run
 from ...harness.errors import HarnessError
+from ..approvals.decisions import seen_whole
 from ..approvals.questions import show, too_late
-from ..approvals.shown_arguments import seen_whole
 from ..auth.caller import current_caller
 from ..mcp.requests import Context, Services
 from ..results import Answer, error, unknown
