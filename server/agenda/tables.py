@@ -34,7 +34,7 @@ CREATE: Final = (
         body {blob} NOT NULL,
         UNIQUE (owner, name)
     )""",
-    # Runs whose pause or end is told to webhooks; `told` is what was told last.
+    # Runs whose pause or end is sent to webhooks; `told` is what was sent last.
     """CREATE TABLE {watched} (
         run_id text PRIMARY KEY,
         told text NOT NULL,

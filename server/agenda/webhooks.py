@@ -99,10 +99,10 @@ def _answer(response: httpx2.Response) -> Answer:
 
 
 class Webhooks:
-    """Tells what happens to runs.
+    """Sends signed requests when runs pause or end.
 
     Args:
-        outbox: What is still to be told.
+        outbox: What is still to be sent.
         settings: Returns the settings in force.
     """
 
@@ -132,7 +132,7 @@ class Webhooks:
                         await self._outbox.look(self._settings().webhooks)
                     await self.deliver_due(group)
                 except HarnessError as error:
-                    logger.warning("webhooks wait, as the database cannot be used: %s", error)
+                    logger.warning("webhooks wait, because the database cannot be used: %s", error)
                     await anyio.sleep(LOOK_SECONDS)
                 with anyio.move_on_after(LOOK_SECONDS):
                     await self._wake.wait()
@@ -161,7 +161,7 @@ class Webhooks:
         try:
             await self._try(delivery)
         except HarnessError as error:
-            logger.warning("what became of a webhook cannot be stored: %s", error)
+            logger.warning("the result of a webhook cannot be stored: %s", error)
         finally:
             self._under_way -= 1
             self._wake.set()

@@ -167,7 +167,7 @@ class Remembered:
         """
         if len(await self.of(rule.owner)) >= MOST_RULES:
             raise HarnessError(
-                f"There are {MOST_RULES} rules, which is the most there may be; nothing was stored."
+                f"There are {MOST_RULES} rules, the most allowed; nothing was stored."
                 " Revoke some first."
             )
         data = cast("dict[str, JsonValue]", _RULE.dump_python(rule, mode="json"))
@@ -248,7 +248,9 @@ class Remembered:
             known = hmac.compare_digest(signature, self._signature(data, b"proposal"))
             rule = _RULE.validate_python(data)
         except (ValueError, TypeError, KeyError) as error:
-            raise HarnessError("That is no proposal of this server; nothing was stored.") from error
+            raise HarnessError(
+                "That is not a proposal of this server; nothing was stored."
+            ) from error
         if not known or time.time() > rule.created_at + PROPOSAL_SECONDS:
             raise HarnessError(
                 "This proposal is no longer valid; nothing was stored. Ask for it again."

@@ -8,7 +8,7 @@ from pathlib import Path
 
 __all__ = ["REPO", "Project"]
 
-REPO = Path(__file__).resolve().parent.parent
+REPO = Path(__file__).resolve().parent.parent.parent
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Builds the bundle that desktop apps install with a click: `python -m release.mcpb [OUT]`.
+"""Builds the bundle that desktop apps install with a click: `python .ci/release bundle [OUT]`.
 
 A bundle (`.mcpb`, manifest 0.4) is a zip with a manifest. Its server type is `uv`: the app brings
 uv, which makes an environment from `pyproject.toml`, so that nobody needs Python. Two runs over one
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator
@@ -29,6 +28,7 @@ __all__ = ["asked_tools", "build", "manifest"]
 FOLDERS = ("deep_agent_mcp", "harness", "server", "skills")
 FILES = ("README.md", "pyproject.toml")
 LEFT_OUT = ("__pycache__", ".pyc")
+PAGE = REPO / "server" / "viewer" / "page"  # its sources are for contributors
 WRITTEN_AT = (1980, 1, 1, 0, 0, 0)
 TOOL_CHARS = 100
 
@@ -169,7 +169,7 @@ def _sources() -> Iterator[Path]:
         for file in sorted((REPO / folder).rglob("*")):
             parts = file.relative_to(REPO).parts
             hidden = any(part.startswith(".") or part.endswith(LEFT_OUT) for part in parts)
-            if file.is_file() and not hidden:
+            if file.is_file() and not hidden and not file.is_relative_to(PAGE):
                 yield file
 
 
@@ -184,7 +184,3 @@ def _first(description: str) -> str:
     """Return the first sentence, for people who look a bundle over."""
     sentence = description.splitlines()[0].partition(". ")[0].rstrip(".")
     return sentence if len(sentence) <= TOOL_CHARS else sentence[: TOOL_CHARS - 1] + "…"
-
-
-if __name__ == "__main__":
-    print(build(Path(sys.argv[1] if len(sys.argv) > 1 else "dist")))

@@ -151,7 +151,7 @@ def too_late(stored: Mapping[str, JsonValue]) -> list[str]:
     """Say which answers came too late, given what stands in their place by question."""
     return [
         f"{question} was answered before, with {json.dumps(answer, ensure_ascii=False)}; that "
-        "stands, and the answer given now was not stored."
+        "answer counts, and the new one was not stored."
         for question, answer in stored.items()
     ]
 

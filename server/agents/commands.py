@@ -82,7 +82,7 @@ def _main_files(settings: Settings) -> Backend:
 def commands_of(
     settings: Settings, backend: Backend, principal: str = ""
 ) -> ExecuteMiddleware | None:
-    """Return what runs commands over the files; blocks while it looks whether that is possible.
+    """Return what runs commands over the files; blocks while it checks that this is possible.
 
     Args:
         settings: What the operator chose.
@@ -123,7 +123,7 @@ def _require_root(settings: Settings) -> None:
     if settings.root is None:
         raise AgentBuildError(
             f"--execute {settings.execute} needs --root DIR, the directory that commands and file "
-            "tools work in: without it files live inside the thread, where no command sees them. "
+            "tools work in: without it, files are in the thread, where commands cannot see them. "
             "An empty directory is enough"
         )
 
@@ -149,7 +149,7 @@ def require_outside(settings: Settings) -> None:
                 f"commands could read the journal: {one.name} {one.path} is inside the root "
                 f"{settings.root}. Name another one with --state-dir"
             )
-        could = "read what is secret" if one.secret else "change what binds them"
+        could = "read secrets" if one.secret else "change what restricts them"
         raise AgentBuildError(
             f"commands could {could}: {one.name} {one.path} is inside the root {settings.root}. "
             "Keep it elsewhere"
@@ -170,8 +170,8 @@ def _require_held(settings: Settings, told: Sequence[ProtectedPath]) -> None:
         if not one.path.exists() and places_in(settings.root, one.path):
             raise AgentBuildError(
                 f"a command of one user could write what instructs every user's agents: {one.name} "
-                f"{one.path} is inside the root {settings.root} and not there yet. Make it (it may "
-                "be empty), or keep it elsewhere"
+                f"{one.path} is inside the root {settings.root} and does not exist yet. Create it "
+                "(it may be empty), or keep it elsewhere"
             )
 
 

@@ -6,7 +6,7 @@ import type { Plugin } from "vite";
 import { defineConfig } from "vitest/config";
 
 const here = (path: string) => fileURLToPath(new URL(path, import.meta.url));
-const PAGE = process.env.STUDIO_PAGE ?? here("../server/viewer/studio.html");
+const PAGE = process.env.STUDIO_PAGE ?? here("../studio.html");
 
 /** Put script and style into the page, so that nothing in them ends their element. */
 function onePage(): Plugin {

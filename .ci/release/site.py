@@ -1,4 +1,4 @@
-"""Builds the documentation site: `python -m release.site [OUT]`.
+"""Builds the documentation site: `python .ci/release site [OUT]`.
 
 The pages are those of `docs/` and the reference pages made from the code (`release.reference`).
 The build is strict: it fails if a link is broken, if a page is missing from the navigation in
@@ -100,7 +100,3 @@ def _require_local(site: Path) -> None:
     for page in site.rglob("*.html"):
         if found := LOADED.search(page.read_text(encoding="utf-8")):
             raise SystemExit(f"{page.relative_to(site)} loads from another host: {found[0]}")
-
-
-if __name__ == "__main__":
-    build(Path(sys.argv[1] if len(sys.argv) > 1 else "dist/site"))

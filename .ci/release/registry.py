@@ -1,6 +1,6 @@
 """Prints `server.json`, this product's entry in the MCP registry.
 
-    python -m release.registry io.github.OWNER [--mcpb FILE URL] > server.json
+    python .ci/release registry io.github.OWNER [--mcpb FILE URL] > server.json
 
 The registry takes an entry only from who owns the namespace, and only if the README on the package
 index has the line `mcp-name: NAMESPACE/deep-agent-mcp`; `mcp-publisher publish` sends it.
@@ -17,7 +17,7 @@ from typing import Any
 
 from release.project import REPO, Project
 
-__all__ = ["mcpb_package", "server_entry"]
+__all__ = ["main", "mcpb_package", "server_entry"]
 
 SCHEMA = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
 DESCRIPTION = "A durable deep agent: todos, files, skills, subagents, approvals and history."
@@ -107,7 +107,3 @@ def main(arguments: list[str]) -> None:
     if marker not in (REPO / "README.md").read_text(encoding="utf-8"):
         print(f"README.md lacks the line <!-- {marker} -->; publish it first.", file=sys.stderr)
     print(json.dumps(entry, indent=2, ensure_ascii=False))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
