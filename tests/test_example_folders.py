@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import yaml
 
 from deep_agent_mcp.server.agenda.signing import new_secret, signed_headers
 from tests.doc_pages import ROOT
@@ -20,6 +21,7 @@ EXAMPLES = ROOT / "examples"
 WRITTEN = {
     "coding-agent": ("work/durations.py", "if not parts or PART.sub"),
     "data-analyst": ("out/report.md", "| 2026-03 | Hamburg | 659.45 |"),
+    "github-action": ("review.md", "| blocker | `refund.py:11` | A retry can pay twice |"),
     "nightly-job": ("reports/report-2026-03-02.md", "the disk of the shop is 91% full"),
     "research-team": ("out/report.md", "OWASP accepts much less, 19 MiB"),
 }
@@ -76,3 +78,20 @@ def test_the_receiver_takes_what_the_server_signed_and_nothing_else() -> None:
         event_of(headers, body + b" ", [secret])
     with pytest.raises(ValueError, match="too old"):
         event_of(signed_headers("evt_1", now - 1_000, body, keys), body, [secret])
+
+
+def test_a_comment_of_the_review_notifies_nobody_and_keeps_code() -> None:
+    plain = module("github-action/review/comment.py").plain
+    assert plain("@all see\n![x](y) <b>") == "@<!-- -->all see !&#91;x](y) &lt;b>"
+    assert plain("`a < b | c` and @x") == "`a < b \\| c` and @<!-- -->x"
+    assert plain("`@x") == "@<!-- -->x"
+
+
+def test_the_job_of_the_review_that_has_the_key_can_only_read() -> None:
+    workflow = yaml.safe_load((EXAMPLES / "github-action/review.yml").read_text(encoding="utf-8"))
+    assert workflow["permissions"] == {}
+    for job in workflow["jobs"].values():
+        has_key = "secrets." in str(job["steps"])
+        allowed = {"contents": "read"} if has_key else {"pull-requests": "write"}
+        assert job["permissions"] == allowed
+        assert has_key == ("deep-agent" in str(job["steps"]))
