@@ -13,7 +13,7 @@ __all__ = ["chat"]
 
 
 @click.command()
-@click.option("--thread", metavar="THREAD", help="Go on in a thread.  [a new one]")
+@click.option("--thread", metavar="THREAD", help="Continue this thread.  [a new one]")
 @click.option("--subagent", metavar="NAME", help="Talk to this subagent.")
 @click.option(
     "--attach",
@@ -21,7 +21,9 @@ __all__ = ["chat"]
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Send a file with the first message. Repeatable.",
 )
-@click.option("--max-cost", type=click.FloatRange(0, min_open=True), help="Of each message.")
+@click.option(
+    "--max-cost", type=click.FloatRange(0, min_open=True), help="US dollars a message at most."
+)
 @click.option(
     "--approve",
     multiple=True,
@@ -47,7 +49,7 @@ def chat(
     """Talk to an agent: each message is a goal, worked on in one thread.
 
     /files, /todos, /cost and /rewind show and undo what it did; /help lists all commands. Ctrl-C
-    pauses the agent, Ctrl-D ends. The conversation is kept: --thread goes on with it.
+    pauses the agent, Ctrl-D ends. The conversation is kept: --thread continues it.
     """
     from ..terminal.states import Task
     from ..terminal.working import Choices, converse

@@ -47,19 +47,19 @@ SHARED = (
 
 @click.command()
 @click.argument("goal", required=False)
-@click.option("--resume", metavar="RUN", help="Go on with a run that paused, failed or asks.")
-@click.option("--thread", metavar="THREAD", help="Go on in a thread.  [a new one]")
+@click.option("--resume", metavar="RUN", help="Continue a run that paused, failed or asks.")
+@click.option("--thread", metavar="THREAD", help="Continue this thread.  [a new one]")
 @click.option("--subagent", metavar="NAME", help="Give the goal to this subagent.")
 @click.option(
     "--attach",
     multiple=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Send a file along. Repeatable.",
+    help="Send a file with the goal. Repeatable.",
 )
 @click.option("--output-schema", metavar="FILE", help="The answer is JSON that fits this schema.")
-@click.option("--max-cost", type=click.FloatRange(0, min_open=True), help="In US dollars.")
-@click.option("--max-tokens", type=click.IntRange(1), help="Of all model calls together.")
-@click.option("--max-seconds", type=click.FloatRange(0, min_open=True), help="While it works.")
+@click.option("--max-cost", type=click.FloatRange(0, min_open=True), help="US dollars at most.")
+@click.option("--max-tokens", type=click.IntRange(1), help="Tokens at most, of all model calls.")
+@click.option("--max-seconds", type=click.FloatRange(0, min_open=True), help="Seconds at most.")
 @click.option(
     "--approve",
     multiple=True,
@@ -69,7 +69,7 @@ SHARED = (
 )
 @click.option("--json", "as_json", is_flag=True, help="Print events and the result as JSON lines.")
 @click.option("--quiet", is_flag=True, help="Print the answer only.")
-@click.option("--connect", metavar="URL", help="Work on this server, such as http://host:8000/mcp.")
+@click.option("--connect", metavar="URL", help="Use this server, such as http://host:8000/mcp.")
 @click.option("--token", metavar="TOKEN", help="For --connect.  [DEEP_AGENT_TOKEN]")
 @click.pass_context
 def run(
@@ -100,7 +100,7 @@ def run(
     interrupted.
     """
     if (goal is None) == (resume is None):
-        raise click.UsageError("Say what to do: either a GOAL, or --resume RUN.")
+        raise click.UsageError("Give either a GOAL or --resume RUN.")
     from ..terminal.states import Task
     from ..terminal.working import Choices, run_goal
 

@@ -110,8 +110,8 @@ def backup(flags: dict[str, str | None], file: Path, as_json: bool) -> None:
 def salvage(flags: dict[str, str | None], file: Path, as_json: bool) -> None:
     """Save what can be read of a damaged journal to a new FILE.
 
-    Each thread is saved up to its last step before the damage. The journal stays as it is. No
-    server may run meanwhile.
+    Each thread is saved up to its last step before the damage. The journal is not changed. Stop all
+    servers first.
     """
     from ..threads.journal_files import salvage as work
 
@@ -128,7 +128,7 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
         return None
     found = re.fullmatch(r"([1-9]\d{0,5})([mhd])", value)
     if found is None:
-        raise click.BadParameter(f"{value!r} is no time; write one like 90m, 12h or 30d")
+        raise click.BadParameter(f"{value!r} is not a time; write one such as 90m, 12h or 30d")
     return float(found[1]) * _UNITS[found[2]]
 
 
@@ -173,7 +173,7 @@ def token(ctx: click.Context, **flags: Any) -> None:
     "agents",
     callback=_names,
     metavar="NAMES",
-    help="Agents that the bearer may give goals to, such as scout,main.  [all]",
+    help="Agents that the token may give goals to, such as scout,main.  [all]",
 )
 @click.option(
     "--expires",
@@ -193,10 +193,10 @@ def create(
 ) -> None:
     """Create a token for PRINCIPAL and print it.
 
-    Its bearer sees the threads and runs of PRINCIPAL. The token is shown only once; only its hash
-    is stored. `approve` is not a default scope, so that a model cannot approve its own calls; give
-    it to a client with a person. With `--agents`, the bearer sees no other agents; the tools that a
-    client drives belong to `main`.
+    Whoever has the token sees the threads and runs of PRINCIPAL. It is shown only once; only its
+    hash is stored. `approve` is not a default scope, so that a model cannot approve its own calls;
+    give it to clients that a person uses. `--agents` hides all other agents. The tools that clients
+    drive belong to `main`.
     """
     if not principal.strip() or not principal.isprintable():
         raise Failed("a principal needs a name of printable characters. Nothing was done.")

@@ -24,7 +24,7 @@ __all__ = ["serve"]
 def serve(
     agent: Agent | Callable[..., Any] | str, *, reload: bool = False, **settings: Any
 ) -> None:
-    """Serve an agent until the client leaves or the process is told to stop.
+    """Serve an agent until the client leaves or the process gets a signal to stop.
 
     What a client calls runs as it does with `deep-agent-mcp serve`: the same tools, approvals,
     limits and restarts.

@@ -176,7 +176,7 @@ class Fleet:
 
 
 class _Change:
-    """What has changed of a thread since the others were told."""
+    """What has changed in a thread since the other replicas were notified."""
 
     def __init__(
         self, parts: Iterable[ThreadPart] = (), files: Iterable[str] = (), is_new: bool = False

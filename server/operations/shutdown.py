@@ -1,8 +1,8 @@
 """End of a server that several clients use: runs finish their step, and every request is answered.
 
-In order: nothing more is begun; each run finishes its step and is handed over; whoever waits for a
-run is told that it goes on; listen streams are closed; answers get a moment to be sent. Then the
-transport may close.
+In order: no more work is started; each run finishes its step and is handed over; whoever waits for
+a run gets the answer that it continues; listen streams are closed; answers get a moment to be sent.
+Then the transport may close.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class AgendaSettings(BaseModel):
     Attributes:
         schedules: Whether this server fires schedules.
         schedule_tool: Whether the agent may ask for schedules, each of which a person approves.
-        webhooks: URLs that are told when a run pauses or ends.
+        webhooks: URLs that get a request when a run pauses or ends.
         webhook_hosts: Hosts that may be called for that.
         webhook_secret: Secrets that the requests are signed with, each of them.
         webhook_secret_file: Where `webhook_secret` was read from, if it was a file.

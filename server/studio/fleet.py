@@ -17,7 +17,7 @@ MOST_QUEUED = 500
 async def fleet(services: Services) -> dict[str, JsonValue]:
     """Return the caller's runs that wait in line, their bounds, and the replicas if there are any.
 
-    Of replicas only those are told who may see everybody's threads.
+    Only callers who may see everybody's threads see the replicas.
     """
     caller, carrier = current_caller.get(), services.runs.carrier
     queued = await services.journal.find_runs(status="queued", limit=MOST_QUEUED)

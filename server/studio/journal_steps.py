@@ -26,8 +26,8 @@ async def written_by_each(
 ) -> dict[str, Sequence[StoredWrite]]:
     """Return what each of some steps wrote, by checkpoint, with few reads.
 
-    Steps that follow each other are read at once. What each wrote is told apart by the weights of
-    their checkpoints, which count the bytes; where these don't add up, it is read by itself.
+    Consecutive steps are read at once. The weights of their checkpoints, which count bytes, show
+    what each of them wrote; if these don't add up, a step is read by itself.
 
     Args:
         journal: Where they are.

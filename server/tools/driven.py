@@ -154,8 +154,8 @@ def _with_media(
 ) -> CallToolResult | None:
     """Return a result with its images and recordings, None if it has no media.
 
-    Of films, documents and what is large a client is told where to get them: not many could show
-    them to their model, and some would show their code.
+    Films, documents and large media become links: few clients could show them to their model, and
+    some would show their code.
     """
     content = () if isinstance(message.content, str) else message.content
     media = [block for block in content if is_media(block)]

@@ -123,7 +123,7 @@ def test_names_that_look_alike_are_told_apart(one: str, other: str) -> None:
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        ({"execute": "host"}, "does not go with {principal} in root"),
+        ({"execute": "host"}, "cannot be combined with {principal} in root"),
         ({"background_subagents": True}, "background_subagents cannot be combined with"),
         ({"root": "/none/{principal}"}, "/none is not an existing directory"),
         ({"root": None}, "only if it is in root"),

@@ -34,7 +34,7 @@ class StoredSession:
         owner: A digest of the credential that began it.
         replica: The replica that has its standing stream, or had it last; empty if none ever had.
         hello: The `initialize` request that began it.
-        watched: The resources its client wants to be told of.
+        watched: The resources that its client subscribed to.
     """
 
     owner: str

@@ -35,7 +35,7 @@ __all__ = ["Place", "SessionStreams", "TakeOver"]
 STANDING_STREAM: Final = name_of(GET_STREAM_KEY)
 
 PEER_SECONDS: Final = 1.0
-"""How often a reader looks whether the replica that writes its stream lives."""
+"""How often a reader checks that the replica that writes its stream is alive."""
 
 STOPPED: Final = (
     "The server that worked on this request stopped before it answered. Whether it was done is not "
@@ -117,7 +117,7 @@ class SessionStreams:
         self.stir()
 
     def stir(self) -> None:
-        """Have all readers look whether there is more."""
+        """Have all readers check for more events."""
         self._news.set()
         self._news = anyio.Event()
 
