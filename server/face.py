@@ -34,6 +34,7 @@ from pydantic import JsonValue
 from ..harness.agent import Agent
 from ..harness.errors import HarnessError
 from ..harness.tools.tool import InvalidArguments
+from .agents.commands import DRIVEN_COMMANDS
 from .auth.caller import LOCAL, Identify, Scope, current_caller
 from .mcp.agents_draft import AGENTS_EXTENSION, AGENTS_SETTINGS, AgentMethods, AgentParams
 from .mcp.media import drop_links
@@ -63,7 +64,6 @@ from .mcp.skill_methods import (
 )
 from .mcp.uris import may_watch
 from .results import error, unknown
-from .runs.commands import DRIVEN_COMMANDS
 from .settings.settings import Settings
 from .settings.toolsets import withheld_tools
 from .tasks import find_task

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import ClassVar, cast
 
 from ..messages.message import Usage
-from .prices import UnknownPrice, price_of
+from .prices import SCRIPT, UnknownPrice, price_of
 from .usage import (
     THREAD,
     UNITS,
@@ -191,6 +191,8 @@ class Meter:
         Returns:
             What it cost in US dollars; 0 if that is not known.
         """
+        if usage is None and model.startswith(SCRIPT):
+            usage = Usage()
         if usage is None:
             self._silent = asked or model
             self.unpriced_calls += 1

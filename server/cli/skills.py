@@ -49,7 +49,7 @@ def skills() -> None:
 def list_skills(config: str | None, directories: tuple[str, ...], as_json: bool) -> None:
     """List the skills that agents get with these settings, and what is wrong with others."""
     from ...harness.skills import SkillRegistry
-    from ..runs.workplaces import bundled_skills
+    from ..agents.workplaces import bundled_skills
 
     found = SkillRegistry([(bundled_skills(), "bundled"), *_configured(config, directories)])
     if as_json:
@@ -119,7 +119,7 @@ def new(name: str, to: Path | None, config: str | None) -> None:
     """Create a skill from a template, to be filled in."""
     from ...harness.definitions.frontmatter import DefinitionError, Frontmatter
     from ...harness.skills import SKILL_FILE, check_name
-    from ..runs.workplaces import bundled_skills
+    from ..agents.workplaces import bundled_skills
 
     place = (to or _only_directory(config)) / name
     try:

@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..runs.reloadable_agent import KEYS
+from ..agents.reloadable_agent import KEYS
 from ..settings.settings import Settings
 from ..version import NAME, version
 from .findings import Finding, broken, note, ok
@@ -161,7 +161,7 @@ def examine_files(settings: Settings) -> Iterator[Finding]:
     from ...harness.profiles import ProfileRegistry
     from ...harness.skills import SkillRegistry
     from ...harness.subagents.registry import SubAgentRegistry
-    from ..runs.workplaces import bundled_skills
+    from ..agents.workplaces import bundled_skills
 
     settings = settings.of_nobody()
     untrusted = settings.untrusted

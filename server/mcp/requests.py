@@ -30,9 +30,9 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from ...harness._internal.concurrency import LazyEvent
 from ...harness.skills import SkillRegistry
 from ...harness.subagents.registry import SubAgentRegistry
+from ..agents.workplaces import Workplaces
 from ..auth.caller import JournalReader, Principals
 from ..runs.runs import RunManager
-from ..runs.workplaces import Workplaces
 from ..sampling.client_model import OpenRequests
 from ..settings.reloadable_settings import ReloadableSettings
 from ..settings.settings import Settings

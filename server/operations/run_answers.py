@@ -12,7 +12,7 @@ from ...harness.errors import HarnessError
 from ...harness.loop.run.caller_messages import CallerMessage, message_batch
 from ...harness.loop.run.interrupts import check_answers
 from ...harness.messages.message import new_id
-from ..runs.decisions import note_decisions
+from ..approvals.decisions import note_decisions
 
 __all__ = ["open_questions", "store_answers", "tell", "until_it_stops"]
 

@@ -12,13 +12,13 @@ from pydantic import JsonValue
 
 from ...harness._internal.records import record
 from ...harness.checkpoint.base import Checkpointer
+from ..agents.workplaces import Common, Workplaces
 from ..auth.shared_state import SharedState
 from ..face import Face
 from ..mcp.offered_agents import mounted_servers
 from ..mcp.requests import Services
 from ..mcp.sessions import Announcements
 from ..runs.runs import RunManager
-from ..runs.workplaces import Common, Workplaces
 from ..settings.reloadable_settings import ReloadableSettings
 from .served_files import ServedFiles
 

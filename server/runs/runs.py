@@ -25,10 +25,10 @@ from ...harness.errors import (
 from ...harness.limits.limits import Limits
 from ...harness.loop.run.caller_messages import CallerMessage, messages_of
 from ...harness.subagents.background.engine import parent_thread
+from ..approvals.decisions import How, note_decisions
 from ..auth.caller import current_caller
-from ..engine.base import Bounds
+from ..engine import Bounds
 from ..sampling.queue import Offer, is_parked
-from .decisions import How, note_decisions
 from .lifecycle import KINDS, RunFigures, Stopping, kind_of
 from .queue import RunQueue
 from .supervisor import RunSupervisor

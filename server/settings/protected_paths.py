@@ -13,7 +13,7 @@ What programs read when they start, such as the line in a client's file that sta
 a person's to change, see `launch_files`.
 
 Rules in front of the file tools say so. They reach what is not there yet, links, and spellings
-that lead to the same file. For commands that is not enough, see `server.runs.commands`.
+that lead to the same file. For commands that is not enough, see `server.agents.commands`.
 """
 
 from __future__ import annotations

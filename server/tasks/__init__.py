@@ -14,10 +14,10 @@ from pydantic import JsonValue
 from ...harness._internal.records import record
 from ...harness.checkpoint.base import Interrupt, Run
 from ...harness.errors import HarnessError, UnknownRun
+from ..approvals.questions import way_to_ask
 from ..mcp.media import drop_links
 from ..mcp.requests import Context, Services
 from ..results import moment
-from ..runs.approvals import way_to_ask
 from ..runs.snapshot import Snapshot
 from ..sampling.client_model import way_to_sample
 from ..sampling.queue import SampledCall

@@ -154,7 +154,7 @@ class LinesView(View):
         now = [str(one.get("content")) for one in todos if one.get("status") == "in_progress"]
         line = f"todos: {done} of {len(todos)} done"
         line += f"; now: {one_line('; '.join(now), 200)}" if now else ""
-        if line != self._todos:
+        if todos and line != self._todos:
             self._todos = line
             self.note(line)
 

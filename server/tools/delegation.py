@@ -15,11 +15,11 @@ from pydantic import Field, JsonValue
 
 from ...harness.checkpoint.base import Run
 from ...harness.errors import HarnessError
-from ..engine.base import USUAL_PRIORITY
+from ..approvals.questions import event_page
+from ..engine import USUAL_PRIORITY
 from ..mcp.offered_agents import drives, offered_agents
 from ..mcp.requests import Context, Services, takes_tasks, wait_seconds
 from ..mcp.uris import VIEWER_URI
-from ..runs.approvals import event_page
 from ..runs.goals import Goal
 from ..runs.starting import OnBusy
 from ..sampling.client_model import offer_of

@@ -17,13 +17,13 @@ from ...harness._internal.records import record
 from ...harness.backends.base import FileError
 from ...harness.checkpoint.base import Interrupt, Run
 from ...harness.errors import HarnessError
+from ..approvals.decisions import seen_whole
+from ..approvals.questions import show, too_late
 from ..auth.caller import current_caller
 from ..mcp.requests import Context, Services
 from ..results import Answer, error, unknown
 from ..runs.active_run import PARTS
-from ..runs.approvals import show, too_late
 from ..runs.runs import RunManager
-from ..runs.shown_arguments import seen_whole
 from ..runs.snapshot import Snapshot
 from ..sampling.queue import Offer
 from ..threads.listing import list_threads, show_thread

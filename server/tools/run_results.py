@@ -16,9 +16,9 @@ from ...harness.errors import CheckpointError
 from ...harness.limits.carried_limits import used_by
 from ...harness.limits.limits import Used
 from ...harness.loop.run.caller_messages import CallerMessage
+from ..approvals.decisions import whole_arguments
+from ..approvals.questions import EventPage, call_lines, show
 from ..results import Answer
-from ..runs.approvals import EventPage, call_lines, show
-from ..runs.shown_arguments import whole_arguments
 from ..runs.snapshot import Snapshot
 from ..sampling.queue import is_parked
 from .run_accounts import account_facts

@@ -14,9 +14,9 @@ from mcp import Client
 from deep_agent_mcp.harness.checkpoint.keyring import Keyring
 from deep_agent_mcp.harness.shell import BubblewrapExecutionPolicy, DockerExecutionPolicy
 from deep_agent_mcp.harness.shell.jobs import JobLimits
+from deep_agent_mcp.server.agents.commands import _job_limits, _policy, commands_of, files_of
 from deep_agent_mcp.server.app import built_agent, create_app
 from deep_agent_mcp.server.cli.main import cli
-from deep_agent_mcp.server.runs.commands import _job_limits, _policy, commands_of, files_of
 from deep_agent_mcp.server.settings.settings import CommandSettings, Settings, SettingsError
 from deep_agent_mcp.server.settings.sources import load_settings
 from tests.e2e.servers import Setup, call, connected, text_of
@@ -269,11 +269,11 @@ def _bounded(root: Path, **bounds: object) -> Settings:
 def test_a_network_as_root_is_warned_of(
     root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("deep_agent_mcp.server.runs.commands._as_root", lambda: False)
+    monkeypatch.setattr("deep_agent_mcp.server.agents.commands._as_root", lambda: False)
     given = settings(root, execute="bubblewrap", allow_network=True)
     commands_of(given, files_of(given))
     assert not caplog.records
-    monkeypatch.setattr("deep_agent_mcp.server.runs.commands._as_root", lambda: True)
+    monkeypatch.setattr("deep_agent_mcp.server.agents.commands._as_root", lambda: True)
     commands_of(given, files_of(given))
     assert "--allow-network as root" in caplog.text
 

@@ -12,8 +12,8 @@ from deep_agent_mcp.harness.errors import AgentBuildError
 from deep_agent_mcp.harness.messages.message import ToolMessage
 from deep_agent_mcp.harness.policy import PolicyFiles
 from deep_agent_mcp.harness.tools.tool import tool
+from deep_agent_mcp.server.agents.workplaces import Parts
 from deep_agent_mcp.server.app import built_agent
-from deep_agent_mcp.server.runs.workplaces import Parts
 from deep_agent_mcp.server.settings.settings import Settings
 from deep_agent_mcp.server.settings.sources import load_settings
 from tests.loop.models import Turns, call, says

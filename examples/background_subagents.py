@@ -1,6 +1,6 @@
-"""A research agent: three subagents work side by side in the background.
+"""Three subagents work side by side in the background.
 
-Run it with `python examples/research_agent.py`. The models are scripted: no key, no network.
+Run it with `python examples/background_subagents.py`. The models are scripted: no key, no network.
 """
 
 import tempfile
