@@ -28,7 +28,7 @@ from ..harness.deep_agent import create_deep_agent
 from ..harness.errors import HarnessError
 from ..harness.limits.limits import Limits
 from ..harness.subagents.registry import SubAgentRegistry
-from .agents.reloadable_agent import ReloadableModels
+from .agents.reloadable_agent import ReloadableModels, ReloadableStores
 from .agents.workplaces import Common, MountedServers, Parts, Workplaces
 from .auth.caller import OwnedJournal
 from .auth.shared_state import SharedState, open_shared_state
@@ -48,14 +48,13 @@ from .settings.reloadable_settings import ReloadableSettings
 from .settings.settings import Settings, SettingsError
 from .settings.state_dir import StateDir
 from .threads.journals import open_journal
-from .threads.stores import ReloadableStores
 
 if TYPE_CHECKING:
     from ..harness.telemetry import TelemetryMiddleware
     from .agenda.schedules import ScheduleBook
     from .operations.fleet import Fleet
     from .python_agents.source import AgentSource
-    from .runs.background import ServedTasks
+    from .runs.runs import ServedTasks
 
 __all__ = ["App", "built_agent", "create_app"]
 
@@ -203,7 +202,7 @@ def _tasks(settings: Settings, journal: Checkpointer) -> ServedTasks | None:
     """Return what carries background tasks once it is entered; None if there shall be none."""
     if not settings.background_subagents:
         return None
-    from .runs.background import ServedTasks
+    from .runs.runs import ServedTasks
 
     return ServedTasks(journal)
 

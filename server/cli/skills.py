@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..terminal.texts import clean
-from .errors import Failed, Refused
+from .output import Failed, Refused
 
 if TYPE_CHECKING:
     from ...harness.skills import Skill

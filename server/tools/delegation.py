@@ -23,7 +23,7 @@ from ..mcp.uris import VIEWER_URI
 from ..runs.goals import Goal
 from ..runs.starting import OnBusy
 from ..sampling.client_model import offer_of
-from .base import (
+from . import (
     Arguments,
     FaceTool,
     TaskStarted,

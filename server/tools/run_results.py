@@ -19,7 +19,7 @@ from ...harness.loop.run.caller_messages import CallerMessage
 from ..approvals.decisions import whole_arguments
 from ..approvals.questions import EventPage, call_lines, show
 from ..results import Answer
-from ..runs.snapshot import Snapshot
+from ..runs.accounts import Snapshot
 from ..sampling.queue import is_parked
 from .run_accounts import account_facts
 

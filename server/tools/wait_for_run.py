@@ -28,8 +28,8 @@ from ..approvals.questions import (
     way_to_ask,
 )
 from ..mcp.requests import Context, Services
+from ..runs.accounts import Snapshot
 from ..runs.active_run import reporting
-from ..runs.snapshot import Snapshot
 from ..sampling.client_model import LiveSampler, SamplingWay, live_sampling, way_to_sample
 
 __all__ = ["OwnRun", "own_run", "resumed_run", "resumes_own", "wait_for_run"]
