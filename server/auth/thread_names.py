@@ -11,7 +11,8 @@ import re
 
 from ...harness.checkpoint.base import Checkpointer
 from ...harness.errors import UnknownThread
-from .caller import Caller, JournalReader, current_caller
+from .caller import Caller, current_caller
+from .owned_journal import JournalReader
 
 __all__ = ["NAMES", "NEW", "id_among_all", "id_of_thread"]
 

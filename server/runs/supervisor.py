@@ -24,10 +24,11 @@ from ..auth.caller import Principals, owner_of
 from ..engine import Bounds, MakeEngine
 from ..engine.local import LocalRuns
 from ..sampling.queue import Offer, SamplingQueue
-from .active_run import WRITING, ActiveRun, GateHolder, ThreadLocks, busy, describe, todos_of
+from .active_run import WRITING, ActiveRun, GateHolder, ThreadLocks, busy
 from .cancellation import Cancellation
 from .contracts import Agents, Changed, Servers, Work
 from .lifecycle import JournalWait, RunFigures, Stopping
+from .progress import describe, todos_of
 from .queue import RunQueue
 from .task_inputs import StructuredRuns
 

@@ -23,14 +23,15 @@ from ...harness.errors import (
 from ...harness.loop.run.choices import RunChoices
 from ...harness.loop.run.events import Emit
 from ...harness.messages.message import ToolMessage
-from ..auth.caller import OwnedJournal, current_caller
+from ..auth.caller import current_caller
+from ..auth.owned_journal import OwnedJournal
 from ..results import unknown
 from ..sampling.queue import SamplingQueue
 from .accounts import Snapshot
-from .active_run import Todos
 from .contracts import POLL_SECONDS
 from .goals import call_id
 from .lifecycle import FarEvents
+from .progress import Todos
 from .starting import RunStarter
 from .task_inputs import structured_result
 
