@@ -1,4 +1,4 @@
-"""Questions of a run, put to the person behind the client, and its events.
+"""Questions of a run, put to the person behind the client.
 
 The client's declared capabilities decide how a question is asked:
 

@@ -4,8 +4,7 @@ Ids carry their owner: `thr_<owner>_<random>`, where the owner is a digest of th
 `thr_<random>` for the local user. So ownership needs no lookup and cannot be forgotten in one: what
 does not belong to a caller does not exist for them.
 
-The principal of a message is found before anything is done with it. The journal that a caller reads
-shows their own threads and runs only.
+The principal of a message is found before anything is done with it.
 """
 
 from __future__ import annotations

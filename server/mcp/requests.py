@@ -32,8 +32,7 @@ from ...harness.skills import SkillRegistry
 from ...harness.subagents.registry import SubAgentRegistry
 from ..agents.workplaces import Workplaces
 from ..auth.caller import Principals
-from ..auth.owned_journal import JournalReader
-from ..auth.thread_names import id_of_thread
+from ..auth.owned_journal import JournalReader, id_of_thread
 from ..runs.runs import RunManager
 from ..sampling.client_model import OpenRequests
 from ..settings.reloadable_settings import ReloadableSettings

@@ -1,6 +1,6 @@
-"""Accounts of runs: which files a run has changed, and what it could not do.
+"""Accounts of runs: where a run stands, its events, and what it changed or could not do.
 
-They are made from the events that are stored with the results of its calls, those of subagents
+Accounts are made from the events that are stored with the results of its calls, those of subagents
 too, so they hold after a restart and on every replica. Files that commands wrote are not among
 them: nobody knows which these are.
 """

@@ -1,15 +1,11 @@
 """Active run: a run of this process, one per thread, its listeners, and what it does now.
 
 Short calls wait for the thread in line; long work turns them away.
-
-A call that waits for a run gets progress: one line per step, and a sign of life in between. If the
-run has a todo list, progress is the number of finished todos; what happens between two of them is a
-fraction. It only rises, as the protocol demands. Nothing is sent after the result, and steps that
-come faster than the client reads are left out, because the newest line is the one that matters.
 """
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -24,7 +20,6 @@ from ...harness.errors import HarnessError, ThreadBusy
 from ...harness.loop.run.context import RunControl
 from ...harness.loop.run.events import Emit, Event
 from ..sampling.queue import Offer, SampledRun
-from .writing import Writing
 
 __all__ = [
     "MAX_UNHEARD",
@@ -34,8 +29,94 @@ __all__ = [
     "GateHolder",
     "ThreadLocks",
     "ThreadPart",
+    "Writing",
     "busy",
 ]
+
+MOST_CHARS = 100_000
+"""Of one answer that are kept while it is written; the whole one comes with its step."""
+
+ANNOUNCE_SECONDS = 0.2
+"""How often watchers are notified that there is more."""
+
+
+@record
+class Written:
+    """The beginning of an answer.
+
+    Attributes:
+        path: Agent and call names from the root to the agent that writes.
+        text: What it says so far.
+        thinking: What it has thought so far.
+        since: Unix time at which it began.
+    """
+
+    path: tuple[str, ...]
+    text: str
+    thinking: str
+    since: float
+
+
+@dataclass(slots=True)
+class _Begun:
+    since: float
+    text: list[str] = field(default_factory=list[str])
+    thinking: list[str] = field(default_factory=list[str])
+    size: int = 0
+
+
+class Writing:
+    """Collects the pieces of answers by agent; those of an answer that is stored are dropped."""
+
+    __slots__ = ("_announced", "_begun")
+
+    def __init__(self) -> None:
+        self._begun: dict[tuple[str, ...], _Begun] = {}
+        self._announced = 0.0
+
+    def take(self, event: Event) -> bool:
+        """Take in a piece; return whether it is time to tell those who look."""
+        kind, text = event.data.get("kind"), event.data.get("text")
+        if kind == "dropped":
+            self._begun.pop(event.path, None)
+            return True
+        if kind not in ("text", "thinking") or not isinstance(text, str) or not text:
+            return False
+        begun = self._begun.get(event.path)
+        if begun is None:
+            begun = self._begun[event.path] = _Begun(time.time())
+        if begun.size < MOST_CHARS:
+            begun.size += len(text)
+            (begun.text if kind == "text" else begun.thinking).append(text)
+        now = time.monotonic()
+        if now < self._announced + ANNOUNCE_SECONDS:
+            return False
+        self._announced = now
+        return True
+
+    def end_of(self, path: tuple[str, ...], chars: int) -> str:
+        """Return the end of what an agent writes now, on one line, beginning with a whole word."""
+        begun = self._begun.get(path)
+        pieces, size = list[str](), 0
+        for piece in reversed(begun.text if begun is not None else ()):
+            pieces.append(piece)
+            size += len(piece)
+            if size > chars:
+                break
+        text = " ".join("".join(reversed(pieces)).split())
+        return text if len(text) <= chars else text[-chars:].partition(" ")[2] or text[-chars:]
+
+    def end(self, path: tuple[str, ...]) -> None:
+        """Drop the answer of an agent: its step is stored, or the next one begins."""
+        self._begun.pop(path, None)
+
+    def now(self) -> list[Written]:
+        """Return what is written now, in the order in which it began."""
+        return [
+            Written(path, "".join(one.text), "".join(one.thinking), one.since)
+            for path, one in self._begun.items()
+        ]
+
 
 ThreadPart: TypeAlias = Literal["todos", "transcript", "checkpoints", "files", "steps", "writing"]
 """What of a thread can be read; `files` is the listing, `steps` those of subagents too, `writing`

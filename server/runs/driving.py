@@ -19,8 +19,7 @@ from ...harness.errors import HarnessError, StaleThread, ThreadBusy, UnknownThre
 from ...harness.messages.message import ToolCall
 from ...harness.subagents.background.engine import parent_thread
 from ..auth.caller import current_caller, owner_of
-from ..auth.owned_journal import OwnedJournal
-from ..auth.thread_names import NAMES
+from ..auth.owned_journal import NAMES, OwnedJournal
 from ..results import unknown
 from ..sampling.queue import Offer
 from .accounts import Accounts, Snapshot

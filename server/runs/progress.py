@@ -1,4 +1,10 @@
-"""Progress of a run: what its events mean to a person, and notices that rise with its todo list."""
+"""Progress of a run: what its events mean to a person, and notices that rise with its todo list.
+
+A call that waits for a run gets progress: one line per step, and a sign of life in between. If the
+run has a todo list, progress is the number of finished todos; what happens between two of them is a
+fraction. It only rises, as the protocol demands. Nothing is sent after the result, and steps that
+come faster than the client reads are left out, because the newest line is the one that matters.
+"""
 
 from __future__ import annotations
 

@@ -22,8 +22,8 @@ from ...harness.subagents.background.engine import delete_with_tasks, task_threa
 from ..agents.commands import files_of
 from ..agents.reloadable_agent import LazyModel
 from ..auth.caller import RULES_PREFIX, Principals
+from ..auth.owned_journal import id_among_all
 from ..auth.shared_state import open_shared_state
-from ..auth.thread_names import id_among_all
 from ..results import Answer, moment, unknown
 from ..runs.accounts import event_page
 from ..settings.settings import Settings
