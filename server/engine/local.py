@@ -18,7 +18,7 @@ from itertools import count
 
 import anyio
 
-from .base import Bounds, Carry, Leg, Working
+from . import Bounds, Carry, Leg, Working
 
 __all__ = ["LocalRuns"]
 
@@ -156,7 +156,7 @@ class LocalRuns:
         bounds = self._bounds()
         if bounds.workers is not None and len(self._busy(line.tasks)) >= bounds.workers:
             return False
-        if not line.owner and not line.tasks:  # the local user may do what the machine bears
+        if not line.owner and not line.tasks:  # the local user has no limit but the machine
             return True
         if len(self._busy(line.tasks, line.owner)) >= bounds.max_runs:
             return False

@@ -3,6 +3,7 @@
 So a client that gives up, disconnects or times out ends its wait and nothing else. What a run is
 doing is in the journal; what is held in memory is only who works on what right now. A run left
 behind by a server that died is continued by the next one that sees it.
+
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from ...harness.errors import (
 )
 from ...harness.limits.limits import Limits
 from ...harness.loop.run.caller_messages import CallerMessage, messages_of
+from ..approvals.decisions import How, note_decisions
 from ..auth.caller import current_caller
-from ..engine.base import Bounds
+from ..engine import Bounds
 from ..sampling.queue import Offer, is_parked
 from .active_run import is_task
-from .decisions import How, note_decisions
 from .lifecycle import KINDS, RunFigures, Stopping, kind_of
 from .queue import RunQueue
 from .supervisor import RunSupervisor

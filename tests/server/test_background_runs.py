@@ -10,7 +10,7 @@ import pytest
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.limits.limits import Limits
 from deep_agent_mcp.harness.subagents.background.tasks import NewTask
-from deep_agent_mcp.server.engine.base import Bounds
+from deep_agent_mcp.server.engine import Bounds
 from deep_agent_mcp.server.runs.background import ServedTasks
 from deep_agent_mcp.server.runs.cancellation import ServerProcesses
 from deep_agent_mcp.server.runs.runs import RunManager
