@@ -96,7 +96,7 @@ async def _wait(group: anyio.abc.TaskGroup, worker: Replica, holder: Replica) ->
         group.start_soon(wait, number)
         if number % _AT_ONCE == _AT_ONCE - 1:
             await anyio.sleep(0.2)
-    async with httpx2.AsyncClient() as http:
+    async with httpx2.AsyncClient(timeout=120) as http:
         page = ""
         while f"deep_agent_requests_in_flight {WAITING}" not in page:
             await anyio.sleep(1)

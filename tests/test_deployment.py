@@ -280,7 +280,7 @@ def test_the_image_is_made_of_all_that_the_package_consists_of() -> None:
     for one in copied:
         assert f"!{one.partition('/')[0]}" in kept
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    included = project.partition("force-include]\n")[2].partition("\n\n")[0]
+    included = project.partition("wheel.sources]\n")[2].partition("\n\n")[0]
     assert set(re.findall(r'^"(\w+)" =', included, re.MULTILINE)) <= copied
     package = {f"deep_agent_mcp/{one.name}" for one in (ROOT / "deep_agent_mcp").glob("*.*")}
     assert package <= copied

@@ -370,7 +370,7 @@ class AgentLoop:
         return self._runtime
 
     def _asker(self, author: str) -> Asker:
-        """Return who asks for a hook; its questions of one phase are told apart by their order."""
+        """Return who asks for a hook; the order of its questions in a phase distinguishes them."""
         if author not in self._askers:
             run, thread, path = self.run, self.thread, (*self.path, author)
             self._askers[author] = Asker(

@@ -19,11 +19,10 @@ from ...harness.checkpoint.postgres.survey import JournalSurvey
 from ...harness.databases.postgres import PostgresDatabase
 from ...harness.errors import HarnessError
 from ..mcp.sessions import Announcements
-from ..replicas.announced import AnnouncedCheckpointer
 from ..replicas.database import journal_schema, open_database
 from ..replicas.presence import Presence
 from ..replicas.sealed_values import SealError, sealer_of
-from ..replicas.signals import LEFT, Signals, channel_of
+from ..replicas.signals import LEFT, AnnouncedCheckpointer, Signals, channel_of
 from ..runs.active_run import PARTS, ThreadPart
 from ..runs.runs import RunManager
 from ..settings.settings import Settings
@@ -182,7 +181,7 @@ class Fleet:
 
 
 class _Change:
-    """What has changed of a thread since the others were told."""
+    """What has changed in a thread since the other replicas were notified."""
 
     def __init__(
         self, parts: Iterable[ThreadPart] = (), files: Iterable[str] = (), is_new: bool = False

@@ -251,7 +251,7 @@ class FileReports:
                 logger.error("%s", problem)
         for path in said:
             if path not in errors:
-                logger.warning("%s: the problem with it is solved", path)
+                logger.warning("%s: the problem with it is fixed", path)
         self._said[kind] = dict(errors)
 
 

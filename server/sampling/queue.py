@@ -71,11 +71,12 @@ MOST_KEPT = 64
 """Answers to calls of runs that are not here yet, of one thread."""
 
 PARKED = (
-    "it needs the model of an MCP client, and no client that offers it (sampling with tools) "
-    "has waited for this run lately. It continues when one calls wait or reply with its run_id, or "
-    "with a model of the server's own (ANTHROPIC_API_KEY, --model) when somebody calls reply."
+    "it needs the model of an MCP client, and no client that offers one (sampling with tools) is "
+    "waiting for this run. It continues when such a client calls wait or reply with its run_id, "
+    "or, "
+    "once the server has its own model (ANTHROPIC_API_KEY, --model), when somebody calls reply."
 )
-"""Reason of a run that was paused for want of a client."""
+"""Reason of a run that is paused until a client offers its model."""
 
 
 def is_parked(run: Run) -> bool:

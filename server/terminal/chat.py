@@ -19,12 +19,11 @@ from prompt_toolkit.output import create_output
 from rich.text import Text
 
 from ...harness._internal.words import count_of
-from .exits import Exit
 from .live import LiveView
 from .places import Place
 from .questions import Asker
 from .session import Outcome, Session, interrupts
-from .states import LinkError, RunState, Task
+from .states import Exit, LinkError, RunState, Task
 from .texts import ago, clean, dollars, one_line, seconds_of
 from .views import BOXES
 

@@ -82,7 +82,7 @@ async def checked_choices(
     effort: str,
     limits: TaskLimits | None,
 ) -> tuple[RunChoices | None, list[str]]:
-    """Return what is chosen, None for nothing, and what the caller is told about it.
+    """Return what is chosen, None for nothing, and notes for the caller.
 
     Args:
         services: Those of all requests.

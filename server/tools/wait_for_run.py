@@ -19,10 +19,17 @@ from ...harness._internal.concurrency import raising_one
 from ...harness._internal.records import record
 from ...harness.errors import HarnessError
 from ...harness.loop.run.events import Emit
+from ..approvals.questions import (
+    Decisions,
+    ask_live,
+    decisions,
+    input_required,
+    too_late,
+    way_to_ask,
+)
 from ..mcp.requests import Context, Services
-from ..runs import approvals
+from ..runs.accounts import Snapshot
 from ..runs.active_run import reporting
-from ..runs.snapshot import Snapshot
 from ..sampling.client_model import LiveSampler, SamplingWay, live_sampling, way_to_sample
 from ..sampling.queue import is_parked
 
@@ -154,7 +161,7 @@ class _Waiting:
         self._sampler = sampler
         self._emit = emit
         reads_only = services.settings.read_only
-        self._asking = "none" if reads_only else approvals.way_to_ask(ctx)
+        self._asking = "none" if reads_only else way_to_ask(ctx)
         self._notes: list[str] = []
 
     async def settled(
@@ -213,7 +220,7 @@ class _Waiting:
         if self._asking != "retry":
             questions = ()
         asked = [*(one.id for one in questions), *(one.key for one in calls)]
-        return approvals.input_required(questions, round_.next(asked), calls) if asked else None
+        return input_required(questions, round_.next(asked), calls) if asked else None
 
     async def _take_responses(
         self, responses: Mapping[str, InputResponse], asked: Collection[str]
@@ -234,7 +241,7 @@ class _Waiting:
             for one in await self._runs.asked(self._run_id)
             if one.id in asked and (takes or one.answered)
         ]
-        if not await self._hand_over(approvals.decisions(known, responses)):
+        if not await self._hand_over(decisions(known, responses)):
             self._asking = "none"
 
     async def _ask_now(self, snapshot: Snapshot) -> bool:
@@ -248,17 +255,17 @@ class _Waiting:
             async with raising_one(), anyio.create_task_group() as group:
 
                 async def ask() -> None:
-                    await approvals.ask_live(self._ctx, snapshot.questions, responses)
+                    await ask_live(self._ctx, snapshot.questions, responses)
                     group.cancel_scope.cancel()
 
                 group.start_soon(ask)
                 await self._runs.moved_on(snapshot.run)
                 moved_on = True
                 group.cancel_scope.cancel()
-        decided = await self._hand_over(approvals.decisions(snapshot.questions, responses))
+        decided = await self._hand_over(decisions(snapshot.questions, responses))
         return decided or moved_on
 
-    async def _hand_over(self, found: approvals.Decisions) -> bool:
+    async def _hand_over(self, found: Decisions) -> bool:
         """Give the run what a person has decided; return whether that is everything.
 
         What the run does not take is noted for whoever called.
@@ -270,7 +277,7 @@ class _Waiting:
             except HarnessError as error:
                 self._notes.append(str(error))
                 return False
-            self._notes += approvals.too_late(stored)
+            self._notes += too_late(stored)
         return not found.open
 
 

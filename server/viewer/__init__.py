@@ -1,6 +1,6 @@
 """The page for people, and what it may do.
 
-`studio.html` is built from the sources in `studio/` and delivered as it is.
+`studio.html` is built from the sources in `page/` and delivered as it is.
 """
 
 from __future__ import annotations

@@ -177,7 +177,7 @@ def test_many_slow_texts_together_take_a_bounded_time_and_none_is_let_through() 
 
 
 def test_an_expression_that_is_none_is_refused_when_it_is_given() -> None:
-    with pytest.raises(AgentBuildError, match="no regular expression"):
+    with pytest.raises(AgentBuildError, match="not a regular expression"):
         RegexDetector("(")
     with pytest.raises(AgentBuildError, match="matches nothing"):
         RegexDetector("x*")

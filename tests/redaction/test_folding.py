@@ -15,7 +15,7 @@ from tests.redaction.test_streams import redactor, rule
 DIGITS = [
     chr(zero)
     for zero in range(128, sys.maxunicode)
-    if folded(chr(zero)) == "0" and chr(zero).isdecimal()
+    if chr(zero).isdecimal() and folded(chr(zero)) == "0"
 ]
 """The zeros of all scripts: their other digits follow them."""
 

@@ -13,7 +13,8 @@ from tests.viewer.browser import Browser
 from tests.viewer.conftest import Served
 from tests.viewer.showcase import ASK, FAILS, GOAL, showcase
 
-AXE = Path(__file__).resolve().parents[2] / "studio" / "node_modules" / "axe-core" / "axe.min.js"
+PAGE = Path(__file__).resolve().parents[2] / "server" / "viewer" / "page"
+AXE = PAGE / "node_modules" / "axe-core" / "axe.min.js"
 
 _RUN = """
 const done = arguments[arguments.length - 1];
@@ -29,8 +30,8 @@ axe.run(document, {resultTypes: ["violations"]}).then(
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, dict[str, str]]]:
     if not AXE.exists():
         if os.environ.get("CI"):
-            pytest.fail("no axe-core: `npm ci` in studio/")
-        pytest.skip("no axe-core: run `npm ci` in studio/")
+            pytest.fail("no axe-core: `npm ci` in server/viewer/page/")
+        pytest.skip("no axe-core: run `npm ci` in server/viewer/page/")
     with showcase(tmp_path_factory.mktemp("shown")) as found:
         yield found
 

@@ -322,7 +322,7 @@ ALL_FILE_TOOLS: tuple[str, ...] = tuple(_OPTIONS)
 """Names of the file tools there are."""
 
 FILE_TOOLS = tuple(name for name in ALL_FILE_TOOLS if name != "delete_file")
-"""Names of those an agent has unless it is told otherwise."""
+"""Names of the tools that an agent has by default."""
 
 
 @cache

@@ -70,7 +70,7 @@ class RegexDetector:
             self._pattern = regex.compile(pattern)
         except regex.error as error:
             raise AgentBuildError(
-                f"detector={pattern!r} is no regular expression: {error}"
+                f"detector={pattern!r} is not a regular expression: {error}"
             ) from error
         if self._pattern.match(""):
             raise AgentBuildError(f"detector={pattern!r} matches nothing at all; let it match text")
