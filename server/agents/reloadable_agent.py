@@ -14,7 +14,7 @@ from ...harness.errors import HarnessError, ModelError
 from ...harness.messages.message import AIMessage
 from ...harness.models.base import ChatModel, ChatRequest, Delta
 from ...harness.models.registry import DEFAULT_MODEL, init_chat_model
-from ..reload.profile_files import ProfileFiles
+from ..reload import ProfileFiles
 from ..sampling.client_model import SamplingModel, declared, sampling_model
 from ..sampling.queue import current_run
 from ..settings.definition import definition_of

@@ -24,7 +24,7 @@ from ...harness.skills import SkillRegistry
 from ...harness.subagents.definitions import SubAgent
 from ...harness.subagents.registry import SubAgentRegistry
 from ..auth.caller import Principals, current_caller, owner_of
-from ..reload.profile_files import FilesOfAll, ProfileFiles
+from ..reload import FilesOfAll, ProfileFiles
 from ..settings.definition import definition_of
 from ..settings.protected_paths import GuardedRules
 from ..settings.setting_types import made_root

@@ -21,7 +21,7 @@ from pydantic import JsonValue
 from ...harness.checkpoint.base import Batch, Checkpointer, Interrupt, Run
 from ...harness.errors import HarnessError
 from ...harness.messages.message import ToolCall
-from ...harness.policy.consents import CallPlace
+from ...harness.policy.composite import CallPlace
 from ..auth.caller import current_caller, current_client
 
 __all__ = [

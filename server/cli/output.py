@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..terminal.texts import clean
+from ..terminal import clean
 
 if TYPE_CHECKING:
     from ..results import Answer

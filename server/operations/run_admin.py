@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 from pydantic import JsonValue
 
-from ...harness._internal.words import count_of
+from ...harness._internal import count_of
 from ...harness.checkpoint.base import Batch, Checkpointer, Interrupt, Run, RunStatus, taken_over
 from ...harness.errors import HarnessError, UnknownRun
 from ...harness.limits.limits import Used

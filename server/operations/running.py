@@ -29,7 +29,7 @@ from .served_files import ServedFiles
 
 if TYPE_CHECKING:
     from ..python_agents.source import AgentSource
-    from ..reload.profile_files import RulesOfAll
+    from ..reload import RulesOfAll
     from ..settings.protected_paths import GuardedRules
     from ..transports.health import Health
     from ..transports.http_sessions import SessionsOf

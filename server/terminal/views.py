@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from typing_extensions import override
 
-from ...harness._internal.words import count_of
+from ...harness._internal import count_of
+from . import ago, clean, dollars, one_line, seconds_of
 from .steps import Event, Step
-from .texts import ago, clean, dollars, one_line, seconds_of
 
 if TYPE_CHECKING:
     from .states import RunState

@@ -10,7 +10,7 @@ from typing import TypeVar, cast
 from mcp.types import CallToolResult, TextContent
 from pydantic import JsonValue
 
-from ...harness._internal.words import count_of
+from ...harness._internal import count_of
 from ...harness.checkpoint.base import Interrupt, Run
 from ...harness.errors import CheckpointError
 from ...harness.limits.carried_limits import used_by
