@@ -250,7 +250,7 @@ _HOMES = {
     ".store.base": ("Store",),
     ".store.memory": ("MemoryStore",),
     ".store.sqlite": ("SqliteStore",),
-    ".structured_output.strategies": (
+    ".structured_output": (
         "AutoStrategy",
         "ProviderStrategy",
         "ToolStrategy",

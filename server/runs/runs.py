@@ -3,7 +3,6 @@
 So a client that gives up, disconnects or times out ends its wait and nothing else. What a run is
 doing is in the journal; what is held in memory is only who works on what right now. A run left
 behind by a server that died is continued by the next one that sees it.
-
 """
 
 from __future__ import annotations
@@ -43,6 +42,9 @@ __all__ = ["RunManager"]
 
 _MOST_QUEUED = 100_000
 """Queued runs that a server goes on with when it starts."""
+
+LEND_SECONDS = 30.0
+"""How long a client that polls counts as being here."""
 
 logger = logging.getLogger(__name__)
 
@@ -202,11 +204,16 @@ class RunManager(RunWatcher):
             await self._carrier.adopt(run)
         return True
 
-    async def unpark(self, run_id: str) -> None:
+    async def unpark(self, run_id: str, seconds: float = LEND_SECONDS) -> None:
         """Let a run go on that was paused for want of a client that lends its model.
 
         So do background tasks of its thread, whatever became of the run itself. A run whose thread
-        has moved on without it is recorded as failed.
+        has moved on without it is recorded as failed. Another server that works on the run pauses
+        it when it asks the model, so that it can go on here.
+
+        Args:
+            run_id: The run.
+            seconds: How long such a client is here.
 
         Raises:
             UnknownRun: There is no such run.
@@ -217,6 +224,8 @@ class RunManager(RunWatcher):
         if self._carrier.tasks is not None:
             await self._unpark_tasks(self._carrier.tasks, run.thread_id)
         if not is_parked(run):
+            if run.status == "running" and run_id not in self._carrier.live:
+                self._carrier.servers.news.lend(run_id, seconds)
             return
         try:
             await self.reply(run_id, {}, offer="tools")
