@@ -289,7 +289,7 @@ def _kill(worker: int, seconds: float) -> None:
 def _check_after_kill(folder: Path, life: _Life, begun: list[str], outcome: Outcome) -> list[_Ack]:
     """See that the file is whole and holds the newest step that was acknowledged of each thread.
 
-    Later it could not be told any more: a step that is done again gets the same id. Returns the
+    Later nobody could know any more: a step that is done again gets the same id. Returns the
     calls of unfinished steps whose results are stored, which nobody has acknowledged.
     """
     if not (folder / JOURNAL).exists():

@@ -139,7 +139,7 @@ class HttpClient:
     async def notices(self) -> AsyncGenerator[dict[str, Any]]:
         """Yield what the server tells by itself; the client serves nothing else from then on.
 
-        One of the modern era asks to hear of changed prompts, and is first told that it will; an
+        One of the modern era subscribes to changed prompts, and first gets an acknowledgement; an
         older one has a stream on which whatever concerns its session comes.
         """
         if self._era == "modern":

@@ -82,7 +82,7 @@ async def _saves(
                 with anyio.fail_after(NOTICE_SECONDS):
                     era, at = await notices.receive()
                 if era not in missing:
-                    raise WrongReply(f"one save was told to the {era} client twice")
+                    raise WrongReply(f"the {era} client was notified of one save twice")
                 missing.discard(era)
                 series[era].append(1_000 * (at - saved_at))
             async with HttpClient(url, "modern") as client:

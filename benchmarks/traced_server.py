@@ -1,4 +1,4 @@
-"""Our server, which notes the functions of ours that it calls while it is told to.
+"""Our server, which records the functions of ours that it calls while recording is on.
 
 `python -m benchmarks.traced_server FILE serve …`: SIGUSR1 begins a note, SIGUSR2 ends it and writes
 it to FILE as JSON: the functions called as `file:line:name`, and the deepest stack. Counted are

@@ -34,6 +34,7 @@ from pydantic import JsonValue
 from ..harness.agent import Agent
 from ..harness.errors import HarnessError
 from ..harness.tools.tool import InvalidArguments
+from .agents.commands import DRIVEN_COMMANDS
 from .auth.caller import LOCAL, Identify, Scope, current_caller
 from .mcp.agents_draft import AGENTS_EXTENSION, AGENTS_SETTINGS, AgentMethods, AgentParams
 from .mcp.media import drop_links
@@ -63,13 +64,12 @@ from .mcp.skill_methods import (
 )
 from .mcp.uris import may_watch
 from .results import error, unknown
-from .runs.commands import DRIVEN_COMMANDS
 from .settings.settings import Settings
 from .settings.toolsets import withheld_tools
 from .tasks import find_task
 from .tasks.listening import TaskListenHandler
 from .tasks.methods import CAPABILITY, HandshakeTasks, add_tasks, created
-from .tools.base import FaceTool, TaskStarted, ToolReply, compact, without_advice
+from .tools import FaceTool, TaskStarted, ToolReply, compact, without_advice
 from .tools.delegation import Delegation, with_subagents
 from .tools.driven import DRIVEN, DRIVING, drivable, driven_tool
 from .tools.history import History
@@ -277,7 +277,7 @@ class Face:
                 logger.exception("tool %s failed", params.name)
                 reply = error(
                     f"{params.name} failed inside the server ({type(bug).__name__}: {bug}); its "
-                    "log has the details. Look with threads() at what was done before you call it "
+                    "log has the details. Check with threads() what was done before you call it "
                     "again."
                 )
         if isinstance(reply, CallToolResult):
@@ -313,11 +313,11 @@ class Face:
             raise MCPError(INTERNAL_ERROR, str(error)) from error
 
     def _introduced(self, ctx: Context, result: HandlerResult) -> HandlerResult:
-        """Return what a client is told of the server, as its caller may know it."""
+        """Return what introduces the server to a client, as far as its caller may know it."""
         if not isinstance(result, dict):
             return result
         if "instructions" in result and not drives(self._services):
-            # Of the tools of the main agent, who is bound to others is told nothing.
+            # Callers who may only use other agents learn nothing about the main agent's tools.
             result = {**result, "instructions": instructions(self._withheld | {*DRIVEN})}
         if ctx.method != "initialize":
             return result

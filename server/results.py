@@ -32,7 +32,7 @@ _JSON = json.JSONEncoder(ensure_ascii=False)  # `json.dumps` would make one for 
 
 @record
 class Answer:
-    """The result of a tool call before it is put into protocol words.
+    """The result of a tool call, before it becomes a protocol message.
 
     Attributes:
         text: All facts, for reading.

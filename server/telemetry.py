@@ -219,7 +219,7 @@ class RequestSpans:
 
     Args:
         inner: The SDK's middleware.
-        texts: Whether the texts of errors are told: they can hold what a caller has sent.
+        texts: Whether to record the texts of errors: they can quote what a caller has sent.
     """
 
     def __init__(self, inner: ServerMiddleware[Any], *, texts: bool) -> None:
@@ -260,7 +260,7 @@ def _callers(request: object) -> Context:
 
 
 def _without_text(error: Exception) -> Exception:
-    """Return an error that is told apart as this one is, and says nothing."""
+    """Return an error of the same kind, without its text."""
     if isinstance(error, MCPError):
         return MCPError(error.error.code, "")
     if isinstance(error, ValidationError):  # the SDK does not tell its text

@@ -25,13 +25,16 @@ from tests.doc_pages import PAGES, ROOT
 
 pytestmark = pytest.mark.anyio
 
+GUIDES = [*PAGES, *sorted((ROOT / "examples").glob("*/README.md")), ROOT / "examples/README.md"]
+"""All pages that show commands and have links."""
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(
     r"^    (?:[A-Z_]+=\S+ |.*&& |\(umask 077; )?(deep-agent-mcp .*)$", re.MULTILINE
 )
 INLINE = re.compile(r"`(deep-agent-mcp [^`]+)`")
 OTHERS = re.compile(
-    r"^    (?:[A-Z_]+=\S+ )?(?:docker|kubectl) .*$|`(?:docker|kubectl) [^`]+`", re.MULTILINE
+    r"^    (?:[A-Z_]+=\S+ )?(?:docker|kubectl|systemctl) .*$|`(?:docker|kubectl) [^`]+`",
+    re.MULTILINE,
 )
 """Commands of other programs, which have options of their own."""
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
@@ -58,7 +61,7 @@ def table(name: str, title: str) -> list[list[str]]:
 
 
 def commands() -> Iterator[tuple[str, str]]:
-    for page in PAGES:
+    for page in GUIDES:
         text = page.read_text(encoding="utf-8").replace("\\\n", " ")
         for line in [*COMMAND.findall(text), *INLINE.findall(text)]:
             yield name_of(page), " ".join(line.replace("\u2026", "").split())
@@ -88,13 +91,13 @@ def test_a_command_that_is_shown_exists_with_its_options(page: str, line: str) -
             assert command is not previous or options(previous) > {"--help"}, f"no command {word}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.parametrize("page", GUIDES, ids=name_of)
 def test_every_option_that_is_named_exists(page: Path) -> None:
     text = page.read_text(encoding="utf-8").replace("\\\n", " ")
     assert set(OPTION.findall(OTHERS.sub("", text))) <= every_option(cli)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.parametrize("page", GUIDES, ids=name_of)
 def test_links_lead_somewhere(page: Path) -> None:
     for path, anchor in LINK.findall(page.read_text(encoding="utf-8")):
         target = page.parent / path if path else page
@@ -163,6 +166,9 @@ def test_the_examples_are_listed() -> None:
     examples = {one.name for one in (ROOT / "examples").glob("*.py")}
     listed = re.findall(r"^\| `(\w+\.py)` \|", text_of("examples/README.md"), re.MULTILINE)
     assert set(listed) == examples
+    folders = {one.parent.name for one in (ROOT / "examples").glob("*/README.md")}
+    linked = re.findall(r"\[`[\w-]+/`\]\(([\w-]+)/README.md\)", text_of("examples/README.md"))
+    assert set(linked) == folders
 
 
 def test_the_clients_of_install_are_listed() -> None:

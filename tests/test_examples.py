@@ -76,15 +76,7 @@ EXPECTED = {
         "answer: It is built.",
         "result: 2 lines",
     ],
-    "coding_agent.py": [
-        "asked: {'command': 'cp program.py release.py'}",
-        "exit code: 1 | [\"touch: cannot touch 'tests/mine.py': Read-only file system\"]",
-        "exit code: 1 | ['FAILED (failures=1)']",
-        "exit code: 0 | ['OK']",
-        "exit code: 0 | []",
-        "released: return number * 2",
-    ],
-    "research_agent.py": [
+    "background_subagents.py": [
         "answer: Sold since 1657, bitter by tannins, four pence a cup.",
         "files: /history.md, /report.md",
         "historian: success: Since 1657; see /history.md.",

@@ -126,24 +126,32 @@ def test_cost_is_counted_by_list_prices_and_ends_the_run():
 
 def test_a_model_without_a_price_is_refused_before_it_costs_anything():
     one = meter(cost=1)
-    with pytest.raises(UnknownPrice, match=r"scripted:x.*Limits\(prices=") as caught:
-        one.before_model_call("scripted:x")
+    with pytest.raises(UnknownPrice, match=r"local:x.*Limits\(prices=") as caught:
+        one.before_model_call("local:x")
     assert isinstance(caught.value, HarnessError)
     assert one.model_calls == 0
-    priced = meter(cost=1, prices={"scripted:": Price(2, 2)})
-    priced.before_model_call("scripted:x")
-    priced.add(Usage(500_000, 0), "scripted:x")
+    priced = meter(cost=1, prices={"local:": Price(2, 2)})
+    priced.before_model_call("local:x")
+    priced.add(Usage(500_000, 0), "local:x")
     assert ended(priced).limit == "cost"
 
 
 def test_without_a_cost_limit_unpriced_calls_are_only_noted():
     one = meter()
-    one.before_model_call("scripted:x")
-    one.add(Usage(10, 10), "scripted:x")
+    one.before_model_call("local:x")
+    one.add(Usage(10, 10), "local:x")
     assert (one.cost, one.unpriced_calls, one.tokens) == (0, 1, 20)
     resumed = meter(one.used(), cost=1)
     with pytest.raises(UnknownPrice, match="1 earlier model call"):
         resumed.before_model_call(SONNET)
+
+
+def test_a_script_is_free_and_needs_no_usage():
+    one = meter(cost=1, tokens=1)
+    for _ in range(2):
+        one.before_model_call("scripted:x")
+        one.add(None, "scripted:x")
+    assert (one.cost, one.unpriced_calls) == (0, 0)
 
 
 def test_an_answer_by_an_unknown_name_costs_what_was_asked_for():
@@ -305,7 +313,8 @@ def test_a_price_covers_snapshots_of_a_version_but_no_other_version():
     assert price_of("claude-opus-5-9") is None
     assert price_of("claude-opus-5.9") is None
     assert price_of("claude-opus-55") is None
-    assert price_of("scripted:claude-opus-5") is None
+    assert price_of("local:claude-opus-5") is None
+    assert price_of("scripted:claude-opus-5") == Price(0, 0), "a script is free"
     assert price_of("") is None
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
+from tests import fork_server
 from tests.doc_pages import ROOT
 from tests.ports_and_waits import free_port
 
@@ -63,12 +65,7 @@ class Newcomer:
         self._port = str(free_port())
         bin_dir = place / "bin"
         bin_dir.mkdir()
-        for name, module in (("python", ""), ("deep-agent-mcp", " -m deep_agent_mcp")):
-            command = bin_dir / name
-            command.write_text(f'#!/bin/sh\nexec "{python or sys.executable}"{module} "$@"\n')
-            command.chmod(0o755)
-        shown = ("LANG", "TMPDIR")
-        self._env = {name: os.environ[name] for name in shown if name in os.environ}
+        self._env = {name: os.environ[name] for name in ("TMPDIR",) if name in os.environ}
         self._env |= {
             "HOME": str(place),
             "PATH": f"{bin_dir}:/usr/bin:/bin",
@@ -76,6 +73,13 @@ class Newcomer:
             "COLUMNS": "120",
             "DEEP_AGENT_DRAIN_SECONDS": "1",
         }
+        served = [python or sys.executable, "-m", "deep_agent_mcp"]
+        if python is None:
+            served = fork_server.stand_in(served, self._env)
+        for name, words in (("python", [python or sys.executable]), ("deep-agent-mcp", served)):
+            command = bin_dir / name
+            command.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+            command.chmod(0o755)
         self._last: dict[str, str] = {}
         self._servers: list[subprocess.Popen[bytes]] = []
         self._printed = ""

@@ -184,7 +184,9 @@ def _finds(pattern: str, text: str) -> bool:
             "which takes too long; make it shorter"
         ) from error
     except regex.error as error:
-        raise _TooSlow(f"the pattern {pattern!r:.200} is no expression: {error}") from error
+        raise _TooSlow(
+            f"the pattern {pattern!r:.200} is not a valid expression: {error}"
+        ) from error
 
 
 @lru_cache(256)

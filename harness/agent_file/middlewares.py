@@ -38,7 +38,7 @@ BUILT_IN = frozenset(
         "TodoListMiddleware",
     }
 )
-"""What a deep agent's stack has, or may have, without being told: an entry changes its options."""
+"""Middleware that a deep agent's stack has by default: an entry only changes its options."""
 
 _WORDS = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 

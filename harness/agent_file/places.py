@@ -215,14 +215,14 @@ def _made_by_plugin(url: str, factory: Any) -> Checkpointer:
     name, _, rest = url.partition(":")
     what = f"the journal plugin {name!r}"
     if not callable(factory):
-        raise AgentBuildError(f"{what} is {factory!r:.200}, which makes no journal.")
+        raise AgentBuildError(f"{what} is {factory!r:.200}, which does not return a journal.")
     try:
         made = call_object(factory, what, rest)
     except ObjectError as error:
         raise AgentBuildError(_without_secrets(str(error), url)) from None
     if not all(hasattr(made, one) for one in ("commit", "load", "close")):
         kind = type(made).__name__  # its text may show the URL
-        raise AgentBuildError(f"{what} returned an object of type {kind}, which is no journal.")
+        raise AgentBuildError(f"{what} returned an object of type {kind}, which is not a journal.")
     return cast("Checkpointer", made)
 
 

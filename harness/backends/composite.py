@@ -51,7 +51,7 @@ class CompositeBackend:
         default: Where everything else is.
         routes: Backends by prefix, such as `{"/memories": StoreBackend(…)}`.
         artifacts_root: Directory in which results that are too long to show, and the thread's
-            messages as files, appear; a middleware that is told another place uses that.
+            messages as files, appear; a middleware with a directory of its own uses that.
 
     Raises:
         AgentBuildError: A prefix is not usable or there twice, or two parts would both keep their

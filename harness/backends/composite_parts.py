@@ -191,7 +191,7 @@ def checked_prefix(written: str, *, root: bool = False) -> str:
     try:
         path = canonical_path(written)
     except FileError as error:
-        raise AgentBuildError(f"{written!r} is no path for files: {error}") from error
+        raise AgentBuildError(f"{written!r} is not a path for files: {error}") from error
     if path == "/" and not root:
         raise AgentBuildError("the backend of / is the default; routes have a name, such as /docs")
     return path

@@ -173,7 +173,7 @@ class Session:
     async def _bounded(self, work: Any, *, sent: bool) -> Any:
         """Wait for a bounded time in which the caller cannot be cancelled.
 
-        Cancelled half-way, nobody would know whether the server did what it was told.
+        If it were cancelled halfway, nobody would know whether the server ran the command.
         """
         try:
             with anyio.fail_after(self._timeout, shield=True):

@@ -213,7 +213,7 @@ class Listing(Generic[T]):
 
 
 def are_plain(names: Set[str | None], listing: Listing[Any]) -> bool:
-    """Whether what was told of these entries is about them, and not about where a link led."""
+    """Whether a notice about these entries is about themselves, and not about a link's target."""
     for name in names:
         if not name:
             continue

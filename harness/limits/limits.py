@@ -1,9 +1,9 @@
 """Bounds for a whole tree of runs: the agent, its subagents and theirs.
 
-On the way to a bound an agent can be told what is left (`Meter.warning`); near it each agent is
-asked for its final answer (`Meter.wrap_up`); past it no further call begins (`LimitReached`). A
-budget of tokens, dollars or seconds is looked at before a model call, so it is exceeded by at most
-the call that was under way: one for each agent at work just then.
+Before a limit is reached, an agent can be warned how much is left (`Meter.warning`). Near it, each
+agent is asked for its final answer (`Meter.wrap_up`). At the limit, no further call begins
+(`LimitReached`). Tokens, dollars and seconds are checked before each model call, so they are
+exceeded by at most the call in progress: one for each agent that is working at that moment.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import ClassVar, cast
 
 from ..messages.message import Usage
-from .prices import UnknownPrice, price_of
+from .prices import SCRIPT, UnknownPrice, price_of
 from .usage import (
     THREAD,
     UNITS,
@@ -46,7 +46,7 @@ _SOFT = 0.9
 it, so that a subagent that wraps up leaves enough for those that wait for it."""
 
 _WARN = 0.75
-"""Share of a bound after which the main agent is told what is left; likewise for subagents."""
+"""Share of a limit after which the main agent is warned how much is left; also for subagents."""
 
 _NOTHING = Used()
 
@@ -191,6 +191,8 @@ class Meter:
         Returns:
             What it cost in US dollars; 0 if that is not known.
         """
+        if usage is None and model.startswith(SCRIPT):
+            usage = Usage()
         if usage is None:
             self._silent = asked or model
             self.unpriced_calls += 1

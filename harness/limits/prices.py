@@ -23,7 +23,7 @@ from ..messages.message import Usage
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, TieredPrices
 
-__all__ = ["UNLISTED", "Price", "UnknownPrice", "price_of", "window_of"]
+__all__ = ["SCRIPT", "UNLISTED", "Price", "UnknownPrice", "price_of", "window_of"]
 
 _MILLION = 1_000_000
 _Listed: TypeAlias = "Decimal | TieredPrices | None"
@@ -84,6 +84,10 @@ UNLISTED: Mapping[str, Price] = MappingProxyType(
 )
 """Published prices that `genai-prices` does not have, by the beginning of a model's id."""
 
+SCRIPT = "scripted:"
+"""How names of scripted models begin. They are free."""
+_FREE = Price(0, 0)
+
 _LISTERS = {
     "openai-responses": "openai",
     "google-cloud": "google",
@@ -99,7 +103,7 @@ _OTHER_VERSION = re.compile(r"\d|[-.]\d{1,2}(?!\d)")
 
 
 def price_of(model: str, prices: Mapping[str, Price] | None = None) -> Price | None:
-    """Return the price of a model, or None if it is not known.
+    """Return the price of a model, or None if it is not known. Scripts are free.
 
     Args:
         model: Its name, such as `openai:gpt-5.4`; `anthropic:` may be left out.
@@ -107,7 +111,10 @@ def price_of(model: str, prices: Mapping[str, Price] | None = None) -> Price | N
             The longest beginning wins, and one that ends in a version covers dated snapshots of
             that version but no other version: `claude-opus-5` is not `claude-opus-5-5`.
     """
-    return _longest(model, prices or {}) or _listed(_bare(model)) or _longest(model, UNLISTED)
+    own = _longest(model, prices or {})
+    if own is None and model.startswith(SCRIPT):
+        return _FREE
+    return own or _listed(_bare(model)) or _longest(model, UNLISTED)
 
 
 @lru_cache(maxsize=256)

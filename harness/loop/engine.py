@@ -26,11 +26,10 @@ from . import definition as routing
 from .definition import AgentDefinition
 from .hooks.middleware import HookName
 from .hooks.requests import Runtime, Send
-from .mailbox import Mailbox
 from .model.step import ModelStep
 from .run.context import CURRENT_AGENT, CurrentAgent, RunContext
 from .run.interrupts import Asker, Interrupted, Pause
-from .thread_input import accept_input, close_calls
+from .thread_input import Mailbox, accept_input, close_calls
 from .thread_state import ThreadState
 from .tools.step import ToolStep
 
@@ -370,7 +369,7 @@ class AgentLoop:
         return self._runtime
 
     def _asker(self, author: str) -> Asker:
-        """Return who asks for a hook; its questions of one phase are told apart by their order."""
+        """Return who asks for a hook; the order of its questions in a phase distinguishes them."""
         if author not in self._askers:
             run, thread, path = self.run, self.thread, (*self.path, author)
             self._askers[author] = Asker(

@@ -135,7 +135,7 @@ class GoingOn:
         """Return what to tell the model before it is asked; None if its last answer is whole.
 
         Raises:
-            UnfinishedAnswer: It was told often enough.
+            UnfinishedAnswer: It was asked to continue often enough.
         """
         last = messages[-1] if messages else None
         if not isinstance(last, AIMessage) or not is_unfinished(last):

@@ -381,7 +381,7 @@ class ThreadAccess:
         raise UnknownThread(f"there is no thread {thread_id!r}")
 
     async def open_questions(self, thread_id: str) -> Sequence[Interrupt]:
-        """Return what the newest run of a thread waits to be told, subagents' questions too."""
+        """Return the open questions of a thread's newest run and its subagents."""
         runs = await self.checkpointer.find_runs(thread_id=thread_id, limit=1)
         if not runs or runs[0].status in ("done", "cancelled"):
             return ()

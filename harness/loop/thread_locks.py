@@ -105,7 +105,7 @@ class ThreadLocks:
     async def moment(self, thread_id: str) -> AbstractContextManager[RunControl]:
         """Return what holds the thread for one write from outside, to be entered at once.
 
-        Runs wait for it, whatever they are told.
+        Runs wait for it, whatever their `when_busy` says.
 
         Raises:
             ThreadBusy: A run moves the thread.

@@ -221,7 +221,7 @@ def prefix_of(server: str) -> str:
 
 
 def check_names(servers: Collection[str]) -> None:
-    """Check that servers can be told apart.
+    """Check that the names of servers are usable and distinct.
 
     Raises:
         AgentBuildError: A name is empty, too long, or reads like another one.

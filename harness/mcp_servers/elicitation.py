@@ -285,8 +285,8 @@ class Floor:
 
     There a question does not name its call, and giving it to the wrong one would show one user's
     question to another. So it waits until a single call is left, and from a server's first
-    question on its calls take turns. When every call waits for an answer, none can be told from
-    the others: all of them end with an error result, and the next attempts take turns.
+    question on its calls take turns. When every call waits for an answer, nobody knows which one
+    asked: all of them end with an error result, and the next attempts take turns.
     """
 
     def __init__(self) -> None:
@@ -319,7 +319,7 @@ class Floor:
                     for line in self._calls:
                         line.fail(
                             "the server asked a question while several of its tools were running, "
-                            "and it cannot be told which of them asks. They were all stopped; "
+                            "and there is no way to know which of them asks. All were stopped; "
                             "whether they acted is unknown. From now on its calls take turns: "
                             "check, then call again."
                         )

@@ -224,7 +224,7 @@ async def log_in(
 
 @contextmanager
 def _quiet() -> Generator[None]:
-    """Keep the SDK from logging a failed login with its trace: the error is told once."""
+    """Keep the SDK from logging a failed login with its trace: the error is shown once."""
     log = logging.getLogger("mcp.client.auth.oauth2")
     before = log.level
     log.setLevel(logging.CRITICAL)

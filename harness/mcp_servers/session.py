@@ -297,7 +297,7 @@ class ServerSession:
         if not line.began:
             return f"its turn did not come within {seconds}, so it was not run. Try again later."
         return (
-            f"it gave no result within {seconds} and was told to stop. It may have acted: check "
+            f"it gave no result within {seconds} and was asked to stop. It may have acted: check "
             "before you call it again."
         )
 

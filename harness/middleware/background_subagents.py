@@ -1,8 +1,8 @@
 """Tools that start subagents in the background, and news of them for the model.
 
-What the model is told it reads once: as a message before its next model call. A client that
-drives the thread gets it with its next call, and what tasks hand over with it. The list of tasks
-is state: it survives compaction, restarts and forks.
+The model reads each notification once, as a message before its next model call. A client that
+drives the thread gets it with the result of its next call, together with the tasks' files. The
+list of tasks is state: it survives compaction, restarts and forks.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ class BackgroundSubAgentMiddleware(AgentMiddleware):
         agent_name: Name of the agent that gets the tools: rules of the policy see the subagents
             below it.
         policy: The rules of that agent; they hold for the tasks too.
-        backend: Where the files of that agent live; without one, what the model is told holds
-            wherever they do.
+        backend: Where the files of that agent live; without one, the tools' descriptions are
+            worded so that they are true for every backend.
 
     Raises:
         AgentBuildError: The launcher serves another agent.
@@ -170,7 +170,7 @@ class BackgroundSubAgentMiddleware(AgentMiddleware):
     ) -> ToolCallOutcome:
         """Tell a driving client, with its next call, which sees the files that tasks bring.
 
-        It is told the results too: it may drive some tools only.
+        It gets the results too, because it may drive only some of the tools.
         """
         runtime, state = request.runtime, request.state
         if runtime.ns or not _is_first_driven(request.call, state) or not tasks_in(state):
@@ -213,7 +213,7 @@ class BackgroundSubAgentMiddleware(AgentMiddleware):
         }
         waits = " It waits for its turn." if view.status == "pending" else ""
         return ToolResult(
-            f"Started {task_id} ({subagent_type}).{waits} You will be told when it is done.",
+            f"Started {task_id} ({subagent_type}).{waits} You will be notified when it is done.",
             artifact=facts(view, task),
             update={"background_tasks": {task_id: task}},
         )
@@ -298,7 +298,7 @@ class BackgroundSubAgentMiddleware(AgentMiddleware):
         view = await self._launcher.send(thread_id, message, _key(runtime, 8), _behalf(runtime))
         waits = " It reads it once a person has answered." if view.status == "waiting" else ""
         return ToolResult(
-            f"Sent to {task_id}.{waits} You will be told when it is done.",
+            f"Sent to {task_id}.{waits} You will be notified when it is done.",
             artifact=facts(view, tasks[task_id]),
             update={"background_tasks": {task_id: BackgroundTask(told="")}}
             if view.status != "waiting"

@@ -3,7 +3,7 @@
 What the prompt says is fixed when the thread starts, so the provider's prompt cache holds. If a
 file changes later, the model gets it as a message before its next call; the agent sees its own
 edits at once. When a summary takes such a message out of the model's view, the prompt is made
-again: it must never be older than what the model was told.
+again: it must never be older than what the model has read.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class MemoryMiddleware(AgentMiddleware):
         return self._pin(await self._look())
 
     async def before_model(self, state: State, runtime: Runtime) -> dict[str, Any] | None:
-        """Tell the model about files that changed since it last heard of them."""
+        """Tell the model about files that changed since its last notice."""
         snapshot = await self._look()
         if "memory_section" not in state:
             return self._pin(snapshot)
@@ -156,7 +156,7 @@ def _notice(told: MemoryTold, snapshot: MemorySnapshot) -> str:
     changed = [file for file in snapshot.files if told.files.get(file.path) != file.digest]
     parts = ["[Notice from the system, not from the user: memory files changed.]"]
     if changed:
-        parts.append("This is what they say now; it replaces what you were told of them before.")
+        parts.append("This is their current content. It replaces what you read of them before.")
         parts += [_quoted(file) for file in changed]
     parts += [
         f"{path} is gone; what it said no longer applies."
@@ -169,6 +169,6 @@ def _notice(told: MemoryTold, snapshot: MemorySnapshot) -> str:
         if told.errors.get(path) != error
     ]
     parts += [
-        f"The problem with {path} is solved." for path in told.errors if path not in snapshot.errors
+        f"The problem with {path} is fixed." for path in told.errors if path not in snapshot.errors
     ]
     return "\n\n".join(parts)

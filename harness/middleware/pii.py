@@ -1,7 +1,7 @@
 """PII redaction: personal data and secrets in all that an agent takes in and gives out.
 
 The rule of each instance applies to messages of all ages, arguments and results of calls,
-structured data, streams, events, questions, the run's record, values put into the agent's store,
+structured data, streams, events, questions, the run's record, values stored in the agent's store,
 logged errors of tools, and all of it in subagents. What is redacted was never stored. What was
 stored before is shown redacted, and `redact_thread` removes it for good. Not covered are images,
 documents and recordings, files themselves, and what items of a store are found by.
@@ -32,8 +32,8 @@ from ..loop.hooks.middleware import AgentMiddleware
 from ..loop.hooks.requests import ToolCallOutcome, ToolCallRequest, ToolHandler
 from ..loop.run.redaction import SALT, RunRedaction, clean_change, current_redaction, rules_of
 from ..messages.message import MessageWrite
-from ..redaction.builtin import BUILTIN, last_four
-from ..redaction.detector import Detector
+from ..redaction import Detector
+from ..redaction.detectors import BUILTIN, last_four
 from ..redaction.detectors.custom import CallableDetector, Finder, RegexDetector
 from ..redaction.rules import Keys, PIIDetectionError, Place, Redactor, Rule, Strategy
 from ..redaction.streams import TextStream
@@ -80,7 +80,7 @@ class PIIMiddleware(AgentMiddleware):
         apply_to_output: Look at what models say: text, thinking, arguments of calls, structured
             answers.
         apply_to_tool_results: Look at what tools say: results, artifacts, errors, state they
-            write, items they put into the agent's store, events, questions, and what files held
+            write, items they save in the agent's store, events, questions, and what files held
             before they were changed: a change of a file in which something was redacted cannot be
             undone.
         salt: Makes hashes the same in all threads of a deployment; keep it secret. By default each

@@ -41,7 +41,7 @@ class RepeatGuardMiddleware(AgentMiddleware):
     anew.
 
     Args:
-        nudge_after: Repetitions after which the model is told, once.
+        nudge_after: Repetitions after which the model is warned, once.
         stop_after: Repetitions after which the run ends.
         ignore: Tools that are meant to be called again, such as `wait`; a round that calls one of
             them never counts as a repetition.

@@ -154,7 +154,7 @@ def page(text: str, offset: int, call: str) -> str:
 def notice(
     told: SkillsTold, now: SkillsTold, skills: Mapping[str, Skill], broken_files: Collection[str]
 ) -> str:
-    """Return what changed since the model last heard of skills.
+    """Return what changed since the model's last notice about skills.
 
     Args:
         told: What it heard.
@@ -173,14 +173,14 @@ def notice(
     ]
     removed = [name for name in told.skills if name not in now.skills]
     broken = [text for path, text in now.errors.items() if told.errors.get(path) != text]
-    mended = [path for path in told.errors if path not in broken_files]
+    fixed = [path for path in told.errors if path not in broken_files]
     parts = ["[Notice from the system, not from the user: skills changed.]"]
     parts += lines("New skills:", added)
     parts += lines("Changed skills; read them again before you rely on them:", changed)
     if removed:
         parts.append(f"No longer there: {', '.join(removed)}.")
     parts += [f"A skill file has a problem: {text}" for text in broken]
-    parts += [f"The problem with {path} is solved." for path in mended]
+    parts += [f"The problem with {path} is fixed." for path in fixed]
     return "\n".join(parts)
 
 

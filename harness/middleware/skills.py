@@ -242,7 +242,7 @@ class SkillsMiddleware(AgentMiddleware):
         return {"skills_pinned": texts} if texts != known else {}
 
     async def before_model(self, state: State, runtime: Runtime) -> dict[str, Any] | None:
-        """Tell the model about skills that changed since it last heard of them.
+        """Tell the model about skills that changed since its last notice.
 
         Once a summary has taken the last notice out of view, the listing is made anew instead.
         """

@@ -142,7 +142,7 @@ class SubAgentMiddleware(AgentMiddleware):
         return None if "subagents_listed" in state else {"subagents_listed": self._now()}
 
     async def before_model(self, state: State, runtime: Runtime) -> HookResult:
-        """Tell the model about subagents that changed since it last heard of them.
+        """Tell the model about subagents that changed since its last notice.
 
         Once a summary has taken the last notice out of view, the list is made anew instead.
         """
@@ -296,7 +296,7 @@ def _result(definition: AnySubAgent, result: SubagentResult, task_id: str) -> To
     if result.wrapped_up is not None:
         reason = result.wrapped_up.partition(". ")[0]
         facts["wrapped_up"] = reason
-        note = f"It was told to finish early: {reason}. {note}".strip()
+        note = f"It was asked to finish early: {reason}. {note}".strip()
     text = result.text or f"Subagent {name} finished without a report."
     content: Content = f"{text}\n\n[{note}]" if note else text
     if result.structured is not None:
@@ -328,7 +328,7 @@ def section(subagents: Mapping[str, str]) -> str:
 
 
 def notice(told: Mapping[str, str], now: Mapping[str, str]) -> str:
-    """Return what changed since the model last heard of subagents."""
+    """Return what changed since the model's last notice about subagents."""
     added = {name: text for name, text in now.items() if name not in told}
     other = {name: text for name, text in now.items() if told.get(name, text) != text}
     gone = [name for name in told if name not in now]

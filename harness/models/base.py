@@ -57,8 +57,8 @@ __all__ = [
 class PromptSection:
     """A named part of the system prompt.
 
-    A deep agent's prompt begins with `base` (what all of them are told), `profile` (what its
-    model is told) and `agent` (what its author says); sections of middleware follow.
+    A deep agent's prompt begins with `base` (the same for all), `profile` (for its model) and
+    `agent` (from its author); sections of middleware follow.
 
     Attributes:
         name: Who owns it, such as `agent`, `filesystem` or `skills`.

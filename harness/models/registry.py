@@ -23,7 +23,7 @@ from pydantic import TypeAdapter, ValidationError
 from ..errors import HarnessError
 from ..messages.message import AIMessage
 from .base import ChatModel, ChatRequest, Delta
-from .setting_names import misspelt
+from .settings import misspelt
 
 __all__ = [
     "DEFAULT_MODEL",
@@ -161,7 +161,8 @@ def _from_plugin(provider: str, rest: str, settings: Mapping[str, Any]) -> ChatM
         raise UnknownModel(f"no model was made: {error}") from error
     if not all(hasattr(model, one) for one in ("stream", "name", "context_window", "aclose")):
         raise UnknownModel(
-            f"no model was made: the plugin {provider!r} returned {model!r}, which is no ChatModel."
+            f"no model was made: the plugin {provider!r} returned {model!r}, which is not a "
+            "ChatModel."
         )
     return model
 
@@ -269,7 +270,7 @@ class ConfigurableModel:
         name: The default, as for `init_chat_model`.
         fields: What a run may set: `model` and settings of the provider, or `any`. A caller who
             may set `base_url` is sent the server's API key; `any` allows that, and `api_key`.
-        prefix: A run names field `f` as `<prefix>_f`, so that several models can be told apart.
+        prefix: A run names field `f` as `<prefix>_f`, so that several models can be configured.
             No prefix may begin another one. Without a prefix it is plain `f`.
         settings: The provider's settings where the run says nothing.
 

@@ -96,8 +96,8 @@ def sendable(value: Any) -> Any:
 def unsendable(error: BaseException | None) -> str | None:
     """Return why a request could not even be sent, where an HTTP library's error is of that kind.
 
-    An address that is none, or a key with a line end, is no fault of the network: waiting does not
-    mend it. The errors are told by name, as each SDK has an HTTP library of its own.
+    An invalid address, or a key with a line end, is no network error, so a retry does not help. The
+    errors are recognised by name, because each SDK has an HTTP library of its own.
     """
     seen: set[int] = set()
     while error is not None and id(error) not in seen:

@@ -266,7 +266,7 @@ def parse_text(text: str, name: str) -> PolicyText:
 
 
 class _Places:
-    """Finds the lines of tables and keys, as well as they can be told from the text."""
+    """Finds the lines of tables and keys, as far as the text shows them."""
 
     def __init__(self, text: str, name: str) -> None:
         self._lines = text.splitlines()

@@ -138,7 +138,7 @@ def _read_again(path: Path, before: _Read, files: ConfinedFiles) -> _Read:
             # Many editors empty a file before they write it.
             raise PolicyError(f"policy {path} is empty. To lift its rules, leave a comment in it.")
         made = _Read(digest, parse_text(text, file_name(path)))
-        # A file that is being written is told of once more, and its beginning may lack rules.
+        # A file that is being written is reported again, and its beginning may lack rules.
         return made if file_text(path, files) == text else before
     except PolicyError as error:
         problem = f"{error} Its last good rules stay in use until this is fixed."

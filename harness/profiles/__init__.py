@@ -1,4 +1,4 @@
-"""Profiles: what a model is told, offered and set to, kept as data."""
+"""Profiles: prompts, tools and settings that differ between models, as data."""
 
 from .profile import GeneralPurpose, Profile
 from .registry import ProfileRegistry, profile_for

@@ -141,7 +141,7 @@ class _Reader:
         for place in models:
             if not all(place.split(":", 1)) or any(map(str.isspace, place)):
                 self._fail(
-                    ("models",), f"{place!r} is no model; write 'provider' or 'provider:model'."
+                    ("models",), f"{place!r} is not a model; write 'provider' or 'provider:model'."
                 )
         return ProfileFile(self.path.stem, models, self._profile(data))
 

@@ -175,7 +175,7 @@ class Job:
         def follow() -> None:
             try:
                 anyio.run(run)
-            except BaseException as error:  # noqa: BLE001 - nobody else hears of it
+            except BaseException as error:  # noqa: BLE001 - nobody else sees it
                 nothing = Output(b"", b"", 0)
                 why = f"it could not be followed: {type(error).__name__}: {error}"
                 self.result = CommandResult(nothing, "ended", None, time.time() - self.began, why)

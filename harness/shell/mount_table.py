@@ -1,7 +1,7 @@
 """The mount table: what the rules of the file tools leave of a backend's directories to commands.
 
 It is made anew for each sandbox, because files come and go and rules change. What cannot be found
-out in time, or would take too many mounts, is hidden: the safe side, and the model is told.
+out in time, or would take too many mounts, is hidden to be safe, and the model is notified.
 
 A directory above a guarded path is mounted upon itself. So it cannot be renamed, which would bring
 the path out of the rules' sight for the next command.

@@ -40,7 +40,7 @@ _SET = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT
 
 
 def base_environment() -> dict[str, str]:
-    """Return what a shell on this machine gets without being told.
+    """Return the environment that a shell on this machine gets by default.
 
     Of our own environment: `PATH`, `HOME`, `USER`, `LOGNAME`, `LANG`, `LANGUAGE`, `LC_*`, `TZ` and
     `TMPDIR`; nothing else, so no keys and tokens. `PATH`, `HOME` and `LANG` are always there.

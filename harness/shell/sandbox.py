@@ -83,7 +83,7 @@ class Sandbox:
         Raises:
             ShellError: It did not come up; the call's own command was not run.
         """
-        # It looks whether files are there, which may block.
+        # It checks which files exist, which may block.
         make = partial(self.policy.launch_in, layout, self.shell, self.env or {})
         launch = await anyio.to_thread.run_sync(make)
         limits = self.policy.limits
@@ -111,7 +111,7 @@ def sandbox_of(
     env: Mapping[str, str] | None = None,
     fixed: Sequence[Path] = (),
 ) -> Sandbox:
-    """Return the sandbox over a backend; blocks while the policy looks whether it can be used.
+    """Return the sandbox over a backend; blocks while the policy checks that it can be used.
 
     Raises:
         AgentBuildError: The policy cannot be used here, or not with this backend.

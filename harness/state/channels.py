@@ -73,7 +73,7 @@ class Reducer:
         default: Makes the value before the first write.
         reconcile: Makes a write of a tool call fit those of other calls that ran beside it, so
             that none of them is lost. Given their writes, its own, and the call's id, it returns
-            what is written instead, and what the caller is told; empty for nothing.
+            what is written instead, and a note for the caller; empty for nothing.
     """
 
     fn: Callable[[Any, Any], Any]

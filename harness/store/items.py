@@ -312,7 +312,7 @@ def _parse(path: str, wanted: JsonValue) -> list[Condition]:
     keys = tuple(path.split("."))
     if not all(keys):
         raise InvalidOperation(
-            f"{path!r} in a filter is no path: write keys joined by single dots, such as "
+            f"{path!r} in a filter is not a path: write keys joined by single dots, such as "
             "'author.name'. Nothing was done."
         )
     if not isinstance(wanted, dict) or not any(key.startswith("$") for key in wanted):
@@ -323,7 +323,7 @@ def _parse(path: str, wanted: JsonValue) -> list[Condition]:
 def _condition(path: tuple[str, ...], operator: str, operand: JsonValue) -> Condition:
     if operator not in _OPERATORS:
         raise InvalidOperation(
-            f"{operator!r} in the filter of {'.'.join(path)!r} is no operator; use "
+            f"{operator!r} in the filter of {'.'.join(path)!r} is not an operator; use "
             f"{', '.join(_OPERATORS)}, or {{'$eq': …}} to compare with an object. Nothing was done."
         )
     known = cast("Operator", operator)

@@ -114,7 +114,8 @@ def _parse(path: Any) -> Path:
     for step in path.split(".") if isinstance(path, str) else [""]:
         if not (found := _STEP.fullmatch(step)):
             raise InvalidOperation(
-                f"{path!r} is no path to index: write '$', or keys joined by dots with [*] or [0] "
+                f"{path!r} is not a path to index: write '$', or keys joined by dots with [*] or "
+                "[0] "
                 "for elements of lists, such as 'tags[*].name'. Nothing was done."
             )
         steps.append(found[1])

@@ -15,12 +15,12 @@ from pydantic import JsonValue
 from .._internal.json_bounds import is_too_deep
 from ..errors import AgentBuildError, HarnessError
 from ..models.wire import resolve
-from .strategies import AutoStrategy, StructuredOutput
+from . import AutoStrategy, StructuredOutput
 
 __all__ = ["MAX_SCHEMA_BYTES", "InvalidSchema", "checked_schema"]
 
 MAX_SCHEMA_BYTES = 32_000
-"""Of its JSON. A model is told all of it, at each repair once more."""
+"""Size of its JSON. A model reads all of it, and once more at each repair."""
 
 _DEEPEST = 32
 """Levels of objects and lists in a schema."""

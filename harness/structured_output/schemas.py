@@ -1,4 +1,4 @@
-"""The schemas of structured output: what a model is told, and how data is checked and stored."""
+"""Schemas of structured output: what a model sees, and how data is checked and stored."""
 
 from __future__ import annotations
 
@@ -335,7 +335,7 @@ def annotation_of(members: Mapping[str, OutputSchema]) -> Any:
     """Return a type whose JSON form gives back equal values of the same class.
 
     A value of a union is stored with its schema's name: from the fields alone, members that
-    overlap could not be told apart. What is stored and fits no member reads as None: it is an
+    overlap could not be distinguished. Stored data that fits no member reads as None: it is an
     answer from when another format held, in an earlier turn of the thread.
     """
     classes = {name: one for name, one in members.items() if isinstance(one, _ClassSchema)}

@@ -41,7 +41,7 @@ class Standing:
         thread_id: Likewise.
         answer: Its final text, once done; or what was cut off of it, when it failed for that.
         reason: Why it failed or was cancelled.
-        questions: What it waits to be told, as the server shows it.
+        questions: Its open questions, as the server shows them.
     """
 
     status: RemoteStatus

@@ -110,7 +110,7 @@ _OPERATION_SECONDS = [0.01 * 2**power for power in range(14)]
 """Buckets that the GenAI conventions advise, for tokens and for operations."""
 
 _NAMES = 200
-"""Names of models that are told apart: a client or a provider may make up any."""
+"""How many names of models are counted separately: clients and providers may invent any number."""
 
 _OTHER = "_OTHER"
 

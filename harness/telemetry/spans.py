@@ -251,8 +251,8 @@ def note_error(span: Span, error: BaseException, *, texts: bool) -> None:
     Args:
         span: The span.
         error: What failed.
-        texts: Whether its text may be told too: it can hold anything that people, models, tools
-            and files said. That of a limit holds numbers only, and is told in any case.
+        texts: Whether to record its text too: it can quote people, models, tools and files. The
+            text of a limit contains only numbers, and is always recorded.
     """
     if not span.is_recording():
         return

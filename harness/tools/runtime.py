@@ -105,7 +105,7 @@ class SubagentResult:
         failure: What kind of failure that is: the name of a limit, or of an error's class.
         structured: Its structured answer as JSON data, if it owed one.
         place: Where it stopped; None if it never began.
-        wrapped_up: Why it was told to give its final answer early, or None.
+        wrapped_up: Why it was asked for its final answer early, or None.
     """
 
     text: str
@@ -132,7 +132,7 @@ class SubagentRunner(Protocol):
 
         Args:
             agent: An `Agent`, or a `Fork` of the caller.
-            description: What it is told.
+            description: Its task, as it reads it.
             limits: Its bounds beneath those of the run tree, for this call.
             after: Where an earlier call of it stopped: it goes on with its transcript.
 

@@ -1,4 +1,4 @@
-"""Schemas of tools: what a model is told of them, from signatures and docstrings.
+"""Schemas of tools: what a model sees of them, made from signatures and docstrings.
 
 JSON schemas are written out flat, and arguments are checked against them.
 

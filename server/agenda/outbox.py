@@ -1,4 +1,4 @@
-"""Outbox of webhooks: what is still to be told, stored for all servers.
+"""Outbox of webhooks: what is still to be sent, stored for all servers.
 
 A run is watched from its beginning. When it pauses or ends, one delivery for each URL is stored in
 the transaction that notes it. Whoever carries a run does that at once; servers look now and then
@@ -74,7 +74,7 @@ class Delivery:
 
 
 class Outbox:
-    """What is still to be told to webhooks.
+    """What is still to be sent to webhooks.
 
     Args:
         tables: Where it is.
@@ -94,7 +94,7 @@ class Outbox:
         await self._tables.run((insert, {"run": run_id}))
 
     async def stopped(self, run: Run, urls: Sequence[str]) -> None:
-        """Store what is to be told of a run that has paused or ended, once."""
+        """Store, once, what is to be sent about a run that has paused or ended."""
         if run.status not in STOPPED:
             return
         told = f"{run.attempt} {run.status}"

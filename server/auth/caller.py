@@ -260,7 +260,9 @@ class Identify:
                 )
             return caller
         if self._needs_token:
-            raise MCPError(INVALID_REQUEST, "This message names no caller; nothing was done.")
+            raise MCPError(
+                INVALID_REQUEST, "This message does not say who calls; nothing was done."
+            )
         return LOCAL
 
 

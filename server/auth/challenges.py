@@ -50,8 +50,8 @@ class Challenge:
     async def ended(self, send: Send) -> None:
         """Refuse to answer somebody whose token has ended while they were waiting."""
         text = (
-            "The token has expired or was revoked before there was an answer. What the call has "
-            "begun continues; look at it with another token before you repeat the call."
+            "The token expired or was revoked before the call was answered. What the call started "
+            "continues; check it with another token before you repeat the call."
         )
         await self._refuse(send, 401, "invalid_token", text, FIRST_SCOPES)
 
@@ -78,7 +78,7 @@ class Challenge:
 
 
 class StepUp:
-    """ASGI middleware: OAuth clients whose token lacks a scope are told which to ask for.
+    """ASGI middleware that tells OAuth clients which scope their token lacks.
 
     Args:
         app: What is guarded.

@@ -65,7 +65,7 @@ class _Verifiers:
         self._verifiers = verifiers
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """Return who bears a token."""
+        """Return whose token it is."""
         for one in self._verifiers:
             try:
                 found = await one.verify_token(token)

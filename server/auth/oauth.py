@@ -114,7 +114,7 @@ class KeySet:
         url = self._url or await self._discover(client)
         given = (await _json(client, url))["keys"]
         if not isinstance(given, list):
-            raise ValueError(f"{url} is no JSON Web Key Set")
+            raise ValueError(f"{url} is not a JSON Web Key Set")
         found: dict[str, PublishedKey] = {}
         for one in cast("list[object]", given):
             key = _published(cast("dict[str, Any]", one)) if isinstance(one, dict) else None
@@ -128,11 +128,11 @@ class KeySet:
             try:
                 metadata = await _json(client, url)
                 if str(metadata.get("issuer", "")).rstrip("/") != self._issuer.rstrip("/"):
-                    raise ValueError(f"its metadata name the issuer {metadata.get('issuer')!r}")
+                    raise ValueError(f"its metadata names the issuer {metadata.get('issuer')!r}")
                 return str(metadata["jwks_uri"])
             except (httpx2.HTTPError, ValueError, KeyError) as error:
                 problem = error
-        raise ValueError(f"there are no metadata below {self._issuer} ({problem})")
+        raise ValueError(f"there is no metadata below {self._issuer} ({problem})")
 
 
 def _metadata_urls(issuer: str) -> list[str]:
@@ -169,7 +169,7 @@ async def _json(client: httpx2.AsyncClient, url: str) -> dict[str, Any]:
                 raise ValueError(f"{url} is larger than {_MOST_BYTES} bytes")
     data = json.loads(bytes(body))
     if not isinstance(data, dict):
-        raise ValueError(f"{url} is no JSON object")
+        raise ValueError(f"{url} is not a JSON object")
     return cast("dict[str, Any]", data)
 
 
@@ -189,7 +189,7 @@ class JwtVerifier:
         self._warned = float("-inf")
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """Return who bears a token, or None if it is not accepted; the log says why."""
+        """Return whose token it is, or None if it is not accepted; the log says why."""
         try:
             claims = await self._claims(token)
         except (jwt.PyJWTError, KeysUnavailable, ValueError, TypeError) as error:

@@ -302,7 +302,7 @@ class TokenVerifier:
         self._tokens = tokens
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """Return who bears a token, or None if it is not, or no longer, accepted.
+        """Return whose token it is, or None if it is not, or no longer, accepted.
 
         Raises:
             TokenError: The file is damaged.

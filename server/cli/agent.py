@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from .errors import Failed
+from .output import Failed
 from .state import with_settings
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def schema() -> None:
 def _described(settings: Settings, built: Agent) -> list[str]:
     """Return what the agent will be, a line each; no secret is in it."""
     from ...harness.definitions.registry import no_such
-    from ..runs.workplaces import subagents_of
+    from ..agents.workplaces import subagents_of
     from ..settings.definition import definition_of
 
     described = definition_of(settings)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from .errors import Refused
+from .output import Refused
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -181,9 +181,9 @@ def explain(
 ) -> None:
     """Print the verdict on a call and the rule that decides.
 
-    Built-in tools are known by their names. Of others say --mark and --server; without either,
-    rules and defaults about them take the safe side. The exit code is 0 for allow, 3 for ask, 4
-    for deny.
+    Built-in tools are known by their names. For other tools, pass --mark and --server; without
+    them, rules about marks and servers are applied strictly. The exit code is 0 for allow, 3 for
+    ask, 4 for deny.
     """
     rules = _load(files)
     from ...harness.policy.access_request import AccessRequest, strictest

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from .errors import Refused
+from .output import Refused
 
 if TYPE_CHECKING:
     from ..doctor import Examination, Finding, Handshake
@@ -38,7 +38,7 @@ _UNKNOWN_YET = ("${", "{env:")
 
 
 class _ClientName(click.Choice):  # pyright: ignore[reportMissingTypeArgument]
-    """A client's name; who knows half of it is told the rest."""
+    """A client's name; an error for an unknown one suggests the closest."""
 
     def get_invalid_choice_message(self, value: object, ctx: click.Context | None) -> str:
         """Return why a name is refused, with the names that are like it."""
@@ -48,7 +48,7 @@ class _ClientName(click.Choice):  # pyright: ignore[reportMissingTypeArgument]
         like = [one for one in INSTALLABLE if given and given in one]
         like = like or get_close_matches(given, INSTALLABLE, n=2, cutoff=0.5)
         said = f"Did you mean {' or '.join(like)}? " if like else ""
-        return f"{value!r} is no client. {said}Clients: {', '.join(INSTALLABLE)}."
+        return f"{value!r} is not a client. {said}Clients: {', '.join(INSTALLABLE)}."
 
 
 @click.command()

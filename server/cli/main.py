@@ -9,17 +9,15 @@ import sys
 import click
 
 from .agent import agent, mcp
-from .chat import chat
 from .checks import models, policy
 from .completion import completion
-from .errors import Refused
 from .install import doctor, install
-from .replicas import replicas
-from .run import SHARED, run
+from .output import Refused
+from .run import SHARED, chat, run
 from .runs import runs
 from .schedules import schedules, webhooks
 from .skills import skills
-from .state import journal, token
+from .state import journal, replicas, token
 from .threads import threads
 
 __all__ = ["cli", "main"]
@@ -78,7 +76,9 @@ def cli(ctx: click.Context) -> None:
 )
 @click.option("--public-url", metavar="URL", help="Where clients reach this server, for OAuth.")
 @click.option("--oauth-issuer", metavar="URL", help="URL of the authorization server to trust.")
-@click.option("--oauth-jwks-url", metavar="URL", help="Its keys, if not the URL it publishes.")
+@click.option(
+    "--oauth-jwks-url", metavar="URL", help="URL of its keys, if not the one it publishes."
+)
 @click.option("--tls-cert", metavar="FILE", help="Certificate for HTTPS.")
 @click.option("--tls-key", metavar="FILE", help="Private key of that certificate.")
 @click.option(
@@ -227,7 +227,7 @@ def cli(ctx: click.Context) -> None:
     "webhook_hosts",
     multiple=True,
     metavar="NAME",
-    help="A host that may be told. Repeatable.",
+    help="A host that webhooks may go to. Repeatable.",
 )
 @click.option(
     "--webhook-secret-file",

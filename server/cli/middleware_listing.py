@@ -84,7 +84,7 @@ def _row(one: AgentMiddleware) -> dict[str, JsonValue]:
 def _settings(one: AgentMiddleware) -> dict[str, JsonValue]:
     """Return the arguments it was made with, as it keeps them if it keeps them under their names.
 
-    Of what is no data only what was given is told, by its name.
+    Values that are not plain data are shown by name, and only if they were given.
     """
     if type(one).__init__ is object.__init__:
         return {}

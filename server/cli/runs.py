@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from .errors import Failed
-from .output import print_answer
+from .output import Failed, print_answer
 from .state import with_settings
 
 if TYPE_CHECKING:
@@ -38,8 +37,8 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def runs(ctx: click.Context, **flags: str | None) -> None:
     """List, show, wait for, answer, cancel and retry runs.
 
-    Works beside running servers: the server that works on a run ends it, or goes on with it.
-    `deep-agent-mcp run --resume RUN` goes on with a run in the terminal.
+    You can use these commands while servers run: the server that works on a run ends or continues
+    it. `deep-agent-mcp run --resume RUN` continues a run in the terminal.
     """
     ctx.obj = flags
 
@@ -61,7 +60,7 @@ def list_(
     if as_json or not found:
         print_answer(answer, as_json)
         return
-    from ..terminal.tables import RUN_COLUMNS, print_table, run_cells
+    from ..terminal.views import RUN_COLUMNS, print_table, run_cells
 
     print_table(RUN_COLUMNS, map(run_cells, found))
     if facts.get("more"):
@@ -97,9 +96,9 @@ def cancel(flags: dict[str, str | None], run: tuple[str, ...], reason: str, as_j
 @_as_json
 @click.pass_obj
 def retry(flags: dict[str, str | None], run: str, as_json: bool) -> None:
-    """Have a server go on with a run that failed or paused, at its last step.
+    """Have a server continue a run that failed or paused, from its last step.
 
-    Without a running server, the next one that starts goes on with it.
+    If no server is running, the next one that starts continues it.
     """
     print_answer(_within(flags, lambda admin: admin.retry(run)), as_json)
 
@@ -117,7 +116,7 @@ def wait(flags: dict[str, str | None], run: str, timeout: float | None, as_json:
     """
     answer = _within(flags, lambda admin: admin.wait(run, timeout))
     print_answer(answer, as_json)
-    from ..terminal.exits import exit_code
+    from ..terminal.states import exit_code
 
     facts = answer.data or {}
     sys.exit(exit_code(str(facts.get("status")), str(facts.get("reason") or "")))
@@ -138,15 +137,15 @@ def approve(
     message: str | None,
     as_json: bool,
 ) -> None:
-    """Show the calls that wait for approval, whole, and approve or reject each.
+    """Show each call that waits for approval in full, and approve or reject it.
 
-    A server of the journal goes on with the run, or the next one that starts.
+    Then a server that uses the journal continues the run, or the next one that starts.
     """
     asked = [
         one for one in _within(flags, lambda admin: admin.questions(run)) if one.kind == "approval"
     ]
     if not asked:
-        raise Failed(f"run {run} asks a question, not for an approval; answer with `runs reply`.")
+        raise Failed(f"run {run} asks a question, not an approval; answer with `runs reply`.")
     answers: dict[str, Any] = {}
     for one in asked:
         _show(one)
@@ -166,10 +165,10 @@ def approve(
 @_as_json
 @click.pass_obj
 def reply(flags: dict[str, str | None], run: str, message: str, as_json: bool) -> None:
-    """Answer the question of a run with MESSAGE, as text or as JSON if it asks for that.
+    """Answer the question of a run with MESSAGE: text, or JSON if the question has a schema.
 
-    A server of the journal goes on with the run, or the next one that starts. The agent of a run
-    that works and asks nothing reads MESSAGE before its next step.
+    Then a server that uses the journal continues the run, or the next one that starts. If the run
+    is working and asks nothing, its agent reads MESSAGE before its next step.
     """
     told = _within(flags, lambda admin: admin.tell(run, message))
     if told is not None:

@@ -20,7 +20,7 @@ _Flags = dict[str, str | None]
 
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _principal = click.option(
-    "--principal", metavar="NAME", default="", help="Whose it is.  [the local user]"
+    "--principal", metavar="NAME", default="", help="The user it belongs to.  [the local user]"
 )
 
 
@@ -54,8 +54,8 @@ def schedules(ctx: click.Context, **flags: str | None) -> None:
 @click.option("--cron", required=True, metavar="FIELDS", help="Such as '0 7 * * MON-FRI'.")
 @click.option("--timezone", default="UTC", show_default=True, help="Such as Europe/Berlin.")
 @click.option("--agent", metavar="NAME", default="", help="A subagent that gets the goal.")
-@click.option("--thread", metavar="THREAD", default="", help="Go on in this thread each time.")
-@click.option("--same-thread", is_flag=True, help="Go on in the thread of the first time.")
+@click.option("--thread", metavar="THREAD", default="", help="Continue this thread each time.")
+@click.option("--same-thread", is_flag=True, help="Continue the thread of the first run.")
 @_principal
 @_as_json
 @click.pass_obj
@@ -73,7 +73,7 @@ def add(
 ) -> None:
     """Add a schedule that gives GOAL to the agent.
 
-    Each time has a thread of its own, unless --thread or --same-thread is given.
+    Each run has a thread of its own, unless you pass --thread or --same-thread.
     """
 
     async def work(settings: Settings) -> Answer:
@@ -117,9 +117,9 @@ def _change(action: str, about: str) -> None:
         print_answer(with_settings(flags, work), as_json)
 
 
-_change("pause", "Let a schedule fire no more, until it is resumed.")
-_change("resume", "Let a paused schedule fire again. What it missed is left out.")
-_change("run", "Let a schedule fire now, besides its times.")
+_change("pause", "Stop a schedule from firing until it is resumed.")
+_change("resume", "Let a paused schedule fire again. Missed times are skipped.")
+_change("run", "Fire a schedule once now, in addition to its times.")
 _change("remove", "Remove a schedule. Its runs and threads stay.")
 
 
@@ -139,7 +139,7 @@ def webhooks(ctx: click.Context, **flags: str | None) -> None:
 @webhooks.command("new-secret")
 def new_secret_() -> None:
     """Print a new secret, for the file of --webhook-secret-file and for the receiver."""
-    from ..agenda.signing import new_secret
+    from ..agenda.webhooks import new_secret
 
     click.echo(new_secret())
 

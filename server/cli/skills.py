@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..terminal.texts import clean
-from .errors import Failed, Refused
+from ..terminal import clean
+from .output import Failed, Refused
 
 if TYPE_CHECKING:
     from ...harness.skills import Skill
@@ -49,7 +49,7 @@ def skills() -> None:
 def list_skills(config: str | None, directories: tuple[str, ...], as_json: bool) -> None:
     """List the skills that agents get with these settings, and what is wrong with others."""
     from ...harness.skills import SkillRegistry
-    from ..runs.workplaces import bundled_skills
+    from ..agents.workplaces import bundled_skills
 
     found = SkillRegistry([(bundled_skills(), "bundled"), *_configured(config, directories)])
     if as_json:
@@ -93,7 +93,7 @@ def check(paths: tuple[Path, ...]) -> None:
 
 
 def _describe(skill: Skill, programs: Sequence[str]) -> None:
-    from ...harness._internal.words import count_of
+    from ...harness._internal import count_of
 
     size = sum(one.size for one in skill.files)
     click.echo(f"{skill.name}: {count_of(len(skill.files), 'file')}, {count_of(size, 'byte')}")
@@ -119,7 +119,7 @@ def new(name: str, to: Path | None, config: str | None) -> None:
     """Create a skill from a template, to be filled in."""
     from ...harness.definitions.frontmatter import DefinitionError, Frontmatter
     from ...harness.skills import SKILL_FILE, check_name
-    from ..runs.workplaces import bundled_skills
+    from ..agents.workplaces import bundled_skills
 
     place = (to or _only_directory(config)) / name
     try:
@@ -143,7 +143,7 @@ def new(name: str, to: Path | None, config: str | None) -> None:
 @_TO
 @_CONFIG
 @click.option("--replace", is_flag=True, help="Replace skills of the same name.")
-@click.option("--yes", is_flag=True, help="Do not ask, also if there are programs in it.")
+@click.option("--yes", is_flag=True, help="Do not ask, even if the skill contains programs.")
 def add(source: Path, to: Path | None, config: str | None, replace: bool, yes: bool) -> None:
     """Install skills from a directory or an archive.
 
@@ -168,7 +168,7 @@ def add(source: Path, to: Path | None, config: str | None, replace: bool, yes: b
 
 
 def _confirm(skill: Skill, count: int) -> None:
-    from ...harness._internal.words import count_of
+    from ...harness._internal import count_of
 
     if not sys.stdin.isatty():
         raise Refused(
@@ -193,5 +193,5 @@ def _only_directory(config: str | None) -> Path:
     found = _configured(config)
     if len(found) != 1:
         many = "name no directory" if not found else f"name {len(found)} directories"
-        raise Refused(f"the settings {many} of skills. Nothing was done. Say which one with --to.")
+        raise Refused(f"the settings {many} of skills. Nothing was done. Name one with --to.")
     return found[0]

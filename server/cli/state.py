@@ -16,16 +16,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from .errors import Failed
-from .output import print_answer
+from .output import Failed, print_answer
 
 if TYPE_CHECKING:
     from ..auth.caller import Scope
     from ..auth.tokens import TokenRecord, Tokens
     from ..settings.settings import Settings
 
-__all__ = ["journal", "token", "with_settings"]
-
+__all__ = ["journal", "replicas", "token", "with_settings"]
 
 T = TypeVar("T")
 
@@ -110,8 +108,8 @@ def backup(flags: dict[str, str | None], file: Path, as_json: bool) -> None:
 def salvage(flags: dict[str, str | None], file: Path, as_json: bool) -> None:
     """Save what can be read of a damaged journal to a new FILE.
 
-    Each thread is saved up to its last step before the damage. The journal stays as it is. No
-    server may run meanwhile.
+    Each thread is saved up to its last step before the damage. The journal is not changed. Stop all
+    servers first.
     """
     from ..threads.journal_files import salvage as work
 
@@ -128,7 +126,7 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
         return None
     found = re.fullmatch(r"([1-9]\d{0,5})([mhd])", value)
     if found is None:
-        raise click.BadParameter(f"{value!r} is no time; write one like 90m, 12h or 30d")
+        raise click.BadParameter(f"{value!r} is not a time; write one such as 90m, 12h or 30d")
     return float(found[1]) * _UNITS[found[2]]
 
 
@@ -173,7 +171,7 @@ def token(ctx: click.Context, **flags: Any) -> None:
     "agents",
     callback=_names,
     metavar="NAMES",
-    help="Agents that the bearer may give goals to, such as scout,main.  [all]",
+    help="Agents that the token may give goals to, such as scout,main.  [all]",
 )
 @click.option(
     "--expires",
@@ -193,10 +191,10 @@ def create(
 ) -> None:
     """Create a token for PRINCIPAL and print it.
 
-    Its bearer sees the threads and runs of PRINCIPAL. The token is shown only once; only its hash
-    is stored. `approve` is not a default scope, so that a model cannot approve its own calls; give
-    it to a client with a person. With `--agents`, the bearer sees no other agents; the tools that a
-    client drives belong to `main`.
+    Whoever has the token sees the threads and runs of PRINCIPAL. It is shown only once; only its
+    hash is stored. `approve` is not a default scope, so that a model cannot approve its own calls;
+    give it to clients that a person uses. `--agents` hides all other agents. The tools that clients
+    drive belong to `main`.
     """
     if not principal.strip() or not principal.isprintable():
         raise Failed("a principal needs a name of printable characters. Nothing was done.")
@@ -270,3 +268,18 @@ def _shown(record: TokenRecord) -> dict[str, Any]:
     shown = asdict(record)
     del shown["digest"]
     return {**shown, "scopes": list(record.scopes), "agents": list(record.agents)}
+
+
+@click.command()
+@click.option("--state-dir", metavar="DIR", help="Where this command keeps its lock.")
+@click.option("--config", metavar="FILE", help="TOML file of settings.")
+@click.option("--journal", metavar="URL", help="The journal that the servers share.")
+@click.option("--journal-url-file", metavar="FILE", help="Read the journal's URL from FILE.")
+@click.option("--journal-key-file", metavar="FILE", help="Keys of an encrypted journal.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def replicas(as_json: bool, **flags: str | None) -> None:
+    """Show the servers that share a journal, since when, and what each works on."""
+    from ..operations.replica_listing import list_replicas
+
+    answer = with_settings({**flags, "replicas": "true"}, list_replicas)
+    click.echo(json.dumps(answer.data, indent=2) if as_json else answer.text)

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 import click
 
-from .errors import Failed
-from .output import echo, print_answer
+from .output import Failed, echo, print_answer
 from .runs import STATUSES
 from .state import with_settings
 
@@ -56,7 +55,7 @@ def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> fl
         return datetime.fromisoformat(value).timestamp()
     except ValueError:
         raise click.BadParameter(
-            f"{value!r} is no time; write one like 30m, 2h, 3d, or 2026-01-31"
+            f"{value!r} is not a time; write one such as 30m, 2h, 3d, or 2026-01-31"
         ) from None
 
 
@@ -72,14 +71,14 @@ def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> fl
 def threads(ctx: click.Context, **flags: str | None) -> None:
     """Show, rewind, fork, export, prune and delete threads.
 
-    Works beside running servers; what would get in the way of one is refused.
+    You can use these commands while servers run; what would disturb a server is refused.
     """
     ctx.obj = flags
 
 
 @threads.command("list")
 @_limit
-@click.option("--before", type=float, help="For the next page: the value that this page names.")
+@click.option("--before", type=float, help="For the next page: the value at the end of this page.")
 @click.option("--status", type=click.Choice(STATUSES), help="Only if the last run has this status.")
 @click.option("--agent", metavar="NAME", help="Only if the last run was by this agent.")
 @click.option("--since", callback=_moment, metavar="TIME", help="Such as 2h, 3d or 2026-01-31.")
@@ -104,7 +103,7 @@ def list_(
     if as_json or not found:
         print_answer(answer, as_json)
         return
-    from ..terminal.tables import THREAD_COLUMNS, print_table, thread_cells
+    from ..terminal.views import THREAD_COLUMNS, print_table, thread_cells
 
     print_table(THREAD_COLUMNS, map(thread_cells, found))
     if "next_before" in facts:
@@ -114,7 +113,7 @@ def list_(
 @threads.command()
 @click.argument("thread")
 @_limit
-@click.option("--before", help="For the next page: the value that this page names.")
+@click.option("--before", help="For the next page: the value at the end of this page.")
 @click.option("--transcript", is_flag=True, help="Print the messages as Markdown instead.")
 @click.option("--follow", is_flag=True, help="Then print what its runs do, until Ctrl-C.")
 @_as_json
@@ -244,7 +243,7 @@ def import_(flags: dict[str, str | None], file: str, target: str | None) -> None
     callback=_bytes,
     help="Remove the oldest until a thread is this small, such as 20M.",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would be removed; remove nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed; remove nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
 def prune(
@@ -256,13 +255,13 @@ def prune(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Remove old checkpoints of a thread, or of all threads. Remaining states stay whole.
+    """Remove old checkpoints of a thread, or of all threads. The states that stay do not change.
 
     Without THREAD, it asks first.
     """
     if keep_latest is None and older_than is None and max_size is None:
         raise click.UsageError(
-            "Say what to remove: --keep-latest N, --older-than DAYS, or --max-size SIZE."
+            "Choose what to remove: --keep-latest N, --older-than DAYS, or --max-size SIZE."
         )
     if dry_run and max_size is not None:
         raise click.UsageError("--dry-run cannot tell what --max-size would remove.")
@@ -310,8 +309,8 @@ def new_key() -> None:
 def seal(flags: dict[str, str | None], plain: bool) -> None:
     """Encrypt all threads with the first key.
 
-    For new keys: write the new one in front of the old ones, `seal`, then remove the old ones. No
-    server may run meanwhile.
+    To change the key, write the new one before the old one, run `seal`, then remove the old one.
+    Stop all servers first.
     """
     from ..threads.journals import seal_journal
 
@@ -325,7 +324,7 @@ def seal(flags: dict[str, str | None], plain: bool) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
 def unseal(flags: dict[str, str | None], yes: bool) -> None:
-    """Remove the encryption of all threads. No server may run meanwhile."""
+    """Remove the encryption of all threads. Stop all servers first."""
     from ..threads.journals import unseal_journal
 
     if not yes:

@@ -48,7 +48,7 @@ class Story:
     """Tells it.
 
     Args:
-        view: Where it is told.
+        view: Where it is shown.
         server: Starts and kills the server.
         root: The directory the server's file tools work in.
         journal: The journal's file.

@@ -82,7 +82,7 @@ class Examination:
                 self.flags, self.machine.environ, config=self.config, warn=lambda _: None
             )
         except SettingsError as error:
-            yield broken("settings", str(error), "Correct this first; the rest depends on it.")
+            yield broken("settings", str(error), "Fix this first; the rest depends on it.")
             return
         for finding in await anyio.to_thread.run_sync(lambda: self._around(settings)):
             yield finding
@@ -137,7 +137,11 @@ async def examine_live_model(settings: Settings) -> Finding:
         fix = "Check the network, and ANTHROPIC_BASE_URL if it is set."
         return broken(about, f"{name} did not answer within {CALL_SECONDS:.0f} s", fix)
     except HarnessError as error:
-        return broken(about, str(error), "Check key, model name and network, as the text says.")
+        return broken(
+            about,
+            str(error),
+            "Check the key, the model's name and the network, as the message says.",
+        )
     if not answers:
         return broken(about, f"{name} gave no answer", "Try again.")
     return ok(about, f"{name} answered in {time.monotonic() - began:.1f} s")

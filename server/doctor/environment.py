@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..runs.reloadable_agent import KEYS
+from ..agents.reloadable_agent import KEYS
 from ..settings.settings import Settings
 from ..version import NAME, version
 from .findings import Finding, broken, note, ok
@@ -161,7 +161,7 @@ def examine_files(settings: Settings) -> Iterator[Finding]:
     from ...harness.profiles import ProfileRegistry
     from ...harness.skills import SkillRegistry
     from ...harness.subagents.registry import SubAgentRegistry
-    from ..runs.workplaces import bundled_skills
+    from ..agents.workplaces import bundled_skills
 
     settings = settings.of_nobody()
     untrusted = settings.untrusted
@@ -179,7 +179,7 @@ def examine_files(settings: Settings) -> Iterator[Finding]:
             problems.append(str(error))
     problems += _of_subagents(settings, agents, skills.skills)
     for problem in problems:
-        yield broken("files", problem, "Correct the file, or take it out of the settings.")
+        yield broken("files", problem, "Fix the file, or remove it from the settings.")
     if not problems:
         counts = [
             _counted(len(skills.skills), "skill"),

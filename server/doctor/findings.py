@@ -93,8 +93,8 @@ class KnownClient:
         longest_name: Characters such a name may have; a longer one is cut or dropped.
         shows: Which half of a result its model sees.
         largest_result: Characters of a result it shows whole.
-        call_seconds: How long it waits for a call; None if nobody has met an end.
-        most_tools: How many tools of all servers it bears; None if nobody has met an end.
+        call_seconds: How long it waits for a call; None if no limit is known.
+        most_tools: How many tools of all servers it accepts; None if no limit is known.
         instructions: Characters of the server's instructions it keeps; None for all.
         cannot: What it does not do, in words.
     """
@@ -238,7 +238,7 @@ def examine_entries(machine: Machine, name: str, clients: frozenset[str]) -> Ite
             try:
                 file, entry = find_entry(placement, machine)
             except (InstallError, ConfigFileError) as error:
-                yield note(about, str(error), "Correct the file; the client cannot read it either.")
+                yield note(about, str(error), "Fix the file; the client cannot read it either.")
                 continue
             if entry is None:
                 continue
@@ -258,7 +258,7 @@ def examine_entries(machine: Machine, name: str, clients: frozenset[str]) -> Ite
     if not found:
         yield note(
             "entries",
-            f"no client has an entry {name!r} of ours",
+            f"no client has an entry {name!r} for this server",
             "Run `deep-agent-mcp install CLIENT`.",
         )
 

@@ -123,10 +123,10 @@ async def shake_hands(
                 async with Wire.to(command, client, env, folder / "log") as wire:
                     await _steps(wire, made, settings, name)
         except TimeoutError:
-            fix = "Run `deep-agent-mcp serve` at a terminal with --log-level debug, and look."
+            fix = "Run `deep-agent-mcp serve --log-level debug` in a terminal, and read its log."
             made.problems.append((f"it was not done within {GIVE_UP_SECONDS:.0f} s", fix))
         except WireError as error:
-            fix = "The text says what the server refused; correct that first."
+            fix = "The text says what the server refused; fix that first."
             made.problems.append((str(error), fix))
     return made
 
@@ -185,7 +185,7 @@ async def _greet(wire: Wire, made: Handshake) -> dict[str, Any]:
 
 
 def judge_speed(made: Handshake) -> None:
-    """Hold the time to the first answer against what clients bear."""
+    """Check that the first answer came before clients give up."""
     seconds = made.seconds or 0.0
     if seconds > LATE_SECONDS:
         fix = "Start it from a faster disk, or with fewer programs running."
@@ -210,7 +210,7 @@ def judge_names(made: Handshake, names: Sequence[str], server_name: str) -> None
     """Hold the tools against how many, and how long names, the client takes."""
     client = made.client
     if not names:
-        made.problems.append(("there are no tools", "Look into the server's log."))
+        made.problems.append(("there are no tools", "See the server's log."))
         return
     full = [client.tool_name.format(server=server_name, tool=one) for one in names]
     longest = max(full, key=len)
@@ -232,7 +232,7 @@ def _judge_result(made: Handshake, tool: str, result: Mapping[str, Any], has_bot
     structured = result.get("structuredContent")
     if not text or (has_both and structured is None):
         half = "text" if not text else "structured content"
-        fix = "Report this: half the clients show nothing of such a result."
+        fix = "Report this: half of the clients show nothing of such a result."
         made.problems.append((f"the result of `{tool}` came without {half}", fix))
         return
     as_json = client.shows == "structured" and structured is not None
@@ -246,10 +246,10 @@ def _judge_result(made: Handshake, tool: str, result: Mapping[str, Any], has_bot
 def _judge_patience(made: Handshake, settings: Settings) -> None:
     client = made.client
     budget = wait_budget(settings, client.calls_itself)
-    borne = client.call_seconds
-    if borne is not None and budget >= borne:
-        text = f"calls wait {budget:.0f} s, and this client waits {borne:.0f} s at most"
-        made.problems.append((text, f"Set --wait-budget below {borne:.0f}, or leave it out."))
+    most = client.call_seconds
+    if most is not None and budget >= most:
+        text = f"calls wait {budget:.0f} s, and this client waits {most:.0f} s at most"
+        made.problems.append((text, f"Set --wait-budget below {most:.0f}, or leave it out."))
     made.does.append(f"waits {budget:.0f} s for a run, then asks again")
 
 

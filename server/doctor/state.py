@@ -53,9 +53,9 @@ def examine_state(settings: Settings) -> Iterator[Finding]:
     if not path.exists():
         parent = next(one for one in path.parents if one.exists())
         if os.access(parent, os.W_OK | os.X_OK):
-            yield ok("state directory", f"{path} is made when the server first starts")
+            yield ok("state directory", f"{path} is created when the server first starts")
         else:
-            text = f"{path} cannot be made: no permission to write in {parent}"
+            text = f"{path} cannot be created: no permission to write in {parent}"
             yield broken("state directory", text, f"{elsewhere}, or make {parent} writable.")
         return
     try:
@@ -70,7 +70,7 @@ def examine_state(settings: Settings) -> Iterator[Finding]:
         text = f"{path} is open to other users (mode {mode:04o}); threads are kept there"
         yield broken("state directory", text, f"Run `chmod 700 {path}`.")
         return
-    yield ok("state directory", f"{path} is writable, and yours alone")
+    yield ok("state directory", f"{path} is writable, and only you can read it")
 
 
 async def examine_journal(settings: Settings) -> list[Finding]:
@@ -92,7 +92,9 @@ async def examine_journal(settings: Settings) -> list[Finding]:
         return [broken("journal", f"{path} cannot be read: {error}", restore)]
     if version > VERSION:
         text = f"{path} is of version {version}; this server knows {VERSION}"
-        return [broken("journal", text, "Update this server: a newer one has written it.")]
+        return [
+            broken("journal", text, "Update this server: a newer version has written the journal.")
+        ]
     if version < VERSION:
         text = f"{path} is of version {version}, and becomes {VERSION} when a server starts"
         return [note("journal", text)]
@@ -166,7 +168,7 @@ async def examine_replicas(settings: Settings) -> list[Finding]:
     hosts = ", ".join(sorted({one.host for one in living}))
     found = [ok("replicas", f"{len(living)} on {hosts}, version {', '.join(versions)}")]
     if len(versions) > 1:
-        text = "they are of several versions; update them one after the other until they agree"
+        text = "they run different versions; update them one by one"
         found.append(note("replicas", text))
     return found
 
@@ -218,7 +220,7 @@ async def examine_agent(name: str, settings: Settings) -> Finding:
     from ..python_agents.source import AgentSource
 
     problems: list[str] = []
-    found = f"{name} is there; it is made when a user first calls"
+    found = f"{name} is there; it is created when a user first calls"
     with tempfile.TemporaryDirectory() as place:
         alone = {"journal": None, "replicas": False, "shared_root": False}
         changes = {"state_dir": Path(place), "telemetry": "off", **alone}
@@ -231,7 +233,7 @@ async def examine_agent(name: str, settings: Settings) -> Finding:
         except* (HarnessError, SettingsError) as group:
             problems += map(str, leaves(group))
     if problems:
-        return broken("agent", " ".join(problems), "Correct this; a server with it does not start.")
+        return broken("agent", " ".join(problems), "Fix this: the server does not start with it.")
     return ok("agent", found)
 
 
@@ -269,7 +271,7 @@ def _missing_tools(agent: Agent) -> list[Finding]:
         for name in delegates.registry.subagents:
             subagent = delegates.subagent(name)
             for one in () if subagent is None else _of_kind(subagent, MCPToolsMiddleware):
-                fix = "Correct the name in its tools, or remove it."
+                fix = "Fix the name in its tools, or remove it."
                 found += [broken(f"subagent {name}", why, fix) for why in one.missing.values()]
     return found
 
@@ -283,7 +285,7 @@ def _servers(status: Mapping[str, ServerStatus]) -> list[Finding]:
     for name, one in status.items():
         about = f"MCP server {name}"
         if one.state != "connected":
-            fix = "Agents work without it. Fix what the text says, or set disabled = true for it."
+            fix = "Agents work without it. Fix the cause, or set disabled = true for it."
             found.append(broken(about, one.reason or "it closed the connection", fix))
         elif one.left_out:
             text = f"{one.tools} tools; left out: {', '.join(one.left_out)}"

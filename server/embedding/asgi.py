@@ -199,7 +199,7 @@ async def _refuse(error: BaseException, scope: Scope, receive: Receive, send: Se
 
     if scope["type"] == "http":
         logger.debug("a request arrived, but the agent cannot be served: %s", error)
-        answer = {"error": "The agent behind this address cannot be served; its log says why."}
+        answer = {"error": "The agent at this address cannot be served; the server's log says why."}
         await JSONResponse(answer, 503)(scope, receive, send)
         return
     await send({"type": "websocket.close", "code": 1011})

@@ -17,7 +17,7 @@ from itertools import count
 
 import anyio
 
-from .base import Bounds, Carry, Leg, Working
+from . import Bounds, Carry, Leg, Working
 
 __all__ = ["LocalRuns"]
 
@@ -154,7 +154,7 @@ class LocalRuns:
             busy = {*self._at_work.working(), *self._carried}
             if len(busy) >= bounds.workers:
                 return False
-        if not owner:  # the local user may do what the machine bears
+        if not owner:  # the local user has no limit but the machine
             return True
         own = {run_id for run_id, whose in self._carried.items() if whose == owner}
         if len(own.union(self._at_work.working(owner))) >= bounds.max_runs:

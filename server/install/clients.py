@@ -1,4 +1,4 @@
-"""The clients we can be put into: where their files are, the shape of an entry, how keys get there.
+"""Clients that `install` knows: where their files are, the shape of an entry, how they get keys.
 
 What differs is data here, one `Client` each. Nothing in it touches a file.
 """
@@ -45,8 +45,8 @@ class Start:
     Attributes:
         program: With an absolute path.
         arguments: Of the program.
-        key: What to put into the entry as the API key, or the client's way to name the variable
-            it is in; None for nothing.
+        key: What to write into the entry as the API key, or the client's way to name the variable
+            that has it; None for nothing.
     """
 
     program: str
@@ -159,9 +159,10 @@ _ALL = (
         reference=None,
         next="Quit Claude Desktop completely, not only its window, and open it again.",
         key_advice=(
-            "Claude Desktop passes no environment on, so delegation needs the key in the entry: "
+            "Claude Desktop passes on no environment variables, so delegation needs the key in "
+            "the entry: "
             "--with-key writes it, into a file that only you can read. The .mcpb bundle keeps it "
-            "in the system's key store instead. Everything but delegation works without."
+            "in the system's key store instead. Everything but delegation works without a key."
         ),
     ),
     Client(
@@ -180,8 +181,8 @@ _ALL = (
         reference="${env:" + KEY_VARIABLE + "}",
         folder="${workspaceFolder}",
         starts_in_project=False,
-        next="Cursor notices by itself; Settings, MCP shows the server.",
-        key_advice=f"Cursor must be started from an environment that has {KEY_VARIABLE}.",
+        next="Cursor notices the change by itself; Settings > MCP shows the server.",
+        key_advice=f"Start Cursor from an environment that has {KEY_VARIABLE}.",
     ),
     Client(
         name="vscode",
@@ -193,7 +194,8 @@ _ALL = (
         folder="${workspaceFolder}",
         starts_in_project=False,
         next="Start the server above its entry in the file, or with `MCP: List Servers`.",
-        key_advice="VS Code asks for the key when it first starts the server, and keeps it safe.",
+        key_advice="VS Code asks for the key when it first starts the server, and stores it with "
+        "its secrets.",
         question=Input(
             ("inputs",),
             {
@@ -212,14 +214,14 @@ _ALL = (
         group=("mcp_servers",),
         entry=_codex,
         reference=KEY_VARIABLE,
-        next="Start Codex again; /mcp shows the server.",
+        next="Restart Codex; /mcp shows the server.",
     ),
     Client(
         name="gemini",
         title="Gemini CLI",
         toolsets=CODING_TOOLS,
         reference="${" + KEY_VARIABLE + ":-}",
-        next="Start Gemini CLI again; /mcp shows the server.",
+        next="Restart Gemini CLI; /mcp shows the server.",
     ),
     Client(
         name="opencode",
@@ -228,7 +230,7 @@ _ALL = (
         group=("mcp",),
         entry=_opencode,
         reference="{env:" + KEY_VARIABLE + "}",
-        next="Start opencode again; `opencode mcp list` shows the server.",
+        next="Restart opencode; `opencode mcp list` shows the server.",
         newer_group=("mcp", "servers"),
         newer_entry=_opencode_new,
     ),

@@ -60,7 +60,7 @@ class Placement:
             )
         if not NAME_PATTERN.fullmatch(name):
             raise InstallError(
-                f"the name {name!r} will not do: clients take up to 32 letters, digits, '-' and "
+                f"the name {name!r} cannot be used: clients take up to 32 letters, digits, '-' and "
                 "'_', beginning with a letter or digit. Nothing was changed."
             )
         if client == "gemini" and "_" in name:
@@ -253,7 +253,7 @@ def _check_key(request: Request, file: ConfigFile) -> None:
         )
     if file.others_can_read:
         raise InstallError(
-            f"--with-key would write the key into {file.path}, which others than you can read. "
+            f"--with-key would write the key into {file.path}, which other users can read. "
             f"Nothing was changed. Run `chmod 600 {file.path}` first, or leave --with-key out and "
             f"set {KEY_VARIABLE} where the client is started."
         )

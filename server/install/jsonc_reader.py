@@ -76,7 +76,7 @@ class _Reader:
         node = self.value(0)
         self.skip()
         if self.at < len(self.text):
-            raise self.error("something stands after the end of the document")
+            raise self.error("there is text after the end of the document")
         return node
 
     def skip(self) -> None:
@@ -159,7 +159,7 @@ class _Reader:
 
     def peek(self) -> str:
         if self.at >= len(self.text):
-            raise self.error("the document ends too early")
+            raise self.error("the document is incomplete")
         return self.text[self.at]
 
     def error(self, reason: str) -> JsoncError:

@@ -271,7 +271,7 @@ class ConfigFile:
         if now.data != self.data:
             raise ConfigFileError(
                 f"{self.path} was changed by another program at this moment. Nothing was changed "
-                "by us. Try again; close the client first if this happens again."
+                "here. Try again; close the client first if this happens again."
             )
 
     def _write_backup(self, data: bytes) -> Path:

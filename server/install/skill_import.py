@@ -109,7 +109,7 @@ def _untar(source: Path, place: Path) -> None:
             if one.isdir():
                 continue
             if not one.isfile():
-                raise SkillImportError(f"{source}: {one.name} is no regular file or directory.")
+                raise SkillImportError(f"{source}: {one.name} is not a regular file or directory.")
             count, size = count + 1, size + one.size
             _require_bounds(source, count, size)
             path = _inside(source, place, one.name)

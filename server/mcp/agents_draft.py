@@ -79,9 +79,9 @@ class _Card:
         name: What `task` calls it too.
         description: What it is good for.
         capabilities: Labels that hosts choose it by.
-        instructions: What a model that runs it is told.
+        instructions: The prompt of a model that runs it.
         driven: Names of the tools it works with; None if only this server can run it.
-        delegating: What a model that delegates to it is told.
+        delegating: The prompt of a model that delegates to it.
         needs: Requirements of a model that runs it.
     """
 

@@ -1,7 +1,7 @@
 """Conversations: which thread a call works in that names none, or names one of its own.
 
-A client that can be told apart has one thread for all calls of a conversation. Its id is made from
-what tells the conversation apart, so nothing is stored, and every replica finds the same one:
+All calls of a conversation work in one thread, if the server can identify the conversation. The
+thread's id is made from what identifies it, so nothing is stored, and every replica finds it:
 
 - An id in the `_meta` of the call, where the client sends one. One process of Codex or VS Code has
   many conversations, and each of them outlives the process.
@@ -22,8 +22,7 @@ from ...harness._internal.records import record
 from ...harness.errors import StaleThread, ThreadBusy
 from ...harness.messages.message import new_id
 from ..auth.caller import JournalReader, current_caller
-from ..auth.thread_names import NEW
-from ..threads.names import id_of_thread
+from ..auth.thread_names import NEW, id_of_thread
 
 __all__ = ["Conversations", "ThreadPlace"]
 

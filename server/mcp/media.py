@@ -10,7 +10,7 @@ from .requests import Context, client_name
 __all__ = ["MAX_MEDIA", "drop_links", "media_block"]
 
 MAX_MEDIA = 700_000
-"""Most characters of an encoded image or recording in a result; some clients bear no megabyte."""
+"""Most characters of an encoded image or recording in a result; some clients refuse a megabyte."""
 
 _SHOW_LINKS = ("claude-", "cursor", "gemini-cli", "visual studio code", "deep-agent")
 """Clients that show links to resources, by the start of their name."""

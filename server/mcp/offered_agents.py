@@ -14,8 +14,8 @@ from pydantic import JsonValue
 from ...harness._internal.records import record
 from ...harness.errors import HarnessError
 from ...harness.subagents.definitions import AnySubAgent
+from ..agents.workplaces import Workplace
 from ..auth.caller import Caller, current_caller
-from ..runs.workplaces import Workplace
 from ..settings.settings import Settings
 from .requests import Services
 

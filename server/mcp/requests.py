@@ -1,7 +1,7 @@
 """Requests: what their handlers share, limits of their texts, tasks, and cancellation.
 
-A cancellation by the user is told apart from a lost connection, although a handler is cancelled in
-both cases. `notifications/cancelled` says that the client wanted it, and its free text says why:
+The server distinguishes a cancellation by the user from a lost connection, although a handler is
+cancelled in both cases. `notifications/cancelled` says that the client wanted it, and its text why:
 clients also send it when a call took longer than they wait. A lost connection sends nothing, and
 over HTTP 2026-07-28 a client that cancels closes its connection.
 
@@ -30,13 +30,13 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from ...harness._internal.concurrency import LazyEvent
 from ...harness.skills import SkillRegistry
 from ...harness.subagents.registry import SubAgentRegistry
+from ..agents.workplaces import Workplaces
 from ..auth.caller import JournalReader, Principals
+from ..auth.thread_names import id_of_thread
 from ..runs.runs import RunManager
-from ..runs.workplaces import Workplaces
 from ..sampling.client_model import OpenRequests
 from ..settings.reloadable_settings import ReloadableSettings
 from ..settings.settings import Settings
-from ..threads.names import id_of_thread
 from .conversations import Conversations, ThreadPlace
 from .sessions import Announcements
 
@@ -165,7 +165,7 @@ class RequestsInFlight:
 
 
 PATIENCE = {"claude-code": 110.0, "codex": 280.0, "gemini-cli": 280.0}
-"""Seconds that clients are known to bear, by the start of their name."""
+"""Seconds that clients are known to wait for a call, by the start of their name."""
 
 
 @dataclass(frozen=True)
@@ -231,15 +231,15 @@ def client_name(ctx: Context) -> str:
 
 
 def wait_seconds(ctx: Context, settings: Settings, asked: float | None) -> float:
-    """Return how long this call may block: what the client bears, or less if the caller says so."""
+    """Return how long this call may block: the client's limit, or less if the caller says so."""
     budget = wait_budget(settings, client_name(ctx))
     return budget if asked is None else min(budget, max(0.0, asked))
 
 
 def wait_budget(settings: Settings, client: str) -> float:
-    """Return how long a client of this name bears to wait, in seconds.
+    """Return how many seconds a call of a client with this name may wait.
 
-    What the operator says of it goes first, then what they say of all, then what is known of it.
+    Precedence: the operator's entry for the client, then the one for all, then the built-in value.
     """
     name = client.lower()
     for table in (settings.wait_budgets, PATIENCE):

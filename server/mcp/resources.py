@@ -44,9 +44,9 @@ from ...harness.backends.file_tools.visible_files import authorized_files
 from ...harness.errors import HarnessError, UnknownThread
 from ...harness.policy import ALLOW
 from ...harness.skills import SKILL_FILE
+from ..approvals.questions import event_page
 from ..auth.caller import current_caller
 from ..results import moment
-from ..runs.approvals import event_page
 from ..threads.listing import todos_as_json, transcript
 from ..threads.rewinding import reading_policy, reading_runtime
 from ..viewer import viewer_html

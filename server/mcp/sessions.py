@@ -1,13 +1,13 @@
 """Sessions of clients, and announcements to them of what changed.
 
-Clients of 2026-07-28 listen on `subscriptions/listen`; older ones are told on their connection. The
-SDK reaches that connection only from inside a request, so a middleware keeps the session of each
-successful `initialize` until the connection ends. It also corrects what that handshake promises,
-because the SDK says `listChanged: false` on its own.
+Clients of 2026-07-28 listen on `subscriptions/listen`; older ones get notices on their connection.
+The SDK reaches that connection only from inside a request, so a middleware keeps the session of
+each successful `initialize` until the connection ends. It also corrects what that handshake
+promises, because the SDK says `listChanged: false` on its own.
 
 Changes of threads are collected for a moment and sent together: a run commits many steps per
-second, and a client that is told reads everything again. Tools never change, except for what `task`
-says of the available subagents.
+second, and a client that is notified reads everything again. Tools never change, except for the
+subagents in the description of `task`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _connection(ctx: Context) -> Connection:
 
 @dataclass(slots=True, eq=False)
 class _Client:
-    """A connection, and what it has not been told yet.
+    """A connection, and the notices that it has not been sent yet.
 
     Attributes:
         session: Reaches it.
@@ -80,14 +80,14 @@ class _Client:
                 try:
                     await send(self.session)
                 except Exception:
-                    logger.exception("a client was not told of a change")
+                    logger.exception("a client was not notified of a change")
         self.sending = None
 
 
 class SessionRegistry:
     """Connected clients of the handshake era and the resources each of them watches.
 
-    Each is told at its own pace: one that reads nothing holds up nobody else.
+    Each gets its notices at its own pace: a client that reads nothing delays no other.
 
     Args:
         most: Connections that one principal may have open; without authentication there is no
@@ -135,8 +135,8 @@ class SessionRegistry:
         if principal and len(others) >= self.most and connection not in others:
             raise MCPError(
                 INVALID_REQUEST,
-                f"You have {len(others)} connections open, which is the most there may be. Close "
-                "one, or use a client of protocol 2026-07-28, which needs none.",
+                f"You have {len(others)} connections open, the most allowed. Nothing was opened. "
+                "Close one, or use a client of protocol 2026-07-28, which needs none.",
             )
 
     def subscribe(self, ctx: Context, uri: str) -> None:
@@ -149,7 +149,7 @@ class SessionRegistry:
         if len(watched) >= MAX_WATCHED and uri not in watched:
             raise MCPError(
                 INVALID_REQUEST,
-                f"This connection watches {MAX_WATCHED} resources, which is the most there may be. "
+                f"This connection watches {MAX_WATCHED} resources, the most allowed. "
                 "Unsubscribe from some.",
             )
         self.watched += uri not in watched
@@ -327,7 +327,7 @@ class Announcements:
         if self._relay is not None and not relayed and parts is not WRITING:
             self._relay.thread_changed(thread_id, parts=parts, files=files, is_new=is_new)
         heard = self.sessions.watched or getattr(self.bus, "listeners", True)
-        if not (heard or is_new):  # of new threads all are told
+        if not (heard or is_new):  # everybody is notified of new threads
             return
         changed = self._changed.setdefault(thread_id, set())
         changed.update(parts)
@@ -354,7 +354,7 @@ class Announcements:
         changed, self._changed = self._changed, {}
         new_owners, self._new_owners = self._new_owners, set()
         for owner in new_owners:
-            if not owner:  # listeners of 2026-07-28 cannot be told apart by it; they have the list
+            if not owner:  # it does not tell listeners of 2026-07-28 apart; they have the list
                 await self.bus.publish(ResourcesListChanged())
             self.sessions.resources_changed(owner)
         for owner in {owner_of(thread_id) for thread_id in changed}:

@@ -98,7 +98,7 @@ class SkillMethods:
         if not files:
             raise MCPError(
                 INVALID_PARAMS,
-                f"{params.uri!r} is no folder of a skill. skills/list names the skills.",
+                f"{params.uri!r} is not the folder of a skill. skills/list names the skills.",
                 {"uri": params.uri},
             )
         children: dict[str, dict[str, Any]] = {}
@@ -185,7 +185,7 @@ def described(subagent: AnySubAgent) -> str:
 def listed(
     subagents: Mapping[str, AnySubAgent], errors: Mapping[str, str], *, every: bool = False
 ) -> str:
-    """Return a line for each subagent of the operator, cut to what a tool's description bears.
+    """Return a line for each subagent of the operator, cut to what fits a tool's description.
 
     Args:
         subagents: By name.

@@ -77,7 +77,7 @@ def parse_thread(uri: str) -> tuple[str, str] | None:
 
 
 def may_watch(uri: str) -> bool:
-    """Whether there are changes of it that the caller may be told of."""
+    """Whether the caller may subscribe to its changes."""
     if len(uri) > MAX_URI_CHARS:
         return False
     thread = parse_thread(uri)

@@ -95,7 +95,7 @@ def _line(schedule: Schedule) -> str:
 
 
 async def list_deliveries(settings: Settings) -> Answer:
-    """List what webhooks are still to be told."""
+    """List the events that webhooks have not received yet."""
     from ..agenda.outbox import Delivery, waiting
 
     def line(one: Delivery) -> str:

@@ -95,7 +95,7 @@ async def take_retries(
             try:
                 await _look(runs, journal, run_id, requests, processes, owner)
             except (OSError, HarnessError) as error:  # of this one: others need not wait for it
-                logger.warning("run %s does not go on: %s", run_id, error)
+                logger.warning("run %s does not continue: %s", run_id, error)
         await anyio.sleep(LOOK_SECONDS)
 
 
@@ -120,5 +120,5 @@ async def _retry(runs: RunManager, run: Run, requests: RetryRequests) -> None:
     try:
         await runs.carrier.resume(run, {})
     except HarnessError as error:
-        logger.warning("run %s does not go on: %s", run.id, error)
+        logger.warning("run %s does not continue: %s", run.id, error)
         await anyio.to_thread.run_sync(requests.refuse, run, str(error))

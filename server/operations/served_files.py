@@ -14,8 +14,8 @@ import anyio
 from pydantic import JsonValue
 
 from ...harness._internal.records import record
-from ..reload.profile_files import FileReports, RulesOfAll
-from ..runs.workplaces import Common, Workplaces
+from ..agents.workplaces import Common, Workplaces
+from ..reload import FileReports, RulesOfAll
 from ..settings.protected_paths import GuardedRules
 from ..settings.reloadable_settings import ReloadableSettings
 from ..settings.setting_types import parent_of_all

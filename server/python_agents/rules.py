@@ -35,8 +35,8 @@ from ...harness.profiles.profile import ProfiledSubAgents
 from ...harness.skills import SkillRegistry
 from ...harness.subagents.definitions import CompiledSubAgent
 from ...harness.subagents.registry import SubAgentRegistry
-from ..runs.commands import require_outside
-from ..runs.workplaces import Parts
+from ..agents.commands import require_outside
+from ..agents.workplaces import Parts
 from ..settings.protected_paths import GuardedRules
 from ..settings.settings import Settings, SettingsError
 

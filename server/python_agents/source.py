@@ -17,7 +17,7 @@ from ...harness.checkpoint.base import Checkpointer
 from ...harness.errors import HarnessError
 from ...harness.loop.hooks.middleware import AgentMiddleware
 from ...harness.store.sqlite import SqliteStore
-from ..runs.workplaces import Common, Parts
+from ..agents.workplaces import Common, Parts
 from ..settings.definition import definition_of
 from ..settings.settings import Settings, SettingsError
 from .loading import AgentFactory, ModuleFiles, Named, ServeContext, call, checked

@@ -30,7 +30,7 @@ from watchfiles import Change, awatch  # pyright: ignore[reportUnknownVariableTy
 from ...harness._internal.records import record
 from ...harness.definitions.confined_files import ConfinedFiles
 from ...harness.definitions.registry import DefinitionRegistry
-from .profile_files import Plan
+from . import Plan
 
 __all__ = ["Kind", "OnChange", "Reloadable", "watch"]
 
@@ -119,7 +119,7 @@ async def watch(
                 cause = _cause(error)
                 why = str(cause)
                 if _ODD_NAME in why:
-                    logger.debug("%s; looking at all files", why)
+                    logger.debug("%s; checking all files", why)
                 elif isinstance(cause, PermissionError) and not follower.lenient:
                     logger.warning("changes there are noticed late: %s", why)
                     follower.lenient = True
@@ -135,7 +135,8 @@ def _polling_after(error: Exception, why: str, failures: int) -> bool:
     """Log why events failed, and return whether files shall be compared from now on."""
     if any(limit in why for limit in _LIMITS):
         logger.warning(
-            "the system has no watches left for the files of skills, agents, memory, policy and "
+            "the system has no file watches left for the files of skills, agents, memory, policy "
+            "and "
             "settings (%s). They are compared several times a second instead, which costs more. "
             "Raise its limit (Linux: sysctl fs.inotify.max_user_watches and max_user_instances) "
             "and start the server again.",
@@ -277,7 +278,7 @@ class _Follower:
             self._fresh |= news.added
             await self._reload(news.paths if len(news.paths) <= _MANY else None)
         if self._fresh and now - self._fresh_since >= _RECHECK_SECONDS:
-            # Files made in a new directory before its watch stood were told by nobody.
+            # Nobody reported files that were made in a new directory before it was watched.
             fresh, self._fresh = self._fresh, frozenset()
             await self._reload(fresh)
         if now - self._all_at < _FULL_SECONDS:

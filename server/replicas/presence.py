@@ -205,7 +205,7 @@ class Presence:
         except CheckpointError as error:
             self._fail(error)
         except Exception as error:
-            logger.exception("this replica is not there any more")
+            logger.exception("this replica is no longer registered")
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
@@ -226,7 +226,7 @@ class Presence:
             except (Error, OSError, TimeoutError) as error:
                 if not self._was_there:
                     raise CheckpointError(
-                        f"the database of the journal cannot be used: {str(error).strip()}."
+                        f"the journal's database cannot be used: {str(error).strip()}."
                     ) from error
                 if self._judges_from is not None:
                     logger.warning("the journal's database is away: %s", str(error).strip())
@@ -267,7 +267,9 @@ class Presence:
 
     async def _beat(self, conn: AsyncConnection, lock: int) -> None:
         if time.monotonic() - self._ticked > STUCK_SECONDS:
-            logger.warning("the event loop of this replica hangs; others take its runs over")
+            logger.warning(
+                "the event loop of this replica hangs; other replicas take over its runs"
+            )
             return
         row = (self.owner, lock, platform.node(), version(), *self.counts())
         await conn.execute(self._tables.statement(_BEAT), row)

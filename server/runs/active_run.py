@@ -128,7 +128,7 @@ class ActiveRun:
             self.unheard.append(event)
 
     def hear_writing(self, event: Event) -> None:
-        """Tell listeners how far an answer has come; who comes later is told the newest of it."""
+        """Tell listeners how far an answer has come; those who come later get its newest part."""
         text = self.writing.end_of(event.path, PARTIAL_CHARS)
         if event.data.get("kind") != "text" or not text:
             return

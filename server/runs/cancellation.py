@@ -79,7 +79,7 @@ class ServerProcesses:
             await anyio.to_thread.run_sync(lock.acquire)
         except Timeout as error:
             raise ThreadBusy(
-                "another server process is taking over runs and does not come to an end; nothing "
+                "another server process is taking over runs and has not finished; nothing "
                 "was done. Try again, or end that process."
             ) from error
         try:
@@ -361,7 +361,7 @@ class Cancellation:
             run = await self._journal.run(run_id)
             if run is not None and run.status not in _ENDED:
                 await self._end_left(run, reason)
-        except HarnessError as error:  # who cancelled was told, and the next look tries again
+        except HarnessError as error:  # whoever cancelled got an answer; the next check tries again
             logger.debug("the end of run %s cannot be recorded: %s", run_id, error)
         else:
             self._unrecorded.pop(run_id, None)

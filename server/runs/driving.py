@@ -22,17 +22,16 @@ from ..auth.caller import OwnedJournal, current_caller, owner_of
 from ..auth.thread_names import NAMES
 from ..results import unknown
 from ..sampling.queue import Offer
-from .accounts import Accounts
+from .accounts import Accounts, Snapshot
 from .active_run import ActiveRun, busy
 from .contracts import Agents, Work
 from .goals import Goal, call_id
-from .snapshot import Snapshot
 from .supervisor import QUEUE_SECONDS, RunSupervisor
 
 __all__ = ["CallDriver"]
 
 DRIVE_SECONDS = 45.0
-"""How long a driven call is waited for unless its client bears more or less."""
+"""How long a driven call is waited for, unless its client is known to wait longer or less."""
 
 _TRIES, _PAUSE = 100, 0.05
 """How often a call tries again that others were faster than, and after how many seconds at most."""
@@ -42,7 +41,7 @@ LONG_TOOLS = frozenset({"execute"})
 
 
 def _unrecorded(live: ActiveRun, why: HarnessError, *, is_new: bool) -> str:
-    """Return what the caller of a tool that only reads is told when its call is not recorded."""
+    """Return the note for the caller of a read-only tool whose call is not recorded."""
     begun = (
         f" Thread {live.thread_id} was not begun: leave thread_id out in the next call."
         if is_new

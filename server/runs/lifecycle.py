@@ -189,8 +189,8 @@ class FarEvents:
     async def pass_on(self) -> None:
         """Pass on what was stored since the last call; the first one only sees what there is.
 
-        Whoever waits anew has been told of that, and so is whoever waits for a run that is taken
-        over. While the journal cannot be reached, nothing is passed on.
+        Whoever begins to wait has seen what there is, also when a run is taken over. While the
+        journal cannot be reached, nothing is passed on.
         """
         if self._emit is not None:
             with suppress(JournalAway):

@@ -27,7 +27,7 @@ from ...harness.errors import (
     ThreadBusy,
 )
 from ..auth.caller import owner_of
-from ..engine.base import USUAL_PRIORITY, Leg, RunEngine
+from ..engine import USUAL_PRIORITY, Leg, RunEngine
 from ..sampling.queue import Offer
 from .active_run import ActiveRun
 from .contracts import Changed, Servers
@@ -168,7 +168,7 @@ class RunQueue:
         try:
             return await self.offer(run, priority)
         except HarnessError as error:  # it is stored, so it is offered again
-            logger.warning("run %s cannot be offered now: %s", run.id, error)
+            logger.warning("run %s cannot be queued now: %s", run.id, error)
             return False
 
     async def offer(self, run: Run, priority: int | None = None, delay: float = 0.0) -> bool:
@@ -215,7 +215,7 @@ class RunQueue:
         try:
             await self.engine.withdraw(run_id)
         except HarnessError as error:  # whoever takes it finds that it has ended
-            logger.debug("run %s stays in line: %s", run_id, error)
+            logger.debug("run %s stays in the queue: %s", run_id, error)
 
     # --- waiting for a thread ------------------------------------------------------------------
 
@@ -234,7 +234,7 @@ class RunQueue:
                     if not await self._let_on(thread_id):
                         return
                 except HarnessError as error:
-                    logger.warning("runs in line on thread %s wait: %s", thread_id, error)
+                    logger.warning("queued runs on thread %s wait: %s", thread_id, error)
                     await anyio.sleep(_PAUSE)
         finally:
             del self._guarded[thread_id]
@@ -336,7 +336,7 @@ class RunQueue:
             elif run is not None:
                 await self._carry(run)
         except HarnessError as error:
-            logger.warning("run %s is not carried now: %s", run_id, error)
+            logger.warning("run %s cannot be started now: %s", run_id, error)
             if isinstance(error, JournalAway) and not stops:
                 await anyio.sleep(_PAUSE)
                 return False
@@ -372,7 +372,7 @@ class RunQueue:
         goal = await kept_goal(self._journal, run.id)
         try:
             if goal is None:
-                raise HarnessError("its goal is no longer kept; it was queued for too long")
+                raise HarnessError("it was queued for too long, and its goal is no longer stored")
             await self.begin(run, goal, self._offers.pop(run.id, None))
         except (JournalAway, ServerStopping):
             raise
@@ -419,7 +419,7 @@ class RunQueue:
         return self._carrier.servers.was_killed(run.owner)
 
     async def _give_up(self, run: Run) -> None:
-        logger.error("run %s is given up: %s", run.id, given_up())
+        logger.error("run %s was given up: %s", run.id, given_up())
         batch = taken_over(run, status="failed", reason=given_up())
         batch = replace(batch, events=[self._losses.note_given_up(run)])
         try:

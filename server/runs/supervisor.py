@@ -18,10 +18,10 @@ from ...harness.errors import HarnessError, JournalAway, RunEnded, Superseded, T
 from ...harness.limits.carried_limits import narrowed
 from ...harness.limits.limits import Limits
 from ...harness.loop.run.events import Event, StreamMode
-from ...harness.policy.consents import consenting
+from ...harness.policy.composite import consenting
 from ...harness.subagents.background.engine import parent_thread
 from ..auth.caller import Principals, owner_of
-from ..engine.base import Bounds, MakeEngine
+from ..engine import Bounds, MakeEngine
 from ..engine.local import LocalRuns
 from ..sampling.queue import Offer, SamplingQueue
 from .active_run import WRITING, ActiveRun, GateHolder, ThreadLocks, busy, describe, todos_of
@@ -33,10 +33,10 @@ from .task_inputs import StructuredRuns
 
 if TYPE_CHECKING:
     from ...harness.messages.message import ToolCall
-    from ...harness.policy.consents import CallPlace
+    from ...harness.policy.composite import CallPlace
     from ...harness.subagents.background.launcher import BackgroundSubAgents
     from ...harness.tools.tool import Tool
-    from .remembered import Remembered
+    from ..approvals.remembered import Remembered
 
 __all__ = ["QUEUE_SECONDS", "RunSupervisor"]
 
@@ -250,13 +250,13 @@ class RunSupervisor:
     def remembered(self) -> Remembered | None:
         """The decisions that last; None where none do."""
         if self._remembered is None and self.key is not None:
-            from .remembered import Remembered  # few runs ask
+            from ..approvals.remembered import Remembered  # few runs ask
 
             self._remembered = Remembered(self._journal, self.key)
         return self._remembered
 
     def _left(self, live: ActiveRun, error: HarnessError) -> HarnessError:
-        """Return what those who wait for a run are told of what it was left with."""
+        """Return the error for those who wait for a run that stopped with an error."""
         if isinstance(error, Superseded):
             logger.warning("run %s continues elsewhere: %s", live.run_id, error)
             return busy(live.thread_id, live.run_id)

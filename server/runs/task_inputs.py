@@ -1,7 +1,7 @@
 """Task inputs: puts the files of a goal into its thread's file system, and names them to the agent.
 
 They are written when the run has its thread to itself, just before its input is accepted. A call
-that is refused leaves none; one that is cut off in between leaves files that nobody was told of.
+that is refused leaves none; one that is cut off in between leaves files that nobody knows about.
 
 Also remembered here is which answers are JSON of a schema, because a run's record does not say.
 """
@@ -58,7 +58,7 @@ class TaskInput:
 
     @property
     def line(self) -> str:
-        """What the agent and the caller are told of it."""
+        """The line about it for the agent and the caller."""
         media = media_type_of(self.data)
         about = size_text(len(self.data))
         return f"{self.path} ({about if media is None else f'{media}, {about}'})"
@@ -85,7 +85,7 @@ def told(goal: str, inputs: Sequence[TaskInput]) -> str:
 
 
 async def with_images(goal: str, inputs: Sequence[TaskInput]) -> Content:
-    """Return what a model is told: the goal, the names of its files, and its images themselves.
+    """Return what a model reads: the goal, the names of its files, and its images themselves.
 
     Images beyond `_MOST_SHOWN` are among the files alone.
     """

@@ -14,7 +14,7 @@ MOST_CHARS = 100_000
 """Of one answer that are kept while it is written; the whole one comes with its step."""
 
 ANNOUNCE_SECONDS = 0.2
-"""How often those who look are told that there is more."""
+"""How often watchers are notified that there is more."""
 
 
 @record

@@ -209,7 +209,7 @@ class OpenRequests:
             self._scopes.discard(scope)
 
     def close(self) -> None:
-        """Take back what is open, while clients can still be told, and let nothing be asked."""
+        """Withdraw open requests while clients can still be notified, and refuse new ones."""
         self._closed = True
         for scope in self._scopes:
             scope.cancel()
@@ -228,8 +228,8 @@ def sampling_model(name: str, **settings: Any) -> SamplingModel:
     wrong += [] if window is None or _is_count(window) else [f"context_window={window!r}"]
     if wrong:
         raise UnknownModel(
-            "the client's model takes no settings but max_tokens and context_window, whole numbers "
-            f"from 1 on; got {', '.join(wrong)}."
+            "the client's model takes only the settings max_tokens and context_window, whole "
+            f"numbers, at least 1; got {', '.join(wrong)}."
         )
     return SamplingModel(name.partition(":")[2], max_tokens=bound, context_window=window)
 
@@ -239,7 +239,7 @@ def _is_count(value: object) -> bool:
 
 
 def declared(offer: Offer | None) -> str:
-    """Say what a client lends of its model."""
+    """Say how much of its model a client offers."""
     if offer == "plain":
         return "this client declares sampling, but not with tools (`sampling.tools`)"
     return "this client declares no sampling"
@@ -306,13 +306,13 @@ def _willing_run() -> SampledRun:
     run = current_run.get()
     if run is None:
         raise ModelError(
-            "The client's model can only be asked in runs of a server; nothing was asked. "
+            "The client's model can be used only in runs of a server; nothing was sent. "
             "Name another model."
         )
     if run.offer in ("plain", "none"):
         raise ModelError(
-            f"--model sampling asks the client's own model, and {declared(run.offer)}. Nothing "
-            "was asked. Use a client that offers its model, or set ANTHROPIC_API_KEY and leave "
+            f"--model sampling uses the client's own model, but {declared(run.offer)}. Nothing "
+            "was sent. Use a client that offers its model, or set ANTHROPIC_API_KEY and leave "
             "--model out; everything else works without it.",
             kind="auth",
         )

@@ -1,4 +1,4 @@
-"""Combinations: which settings go together, and which do not."""
+"""Combinations: which settings can be used together, and which cannot."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ def require_complete_auth(chosen: _Chosen) -> None:
         ValueError: It does.
     """
     if "none" in chosen.auth and len(chosen.auth) > 1:
-        raise ValueError("auth 'none' goes with nothing else.")
+        raise ValueError("auth 'none' cannot be combined with other values.")
     if "oauth" in chosen.auth and not (chosen.oauth_issuer and chosen.public_url):
         raise ValueError(
             "auth 'oauth' needs oauth_issuer, whose tokens are accepted, and public_url, for "
             "which they must be issued."
         )
     if (chosen.tls_cert is None) != (chosen.tls_key is None):
-        raise ValueError("tls_cert and tls_key go together.")
+        raise ValueError("tls_cert and tls_key must be set together.")
 
 
 def require_fitting_roots(chosen: _Chosen) -> None:
@@ -90,8 +90,8 @@ def require_fitting_roots(chosen: _Chosen) -> None:
         return
     if chosen.execute == "host":
         raise ValueError(
-            "execute 'host' gives commands of one user the directories of all, so it does not "
-            "go with {principal} in root. Take 'bubblewrap' or 'docker'."
+            "execute 'host' cannot be combined with {principal} in root: commands of one user "
+            "could reach the directories of all others. Use 'bubblewrap' or 'docker'."
         )
     if chosen.background_subagents:
         raise ValueError("background_subagents cannot be combined with {principal} in root.")
@@ -105,7 +105,7 @@ def require_shareable(chosen: _Chosen) -> None:
     """
     if not chosen.replicas:
         if chosen.shared_root:
-            raise ValueError("shared_root says something about replicas: set replicas, too.")
+            raise ValueError("shared_root applies only to replicas: set replicas as well.")
         return
     if _scheme(chosen.journal) not in ("postgresql", "postgres"):
         raise ValueError(
@@ -114,7 +114,7 @@ def require_shareable(chosen: _Chosen) -> None:
         )
     if chosen.store is not None and _scheme(chosen.store) not in _SHARED_STORES:
         raise ValueError(
-            "replicas share the agents' long-term memory, too: set store to a postgresql: or "
+            "replicas also share the agents' long-term memory: set store to a postgresql: or "
             "redis: URL, or leave it out."
         )
     if chosen.background_subagents:
@@ -125,9 +125,9 @@ def require_shareable(chosen: _Chosen) -> None:
     for name, is_chosen in (("root", chosen.root), ("execute", chosen.execute != "off")):
         if is_chosen and not chosen.shared_root:
             raise ValueError(
-                f"setting '{name}' is about files of one machine, and replicas may be on several. "
-                "If each of them sees the same directory at the same path, say so with "
-                "--shared-root; otherwise leave it out."
+                f"setting '{name}' uses files of one machine, and replicas may run on several. If "
+                "all of them see the same directory at the same path, add --shared-root; "
+                f"otherwise leave '{name}' out."
             )
 
 
@@ -139,7 +139,7 @@ def require_fitting_engine(chosen: _Chosen) -> None:
     """
     if chosen.workers == 0 and (chosen.engine == "local" or not chosen.replicas):
         raise ValueError(
-            "workers 0 leaves all runs to other servers: set replicas and engine 'dbos', too."
+            "workers 0 leaves all runs to other servers: set replicas and engine 'dbos' as well."
         )
     if chosen.engine == "dbos" and chosen.background_subagents:
         raise ValueError(

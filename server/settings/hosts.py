@@ -31,7 +31,7 @@ _MOST_PORT = 65_535
 
 @record
 class Refusal:
-    """Why a request is not served: an HTTP status, and what its sender is told."""
+    """Why a request is not served: an HTTP status, and a text for its sender."""
 
     status: int
     text: str

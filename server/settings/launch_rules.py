@@ -151,9 +151,9 @@ def _at_start(
 
 def _who_decides(settings: Settings) -> tuple[Literal["ask", "deny"], str]:
     if settings.protect == "deny":
-        return "deny", "so only a person edits it"
+        return "deny", "so only a person can edit it"
     if "reply" in withheld_tools(settings):
-        return "deny", "so a person would have to approve it, which clients of this server cannot"
+        return "deny", "so a person has to approve it, which clients of this server cannot do"
     return "ask", "so a person decides"
 
 

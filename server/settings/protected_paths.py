@@ -6,14 +6,14 @@ key, they can read. Skills and memory are theirs to edit. So are the files of su
 those whom such a file bounds: a subagent could lift its own bounds. Where rules tell agents apart,
 nobody edits them: whoever writes one of a name that more is allowed to would have that too.
 
-Where several users share the root, nobody edits what every user's agents are told: skills, memory
-and the files of subagents. One user's words would be another one's instructions.
+Where several users share the root, nobody can edit what instructs every user's agents: skills,
+memory and the files of subagents. One user's words would be another one's instructions.
 
 What programs read when they start, such as the line in a client's file that starts this server, is
 a person's to change, see `launch_files`.
 
 Rules in front of the file tools say so. They reach what is not there yet, links, and spellings
-that lead to the same file. For commands that is not enough, see `server.runs.commands`.
+that lead to the same file. For commands that is not enough, see `server.agents.commands`.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ __all__ = [
 _SOURCE = "the server's own rules"
 _KEPT = "the server keeps its keys and its state there"
 _BINDING = "it says what agents may do, so only whoever runs the server can edit it"
-_OF_SUBAGENTS = "it says what a subagent may do, so subagents do not edit it"
+_OF_SUBAGENTS = "it says what a subagent may do, so subagents cannot edit it"
 _OF_ANYBODY = (
-    "the policy has rules for agents of some names, so agents do not edit the files that give them"
+    "the policy has rules for agents by name, so agents cannot edit the files that define names"
 )
 _OF_ALL = "it instructs every user's agents, so only whoever runs the server can edit it"
 _SUBAGENTS = "*/*/**"
@@ -88,7 +88,7 @@ def protected_paths(settings: Settings) -> Sequence[ProtectedPath]:
         ProtectedPath(name, path, secret=True) for name, path in keys.items() if path is not None
     ]
     found += [ProtectedPath("the policy", path) for path in settings.policy]
-    # The one at the usual place is not read now, but by the next server that is told of no other.
+    # The one at the usual place is not read now, but by the next server that is given no other.
     configurations = dict.fromkeys((settings.config_file, default_config_file()))
     found += [
         ProtectedPath("the configuration", path) for path in configurations if path is not None
@@ -293,8 +293,8 @@ def _rules(file: ProtectedPath, root: Path, prefix: str) -> Iterator[Rule]:
     for place in places_in(root, file.path):
         if file.secret and place == "/":
             raise AgentBuildError(
-                f"the root {root} is {file.name}, or a link to it: agents would work in what they "
-                "must not see. Name another directory with --root"
+                f"the root {root} is {file.name}, or a link to it, which agents must not see. Name "
+                "another directory with --root"
             )
         glob = place_glob(prefix, place, is_directory=file.is_directory)
         if file.secret:
@@ -303,17 +303,17 @@ def _rules(file: ProtectedPath, root: Path, prefix: str) -> Iterator[Rule]:
             yield _unchanged([glob], _BINDING)
     if file.is_directory and file.secret and below(file.path, root) not in (None, "/"):
         raise AgentBuildError(
-            f"the root {root} is inside of {file.name} {file.path}, where agents would change "
-            "what is not theirs. Name another directory with --root"
+            f"the root {root} is inside of {file.name} {file.path}, which agents must not change. "
+            "Name another directory with --root"
         )
 
 
 def _told(file: ProtectedPath, root: Path, prefix: str) -> Iterator[Rule]:
-    """Yield the rules about what every user's agents are told."""
+    """Yield the rules about files that instruct every user's agents."""
     if file.is_directory and below(file.path, root.resolve()) is not None:
         raise AgentBuildError(
-            f"the root {root} is in {file.name}, {file.path}, so what one user writes would be "
-            "what instructs other users' agents. Name another directory with --root"
+            f"the root {root} is in {file.name}, {file.path}, so one user's files would instruct "
+            "other users' agents. Name another directory with --root"
         )
     within = [one for glob in ("*", "*/*") for one in file.path.glob(glob) if one.is_symlink()]
     places = [place for path in (file.path, *within) for place in places_in(root, path)]

@@ -161,7 +161,7 @@ class ReloadableSettings(FollowedFiles[SettingsSnapshot]):
         old = self._snapshot
         wanted = self._read()
         if self._bytes() != texts:
-            return old  # it is being written, which will be told
+            return old  # it is being written, and another notice will follow
         if wanted.config_file is None and old.settings.config_file is not None:
             raise self._gone(self._path)  # and it is back by now
         at_once = self._changeable()

@@ -18,14 +18,13 @@ from pydantic import (
     model_validator,
 )
 
-from .agenda_settings import AgendaSettings, require_complete_agenda
-from .bounds import CommandSettings, LimitSettings
 from .combinations import (
     require_complete_auth,
     require_fitting_engine,
     require_fitting_roots,
     require_shareable,
 )
+from .setting_groups import AgendaSettings, CommandSettings, LimitSettings, require_complete_agenda
 from .setting_types import (
     AnyPath,
     BindHost,
@@ -334,12 +333,12 @@ class Settings(AgendaSettings):
                 f"binding {self.host} lets other machines reach this server, where anyone could "
                 "run tools and read every thread. Bind 127.0.0.1, or ask for "
                 "tokens with --auth token (`deep-agent-mcp token create` makes them) or --auth "
-                "oauth; --auth none says that strangers are kept out by other means."
+                "oauth. Use --auth none only if something else keeps strangers out."
             )
         if not self.allow_hosts:
             raise ValueError(
                 f"binding {self.host} needs the host names that clients will use, with "
-                "--allow-host NAME (repeatable): requests for others are refused, so that no "
+                "--allow-host NAME (repeatable): requests for other hosts are refused, so that no "
                 "web page can reach this server."
             )
         return self
@@ -349,8 +348,8 @@ class Settings(AgendaSettings):
         usual, most = self.commands.seconds, self.commands.max_seconds
         if usual > most:
             raise ValueError(
-                f"commands.seconds is {usual:g}, and commands.max_seconds, the most a call may ask "
-                f"for, only {most:g}."
+                f"commands.seconds is {usual:g}, which is more than commands.max_seconds, "
+                f"{most:g}, the most that a call may ask for."
             )
         return self
 
@@ -379,7 +378,7 @@ class Settings(AgendaSettings):
 
     @property
     def serves_several(self) -> bool:
-        """Whether several users, told apart by what they show, share the server."""
+        """Whether several users, each with their own token, share the server."""
         return self.needs_token and self.transport != "stdio"
 
     @property

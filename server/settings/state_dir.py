@@ -216,6 +216,6 @@ def _require_private(path: Path, mode: int) -> None:
     others = stat.S_IMODE(mode) & (stat.S_IRWXG | stat.S_IRWXO)
     if os.name == "posix" and others:
         raise ValueError(
-            f"others than its owner have access to it (mode {stat.S_IMODE(mode):04o}); run: "
+            f"other users have access to it (mode {stat.S_IMODE(mode):04o}); run: "
             f"chmod 600 {shlex.quote(str(path))}"
         )

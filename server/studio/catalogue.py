@@ -45,7 +45,7 @@ MOST_SAID = 50_000_000
 """Characters of messages that are kept: of one thread, and of all."""
 
 LOOK_SECONDS = 2.0
-"""How long a row is shown without looking whether somebody has deleted its thread."""
+"""How long a row is shown before checking that its thread still exists."""
 
 SNIPPET = 60
 _SORTS = ("needs-you", "updated", "created", "cost")

@@ -18,9 +18,9 @@ from pydantic import JsonValue
 from ...harness._internal.records import record
 from ...harness.checkpoint.base import Interrupt, Run
 from ...harness.errors import HarnessError
+from ..approvals.decisions import args_digest
 from ..auth.caller import current_caller
 from ..mcp.requests import Services
-from ..runs.decisions import args_digest
 from .journal_steps import last_answer
 from .queries import NotThere, Query, instant
 

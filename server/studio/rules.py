@@ -15,9 +15,9 @@ from pydantic import Field, JsonValue
 
 from ...harness.checkpoint.base import Interrupt
 from ...harness.errors import HarnessError
+from ..approvals.remembered import Remembered, RememberedRule, proposed
 from ..auth.caller import current_caller, current_client, owner_of
 from ..mcp.requests import Context, Services
-from ..runs.remembered import Remembered, RememberedRule, proposed
 from .methods import require
 from .queries import NotThere, Query, instant
 

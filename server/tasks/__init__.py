@@ -14,15 +14,15 @@ from pydantic import JsonValue
 from ...harness._internal.records import record
 from ...harness.checkpoint.base import Interrupt, Run
 from ...harness.errors import HarnessError, UnknownRun
+from ..approvals.questions import way_to_ask
 from ..mcp.media import drop_links
 from ..mcp.requests import Context, Services
 from ..results import moment
-from ..runs.approvals import way_to_ask
-from ..runs.snapshot import Snapshot
+from ..runs.accounts import Snapshot
 from ..sampling.client_model import way_to_sample
 from ..sampling.queue import SampledCall
 from ..settings.toolsets import withheld_tools, without
-from ..tools.base import without_advice
+from ..tools import without_advice
 from ..tools.driven import driven_result
 from ..tools.run_results import run_result
 

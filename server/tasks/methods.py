@@ -33,10 +33,11 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 
 from ...harness.errors import HarnessError
+from ..approvals.questions import decisions, input_required
 from ..mcp.media import drop_links
 from ..mcp.requests import TASK_VERSION, TASKS_EXTENSION, Context, Services, require_tasks
-from ..runs import approvals
-from ..tools.base import TaskStarted, ToolReply
+from ..sampling.queue import is_call
+from ..tools import TaskStarted, ToolReply
 from ..tools.wait_for_run import wait_for_run
 from . import POLL_MS, TaskState, find_task, look_at, may_ask, may_sample, refusal, task_state
 
@@ -83,11 +84,11 @@ class TaskMethods:
     async def update(self, ctx: Context, params: TaskUpdateParams) -> dict[str, Any]:
         """Take answers to some of its questions; others, and answered ones, are ignored."""
         state = await self._find(ctx, params)
-        asked = {*(one.id for one in state.questions), *(one.key for one in state.calls)}
+        asked = {*(one.id for one in state.questions), *filter(is_call, params.input_responses)}
         given = params.input_responses
         responses = _responses({key: given[key] for key in asked & given.keys()})
         self._services.runs.sampling.take(state.run.thread_id, responses)
-        found = approvals.decisions(state.questions, responses)
+        found = decisions(state.questions, responses)
         if found.problems:
             raise MCPError(INVALID_PARAMS, " ".join(found.problems), {"taskId": params.task_id})
         if found.answers:
@@ -134,7 +135,7 @@ def detailed(state: TaskState) -> dict[str, Any]:
     """Return a task as `tasks/get` and `notifications/tasks` show it."""
     shown = _flat(state)
     if state.questions or state.calls:
-        asked = approvals.input_required(state.questions, "", state.calls).input_requests or {}
+        asked = input_required(state.questions, "", state.calls).input_requests or {}
         shown["inputRequests"] = {key: _wire(one) for key, one in asked.items()}
     if state.outcome is not None:
         shown["result"] = _wire(state.outcome)

@@ -24,7 +24,7 @@ from .states import LinkError, Question, RunState, Task
 __all__ = ["Link", "OnLine"]
 
 WAIT_SECONDS = 600.0
-"""How long one call waits for a run; the server may bear less."""
+"""How long one call waits for a run; the server may allow less."""
 
 RECONNECT_SECONDS = 120.0
 """How long a server may be away before a call gives up."""
@@ -67,7 +67,7 @@ class Link:
         return await self._run("wait", {"run_id": run_id, "wait_seconds": 0})
 
     async def wait(self, run_id: str, on_line: OnLine) -> RunState:
-        """Wait until a run pauses or ends, or as long as the server bears; return where it stands.
+        """Wait until a run pauses or ends, or as long as the server allows; return its state.
 
         Raises:
             LinkError: The run cannot be waited for.

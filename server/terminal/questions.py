@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.text import Text
 
 from ...harness._internal.records import record
+from . import clean
 from .states import LinkError, Question
-from .texts import clean
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Ask", "Asker", "Interrupted", "Reject", "Stop", "WholeQuestion", "shown", "whole"]
 
-REFUSED = "nobody is asked in this run (--approve never); find another way, or say what is missing"
+REFUSED = (
+    "approvals are off in this run (--approve never); find another way, or report what is missing"
+)
 
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
@@ -251,7 +253,7 @@ class Ask:
             try:
                 return cast("JsonValue", json.loads(pretty))
             except ValueError as error:
-                self._console.print(f"That is no JSON: {error}", style="red", markup=False)
+                self._console.print(f"That is not JSON: {error}", style="red", markup=False)
 
     async def _said(self, schema: Mapping[str, Any]) -> JsonValue:
         """Return an answer in words, or as JSON where the schema asks for more than a text."""
@@ -270,7 +272,7 @@ class Ask:
             try:
                 return cast("JsonValue", json.loads(said))
             except ValueError as error:
-                self._console.print(f"That is no JSON: {error}", style="red", markup=False)
+                self._console.print(f"That is not JSON: {error}", style="red", markup=False)
 
     async def _line(self, offer: str, *, default: str = "", multiline: bool = False) -> str:
         """Read a line, or several.

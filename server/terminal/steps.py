@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias, cast
 
 from ...harness._internal.records import record
-from .texts import one_line
+from . import one_line
 
 __all__ = ["SEPARATOR", "Event", "Kind", "Step", "Steps"]
 
@@ -53,13 +53,15 @@ class Steps:
     Attributes:
         model_calls: Answers of models so far.
         tokens: What they have used.
-        wrote_todos: Whether the main agent's list has changed since this was set to False.
+        wrote_todos: Whether the main agent's list has changed since this was set to False. It is
+            stored with the step, so it is set again once the step has ended.
     """
 
     def __init__(self) -> None:
         self.model_calls = 0
         self.tokens = 0
         self.wrote_todos = False
+        self._writes_todos = False
         self._said: dict[tuple[str, ...], Step] = {}
         self._about: dict[tuple[str, ...], str] = {}
 
@@ -82,6 +84,9 @@ class Steps:
         match event.get("event"):
             case "model_end":
                 self._count(event.get("usage"))
+                if len(agents) == 1:
+                    self.wrote_todos = self.wrote_todos or self._writes_todos
+                    self._writes_todos = False
                 text = str(event.get("text") or "")
                 return self._made("text", agents, text) if text.strip() else None
             case "tool_start":
@@ -118,7 +123,7 @@ class Steps:
             facts = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
             name, text = str(facts.get("event") or ""), str(facts.get("text") or "")
         if name == "todos":
-            self.wrote_todos = self.wrote_todos or len(agents) == 1
+            self._writes_todos = self.wrote_todos = len(agents) == 1 or self.wrote_todos
             return None
         return self._made("note", agents, text) if name == "model_retry" else None
 

@@ -98,8 +98,8 @@ def require_kept(settings: Settings) -> None:
     file = journal_file(settings)
     if file is not None and not file.exists():
         raise StateDirError(
-            f"there are no threads: there is no journal {file}. Nothing was made. Name the place "
-            "of the server's with --state-dir DIR or DEEP_AGENT_STATE_DIR, or with --journal URL "
+            f"there are no threads: there is no journal {file}. Nothing was created. Name the "
+            "server's journal with --state-dir DIR or DEEP_AGENT_STATE_DIR, or with --journal URL "
             "or DEEP_AGENT_JOURNAL, or start the server once."
         )
     if settings.journal and scheme_of(settings.journal.get_secret_value()) == "memory":
@@ -214,7 +214,7 @@ async def _renew(lease: Lease, name: str) -> None:
         if other is not None:
             raise LeaseLost(
                 f"the journal {name} was taken over by {_who(other)} while its "
-                "database could not be reached. This server stops; its runs go on there."
+                "database could not be reached. This server stops; its runs continue there."
             )
 
 
@@ -223,12 +223,12 @@ def _taken(name: str, other: Holder) -> CheckpointError:
         where = f", one of them on {other.host}" if other.host else ""
         return CheckpointError(
             f"the journal {name} is in use by servers that share it{where}. Add --replicas (or "
-            "DEEP_AGENT_REPLICAS=true) to work beside them, or stop them first."
+            "DEEP_AGENT_REPLICAS=true) to use it at the same time, or stop them first."
         )
     return CheckpointError(
         f"the journal {name} is in use by {_who(other)}. One server at a time "
-        "can use it. Stop the other one, or give this one its own journal. (After a machine "
-        "was lost, its claim ends within half a minute.)"
+        "can use it. Stop the other one, or give this one its own journal. (If its machine was "
+        "lost, its claim ends within half a minute.)"
     )
 
 

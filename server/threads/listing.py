@@ -20,9 +20,9 @@ from ...harness.errors import CheckpointError
 from ...harness.limits.carried_limits import used_by
 from ...harness.messages.message import AIMessage, HumanMessage, Message, ToolCall, ToolMessage
 from ...harness.middleware.todo_list import Todo, render_todos
+from ..approvals.questions import call_lines, show
 from ..auth.caller import JournalReader
 from ..results import Answer, moment
-from ..runs.approvals import call_lines, show
 
 __all__ = [
     "cost_of",

@@ -134,9 +134,10 @@ def _refused(guarded: Mapping[str, Verdict]) -> FileError:
     return FileError(
         "permission_denied",
         path,
-        f"files on disk were changed since that the policy guards: {_names([*guarded])} "
+        f"files on disk that the policy guards were changed since: {_names([*guarded])} "
         f"({verdict.reason}). Nothing was done. To leave them as they are and put back the rest, "
-        "repeat with force. To put them back, too, a person runs `deep-agent-mcp threads rewind`.",
+        "repeat with force. To put them back as well, a person can run `deep-agent-mcp threads "
+        "rewind`.",
     )
 
 
@@ -149,9 +150,9 @@ def _no_root(paths: Sequence[str]) -> FileError:
     return FileError(
         "changed",
         paths[0],
-        f"files on disk were changed since: {_names(paths)}; which directory they are in was not "
-        "said. Nothing was done. To put them back, give --root DIR (a server is started with it); "
-        "to leave them as they are, repeat with force.",
+        f"files on disk were changed since: {_names(paths)}, but their directory is not known. "
+        "Nothing was done. To put them back, pass the server's --root DIR; to leave them as they "
+        "are, repeat with force.",
     )
 
 

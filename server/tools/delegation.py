@@ -1,7 +1,7 @@
 """Delegating: `task` starts a run, `wait` waits for it, `reply` answers it, `cancel` ends it.
 
 All four return the same shape (`run_results`). None of them holds a call open for longer than the
-client bears: a run that is not done by then is reported as running, with what to call next.
+client waits: a run that is not done by then is reported as running, with what to call next.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from pydantic import Field, JsonValue
 
 from ...harness.checkpoint.base import Run
 from ...harness.errors import HarnessError
-from ..engine.base import USUAL_PRIORITY
+from ..approvals.questions import event_page
+from ..engine import USUAL_PRIORITY
 from ..mcp.offered_agents import drives, offered_agents
 from ..mcp.requests import Context, Services, takes_tasks, wait_seconds
 from ..mcp.uris import VIEWER_URI
-from ..runs.approvals import event_page
 from ..runs.goals import Goal
 from ..runs.starting import OnBusy
 from ..sampling.client_model import offer_of
-from .base import (
+from . import (
     Arguments,
     FaceTool,
     TaskStarted,
@@ -253,7 +253,7 @@ class Delegation:
     async def _start(
         self, ctx: Context, given: TaskArguments, own: OwnRun
     ) -> tuple[str, Sequence[str]]:
-        """Start a run; return its id and what its caller is told about what was asked for it.
+        """Start a run; return its id, and notes for its caller about the options.
 
         Raises:
             HarnessError: Nothing was started.

@@ -24,8 +24,8 @@ from ..auth.caller import Scope
 from ..mcp.media import media_block
 from ..mcp.requests import Context, Services, takes_tasks, wait_seconds
 from ..results import Answer, error
-from ..runs.snapshot import Snapshot
-from .base import FaceTool, Handler, TaskStarted, ToolReply, brief, define, plain
+from ..runs.accounts import Snapshot
+from . import FaceTool, Handler, TaskStarted, ToolReply, brief, define, plain
 from .run_results import run_result
 from .wait_for_run import resumed_run, wait_for_run
 
@@ -154,8 +154,8 @@ def _with_media(
 ) -> CallToolResult | None:
     """Return a result with its images and recordings, None if it has no media.
 
-    Of films, documents and what is large a client is told where to get them: not many could show
-    them to their model, and some would show their code.
+    Films, documents and large media become links: few clients could show them to their model, and
+    some would show their code.
     """
     content = () if isinstance(message.content, str) else message.content
     media = [block for block in content if is_media(block)]

@@ -17,18 +17,18 @@ from ...harness._internal.records import record
 from ...harness.backends.base import FileError
 from ...harness.checkpoint.base import Interrupt, Run
 from ...harness.errors import HarnessError
+from ..approvals.decisions import seen_whole
+from ..approvals.questions import show, too_late
 from ..auth.caller import current_caller
 from ..mcp.requests import Context, Services
 from ..results import Answer, error, unknown
+from ..runs.accounts import Snapshot
 from ..runs.active_run import PARTS
-from ..runs.approvals import show, too_late
 from ..runs.runs import RunManager
-from ..runs.shown_arguments import seen_whole
-from ..runs.snapshot import Snapshot
 from ..sampling.queue import Offer
 from ..threads.listing import list_threads, show_thread
 from ..threads.rewinding import Rewound, rewind
-from .base import Arguments, FaceTool, ToolReply, define, parse, plain_schema
+from . import Arguments, FaceTool, ToolReply, define, parse, plain_schema
 from .run_results import example, question_line, run_result
 
 __all__ = ["REPEATED", "History", "Reply", "hand_over"]
@@ -105,7 +105,7 @@ class History:
             try:
                 before = float(given.before) if given.before else None
             except ValueError:
-                return error(f"before={given.before!r} is no next_before of an earlier answer.")
+                return error(f"before={given.before!r} is not a next_before of an earlier answer.")
             return (await list_threads(journal, given.limit, before, room=LIST_CHARS)).result()
         thread_id = await services.thread(given.thread_id)
         if current_caller.get().owns(thread_id):
@@ -171,7 +171,7 @@ def _rewound(thread_id: str, checkpoint_id: str, done: Rewound) -> CallToolResul
 
 REPEATED = (
     "Nothing was stored: the same answer was given to an earlier question of this run, and this "
-    "may be that one come again. Answer what is asked now by its id."
+    "may be that reply, sent twice. Answer the open question by its id."
 )
 
 GoOn: TypeAlias = Callable[[Run, str], Awaitable[str]]
@@ -232,8 +232,8 @@ class Reply:
     ) -> bool:
         """Whether it may be one that was given before, to other questions, and came once more.
 
-        Who did not hear of the first one's success says it again, and has not seen what the run
-        asks by now. With the questions' ids it cannot be meant for others.
+        A client that did not get the first answer repeats its reply, and has not seen what the run
+        asks by now. With the questions' ids, a reply cannot be meant for other questions.
         """
         if self.answers:
             return False
@@ -254,9 +254,9 @@ async def hand_over(
         go_on: Starts another run on the thread of one that has ended; a plain start by default.
 
     Returns:
-        The run to wait for; or what is told at once: that the reply answers nothing of what the
-        run asks, that it may be meant for what it asked before, or that some of it came too late.
-        Who says the same once more just waits.
+        The run to wait for; or a result to return at once: the reply answers none of the open
+        questions, may be meant for earlier ones, or came too late in part. If the same reply is
+        sent once more, it only waits.
 
     Raises:
         HarnessError: The run asks nothing of that kind, or more than one thing and the reply does
@@ -299,12 +299,12 @@ def _several(run_id: str, pending: Sequence[Interrupt]) -> str:
     shown = pending[:MOST_LISTED]
     lines = [question_line(_short(show(one))) for one in shown]
     if len(pending) > len(shown):
-        lines.append(f"- and {len(pending) - len(shown)} more, which come once these are answered")
+        lines.append(f"- and {len(pending) - len(shown)} more, shown once these are answered")
     return (
         f"Nothing was decided: run {run_id} asks {len(pending)} things, and this reply does not "
-        "say which of them it answers. Put them to the user, then call "
-        f'reply(run_id="{run_id}", answers={example(pending)}), with what they decide for each id. '
-        "Open are:\n" + "\n".join(lines)
+        "say which of them it answers. Ask the user, then call "
+        f'reply(run_id="{run_id}", answers={example(pending)}) with the decision for each id. '
+        "Open questions:\n" + "\n".join(lines)
     )
 
 
@@ -325,7 +325,7 @@ async def _go_on(
     run, message = snapshot.run, reply.message
     if snapshot.stuck:
         raise HarnessError(
-            f"Run {run.id} cannot go on, so nothing was done. Once the cause is removed, wait for "
+            f"Run {run.id} cannot continue, so nothing was done. Once the cause is fixed, wait for "
             f"it. The cause: {snapshot.stuck}"
         )
     if run.status in ("running", "queued"):

@@ -10,16 +10,16 @@ from typing import TypeVar, cast
 from mcp.types import CallToolResult, TextContent
 from pydantic import JsonValue
 
-from ...harness._internal.words import count_of
+from ...harness._internal import count_of
 from ...harness.checkpoint.base import Interrupt, Run
 from ...harness.errors import CheckpointError
 from ...harness.limits.carried_limits import used_by
 from ...harness.limits.limits import Used
 from ...harness.loop.run.caller_messages import CallerMessage
+from ..approvals.decisions import whole_arguments
+from ..approvals.questions import EventPage, call_lines, show
 from ..results import Answer
-from ..runs.approvals import EventPage, call_lines, show
-from ..runs.shown_arguments import whole_arguments
-from ..runs.snapshot import Snapshot
+from ..runs.accounts import Snapshot
 from ..sampling.queue import is_parked
 from .run_accounts import account_facts
 
@@ -113,15 +113,15 @@ def _asked(
         if whole:
             following = (
                 f'wait(run_id="{run_id}", answer_offset=1) shows the arguments that are cut here, '
-                f"and what approves them. Then: {following}"
+                f"and how to approve them. Then: {following}"
             )
         facts: dict[str, JsonValue] = {"pending": cast("JsonValue", shown)}
         return facts, [question_line(one) for one in shown], following
     page, end = whole[offset : offset + MAX_ANSWER_CHARS], offset + MAX_ANSWER_CHARS
     following = (
-        f'the arguments go on with wait(run_id="{run_id}", answer_offset={end}).'
+        f'the arguments continue: wait(run_id="{run_id}", answer_offset={end}).'
         if end < len(whole)
-        else f'put all of it to the user, then call reply(run_id="{run_id}", answers={{"int_…": '
+        else f'show all of it to the user, then call reply(run_id="{run_id}", answers={{"int_…": '
         '{"decision": "approve", "digest": "…"}}) with the digest shown, or another decision.'
     )
     return {"arguments": page}, [page], following

@@ -19,11 +19,19 @@ from ...harness._internal.concurrency import raising_one
 from ...harness._internal.records import record
 from ...harness.errors import HarnessError
 from ...harness.loop.run.events import Emit
+from ..approvals.questions import (
+    Decisions,
+    ask_live,
+    decisions,
+    input_required,
+    too_late,
+    way_to_ask,
+)
 from ..mcp.requests import Context, Services
-from ..runs import approvals
+from ..runs.accounts import Snapshot
 from ..runs.active_run import reporting
-from ..runs.snapshot import Snapshot
 from ..sampling.client_model import LiveSampler, SamplingWay, live_sampling, way_to_sample
+from ..sampling.queue import is_parked
 
 __all__ = ["OwnRun", "own_run", "resumed_run", "resumes_own", "wait_for_run"]
 
@@ -103,11 +111,10 @@ async def wait_for_run(
     sampling = way_to_sample(ctx, run_id) if changes and seconds > 0 else "none"
     thread_id = ""
     if sampling != "none":
-        await runs.unpark(run_id)
+        await runs.unpark(run_id, seconds)
         thread_id = (await runs.snapshot(run_id)).run.thread_id
-    todos = await runs.todos(run_id) if _wants_progress(ctx) else (0, 0)
     async with (
-        reporting(ctx.session.report_progress, todos) as emit,
+        _progress(ctx, services, run_id) as emit,
         live_sampling(ctx, runs.sampling, services.requests, thread_id, sampling) as sampler,
     ):
         waiting = _Waiting(ctx, services, run_id, seconds, sampling, sampler, emit)
@@ -115,9 +122,21 @@ async def wait_for_run(
         return await waiting.settled(params, round_)
 
 
-def _wants_progress(ctx: Context) -> bool:
+@asynccontextmanager
+async def _progress(ctx: Context, services: Services, run_id: str) -> AsyncGenerator[Emit | None]:
+    """Report progress during the block.
+
+    Nothing is done for an HTTP client that asks for none: thousands of them may wait at once.
+    (A client within this process asks without a token.)
+    """
     meta = (ctx.params or {}).get("_meta")
-    return isinstance(meta, Mapping) and "progressToken" in meta
+    is_wanted = isinstance(meta, Mapping) and "progressToken" in meta
+    if ctx.request is not None and not is_wanted:
+        yield None
+        return
+    todos = await services.runs.todos(run_id) if is_wanted else (0, 0)
+    async with reporting(ctx.session.report_progress, todos) as emit:
+        yield emit
 
 
 class _Waiting:
@@ -131,7 +150,7 @@ class _Waiting:
         seconds: float,
         sampling: SamplingWay,
         sampler: LiveSampler | None,
-        emit: Emit,
+        emit: Emit | None,
     ) -> None:
         self._ctx = ctx
         self._services = services
@@ -142,7 +161,7 @@ class _Waiting:
         self._sampler = sampler
         self._emit = emit
         reads_only = services.settings.read_only
-        self._asking = "none" if reads_only else approvals.way_to_ask(ctx)
+        self._asking = "none" if reads_only else way_to_ask(ctx)
         self._notes: list[str] = []
 
     async def settled(
@@ -157,8 +176,12 @@ class _Waiting:
             required = await self._required(snapshot, round_)
             if required is not None:
                 return required
-            if self._was_answered_elsewhere(snapshot, round_) and anyio.current_time() < until:
+            is_parked_now = self._sampling != "none" and is_parked(snapshot.run)
+            goes_on = is_parked_now or self._was_answered_elsewhere(snapshot, round_)
+            if goes_on and anyio.current_time() < until:
                 self._seconds = until - anyio.current_time()
+                if is_parked_now:  # it was on another server, or nobody was here until now
+                    await self._runs.unpark(self._run_id, self._seconds)
                 continue
             if not snapshot.questions or self._asking != "live":
                 return replace(snapshot, notes=self._notes)
@@ -197,7 +220,7 @@ class _Waiting:
         if self._asking != "retry":
             questions = ()
         asked = [*(one.id for one in questions), *(one.key for one in calls)]
-        return approvals.input_required(questions, round_.next(asked), calls) if asked else None
+        return input_required(questions, round_.next(asked), calls) if asked else None
 
     async def _take_responses(
         self, responses: Mapping[str, InputResponse], asked: Collection[str]
@@ -206,7 +229,8 @@ class _Waiting:
         snapshot = await self._runs.snapshot(self._run_id)
         if self._sampling == "retry":
             left = {one.key for one in snapshot.calls if one.key in asked} - responses.keys()
-            self._runs.sampling.take(snapshot.run.thread_id, responses)
+            given = {key: one for key, one in responses.items() if key in asked}
+            self._runs.sampling.take(snapshot.run.thread_id, given)
             if left:
                 self._sampling = "none"
         if self._asking == "none":
@@ -217,7 +241,7 @@ class _Waiting:
             for one in await self._runs.asked(self._run_id)
             if one.id in asked and (takes or one.answered)
         ]
-        if not await self._hand_over(approvals.decisions(known, responses)):
+        if not await self._hand_over(decisions(known, responses)):
             self._asking = "none"
 
     async def _ask_now(self, snapshot: Snapshot) -> bool:
@@ -231,17 +255,17 @@ class _Waiting:
             async with raising_one(), anyio.create_task_group() as group:
 
                 async def ask() -> None:
-                    await approvals.ask_live(self._ctx, snapshot.questions, responses)
+                    await ask_live(self._ctx, snapshot.questions, responses)
                     group.cancel_scope.cancel()
 
                 group.start_soon(ask)
                 await self._runs.moved_on(snapshot.run)
                 moved_on = True
                 group.cancel_scope.cancel()
-        decided = await self._hand_over(approvals.decisions(snapshot.questions, responses))
+        decided = await self._hand_over(decisions(snapshot.questions, responses))
         return decided or moved_on
 
-    async def _hand_over(self, found: approvals.Decisions) -> bool:
+    async def _hand_over(self, found: Decisions) -> bool:
         """Give the run what a person has decided; return whether that is everything.
 
         What the run does not take is noted for whoever called.
@@ -253,7 +277,7 @@ class _Waiting:
             except HarnessError as error:
                 self._notes.append(str(error))
                 return False
-            self._notes += approvals.too_late(stored)
+            self._notes += too_late(stored)
         return not found.open
 
 

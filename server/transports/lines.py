@@ -52,7 +52,7 @@ class _LongLine:
     """Rest of a line that is too large.
 
     Attributes:
-        why: What its sender is told.
+        why: The error for its sender.
         head: The first of its bytes.
         tail: The last ones.
     """
@@ -151,7 +151,7 @@ class LineSplitter:
 
 @record
 class Refused:
-    """A line that is no message, and what its sender is told; errors are messages themselves."""
+    """A line that is not a message, and the error for its sender."""
 
     answer: JSONRPCError
 
@@ -159,7 +159,7 @@ class Refused:
 def parse(line: Line) -> JSONRPCMessage | Refused:
     """Return the message that a line is, or the answer to one that is none.
 
-    An answer of the client's that is too long becomes an error, so that who asked hears of it.
+    A client's answer that is too long becomes an error, so that whoever asked gets to know.
     """
     if isinstance(line, _LongLine):
         return _unread(line)
@@ -191,7 +191,7 @@ def _unreadable(error: ValidationError) -> str | None:
 
 
 def _refusal(line: bytes, unreadable: str | None = None) -> JSONRPCError:
-    """Return what the sender of a line is told, by the request's id if there is one."""
+    """Return the error for the sender of a line, with the request's id if there is one."""
     try:
         value = cast("object", json.loads(line))
     except (ValueError, RecursionError) as error:
@@ -206,7 +206,9 @@ def _refusal(line: bytes, unreadable: str | None = None) -> JSONRPCError:
         data = ErrorData(code=PARSE_ERROR, message=f"Parse error: {unreadable}. Nothing was done.")
         return JSONRPCError(jsonrpc="2.0", id=request_id, error=data)
     what = (
-        "batches are not accepted" if isinstance(value, list) else "it is no JSON-RPC 2.0 message"
+        "batches are not accepted"
+        if isinstance(value, list)
+        else "it is not a JSON-RPC 2.0 message"
     )
     data = ErrorData(code=INVALID_REQUEST, message=f"Invalid request: {what}; send one per line")
     return JSONRPCError(jsonrpc="2.0", id=request_id, error=data)

@@ -69,7 +69,7 @@ class MessageTooLarge(ValueError):
 
 
 class MessageBounds:
-    """Counts one message; strings are told from what is around them, whatever is in them."""
+    """Counts one message; finds where strings begin and end, whatever is in them."""
 
     def __init__(self) -> None:
         self._size = 0

@@ -17,7 +17,7 @@ __all__ = ["Stop", "stop_on_signals", "until"]
 
 @dataclass(slots=True, eq=False)
 class Stop:
-    """What a process was told about its end.
+    """The signal to stop that a process has received.
 
     Attributes:
         asked: Set once it shall end.

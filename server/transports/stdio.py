@@ -230,7 +230,7 @@ class LineReader:
             return
         except ConnectionResetError:
             self._end()
-        except (OSError, MemoryError) as error:  # a line may be large; who waits must hear of it
+        except (OSError, MemoryError) as error:  # a line may be large; who waits must get the error
             self._unwatch()
             waiter.set_exception(error)
             return

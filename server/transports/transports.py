@@ -206,7 +206,7 @@ async def serve_http(
     sessions_of: SessionsOf | None = None,
     drain: Callable[[anyio.Event], Awaitable[None]] = _nothing_to_drain,
 ) -> None:
-    """Serve HTTP clients on a socket made by `bind` until the process is told to stop.
+    """Serve HTTP clients on a socket made by `bind` until the process gets a signal to stop.
 
     Then `drain` is awaited, while requests are still answered. It gets what is set when there is no
     more time. The socket is closed in any case.

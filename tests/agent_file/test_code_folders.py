@@ -16,7 +16,7 @@ import pytest
 
 from deep_agent_mcp.harness._internal.code_folders import import_from, imported_files
 from deep_agent_mcp.harness.errors import AgentBuildError
-from deep_agent_mcp.server.runs.commands import require_outside
+from deep_agent_mcp.server.agents.commands import require_outside
 from deep_agent_mcp.server.settings.protected_paths import protected_paths
 from deep_agent_mcp.server.settings.sources import load_settings
 from tests.e2e.servers import refused

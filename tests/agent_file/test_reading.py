@@ -146,7 +146,7 @@ WRONG: list[tuple[str, str, str, list[str]]] = [
     ('use = "pii"', 'use = "pij"', "", ["there is no middleware 'pij'", "'pii'"]),
     ('"redact"', '"redct"', "", ["'block' or 'redact' or 'mask'"]),
     ("pii_type =", "pi_type =", "", ["there is no option of pii 'pi_type'", "'pii_type'"]),
-    ("tokens = 120_000", "tokns = 120_000", "", ["is no size"]),
+    ("tokens = 120_000", "tokns = 120_000", "", ["is not a size"]),
     ("first_model =", "second_model =", "", ["second_model", "first_model"]),
     ('use = "audit:Audit"', 'use = "audit:Adit"', "", ["Adit"]),
     ('use = "audit:Audit"', 'use = "tickets:find"', "", ["not a subclass of AgentMiddleware"]),

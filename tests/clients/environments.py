@@ -26,7 +26,7 @@ CLAUDE_CODE = "@anthropic-ai/claude-code@2.1.332"
 OLDER_PYTHON = ("mcp==1.30.0", "langchain-mcp-adapters==0.3.2")
 FASTMCP = ("fastmcp==4.2.3",)
 
-INSTALL_SECONDS = 300
+INSTALL_SECONDS = 900
 
 _UV = (sys.executable, "-m", "uv", "pip", "install", "--quiet")
 _NPM = ("npm", "install", "--no-audit", "--no-fund", "--prefix", ".")

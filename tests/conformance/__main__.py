@@ -88,7 +88,7 @@ class Suite:
             return
         self._place.mkdir(parents=True, exist_ok=True)
         command = ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(self._place)]
-        subprocess.run([*command, *PACKAGES], check=True, capture_output=True, timeout=300)
+        subprocess.run([*command, *PACKAGES], check=True, capture_output=True, timeout=900)
 
     def requirements(self, version: str) -> Outcome:
         """Run what a revision of the protocol requires."""

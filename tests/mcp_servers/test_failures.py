@@ -131,7 +131,7 @@ async def test_a_hanging_call_ends_in_time_and_the_server_is_told(server):
         finally:
             link._server = server.tools.servers["sdk"]
         said = results(result)[0].text
-        assert f"gave no result within {seconds} s and was told to stop" in said
+        assert f"gave no result within {seconds} s and was asked to stop" in said
         if f"hang {key}" in lines(server.log):
             break
     await until(lambda: f"stopped {key}" in lines(server.log))

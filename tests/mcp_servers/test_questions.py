@@ -193,7 +193,7 @@ async def test_calls_that_cannot_be_told_apart_are_not_asked_for_one_another():
             group.start_soon(one_question)
     assert owners == [None, None]
     assert len(ended) == 2
-    assert all("it cannot be told which of them asks" in one for one in ended)
+    assert all("there is no way to know which of them asks" in one for one in ended)
 
 
 async def test_an_answer_is_never_given_to_another_question():

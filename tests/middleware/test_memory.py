@@ -64,7 +64,7 @@ async def test_a_change_between_two_runs_is_told_and_the_prompt_stays(path: Path
     assert [one.text for one in first.system] == [one.text for one in second.system]
     notice = second.messages[-1].text
     assert "Use spaces." in notice
-    assert "it replaces what you were told of them before" in notice
+    assert "It replaces what you read of them before" in notice
 
 
 async def test_only_the_file_that_changed_is_told(path: Path, tmp_path: Path):
@@ -95,7 +95,7 @@ async def test_a_file_that_breaks_is_told_and_never_stops_the_run(path: Path):
     assert "last good text stays in use" in notice
     assert "<memory_file" not in notice
     save(path, "Use tabs.")
-    assert f"The problem with {path} is solved." in (await thread.notice() or "")
+    assert f"The problem with {path} is fixed." in (await thread.notice() or "")
 
 
 async def test_without_any_text_there_is_no_section_and_a_later_file_is_told(tmp_path: Path):

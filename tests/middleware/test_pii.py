@@ -390,7 +390,7 @@ def test_names_tell_instances_apart_and_wrong_arguments_are_explained() -> None:
         ({"pii_type": "ssn"}, "no detector of 'ssn'"),
         ({"pii_type": "email", "strategy": "drop"}, "block, redact, mask, hash, tokenize"),
         ({"pii_type": "email", "apply_to_input": False}, "looks at nothing"),
-        ({"pii_type": "x", "detector": "("}, "no regular expression"),
+        ({"pii_type": "x", "detector": "("}, "not a regular expression"),
         ({"pii_type": "x", "detector": 7}, "detector= takes"),
         ({"pii_type": "email", "salt": "x"}, "strategy='hash'"),
         ({"pii_type": "email", "reveal_to": ["send"]}, "strategy='tokenize'"),

@@ -70,7 +70,7 @@ async def test_a_file_that_breaks_and_is_mended_is_announced(tmp_path: Path):
     assert await thread.notice() is None
     save_by_rename(path, skill_text("a"))
     registry.reload()
-    assert f"The problem with {path} is solved." in (await thread.notice() or "")
+    assert f"The problem with {path} is fixed." in (await thread.notice() or "")
 
 
 async def test_a_change_that_is_taken_back_before_the_next_call_is_not_announced(tmp_path: Path):

@@ -69,13 +69,13 @@ async def test_a_problem_that_is_only_not_shown_any_more_is_not_called_solved(
     registry.reload()
     notice = await thread.notice() or ""
     assert str(first) in notice
-    assert "is solved" not in notice
+    assert "The problem with" not in notice
     mended = tmp_path / "m03" / "SKILL.md"
     save_by_rename(mended, skill_text("m03"))
     registry.reload()
     notice = await thread.notice() or ""
-    assert notice.count("is solved") == 1
-    assert f"The problem with {mended} is solved." in notice
+    assert notice.count("The problem with") == 1
+    assert f"The problem with {mended} is fixed." in notice
 
 
 async def test_a_notice_of_very_many_new_skills_is_cut_and_says_where_the_rest_is(

@@ -173,7 +173,7 @@ def test_a_journal_that_no_plugin_keeps_is_named_with_what_there_is(place, url, 
         ("vault://ann:s3cret%21@host/x", "plugin 'vault' raised OSError: refused: ('…'"),
         ("vault://host/x?key=s3cret%2B1", "plugin 'vault' raised OSError: refused: ('', {'key'"),
         ("vault:kept/s3cret", "plugin 'vault' returned an object of type list, which is no"),
-        ("vault:none", "plugin 'vault' returned an object of type int, which is no journal"),
+        ("vault:none", "plugin 'vault' returned an object of type int, which is not a journal"),
     ],
 )
 async def test_a_journal_that_a_plugin_does_not_make_starts_nothing(place, url, told) -> None:

@@ -133,7 +133,7 @@ def test_models_of_an_installed_package_are_made_by_name(place: Path) -> None:
     ("name", "told"),
     [
         ("vendorname:gone", r"raised RuntimeError: .*no such model \(.*vendor_pack.py:6\)"),
-        ("vendorname:none", "returned None, which is no ChatModel"),
+        ("vendorname:none", "returned None, which is not a ChatModel"),
         ("lost:x", "plugin 'lost' of vendor-pack 1.0"),
         ("vendornam:x", "unknown model 'vendornam:x'.*vendorname:…"),
         ("vendorname:", "unknown model"),

@@ -83,8 +83,8 @@ def test_a_file_can_say_all_of_it(tmp_path: Path) -> None:
         ('a.b = 1\nmodels = ["a"]\n', 1, "unknown key 'a'"),
         ('models = "a"\n', 1, "models must be a list of one or more names; got 'a'"),
         ("models = []\n", 1, "models must be a list of one or more names"),
-        ('models = ["a:"]\n', 1, "'a:' is no model; write 'provider' or 'provider:model'"),
-        ('models = ["a b"]\n', 1, "'a b' is no model"),
+        ('models = ["a:"]\n', 1, "'a:' is not a model; write 'provider' or 'provider:model'"),
+        ('models = ["a b"]\n', 1, "'a b' is not a model"),
         (
             'models = ["a"]\n[tool_description_overrides]\ntask = """\nls = 1\n"""\nls = 3\n',
             6,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.errors import AgentBuildError, MiddlewareError
-from deep_agent_mcp.harness.redaction.builtin import BUILTIN
+from deep_agent_mcp.harness.redaction.detectors import BUILTIN
 from deep_agent_mcp.harness.redaction.detectors.custom import CallableDetector, RegexDetector
 from deep_agent_mcp.harness.redaction.engine import EngineDetector
 from deep_agent_mcp.harness.redaction.rules import Keys, PIIDetectionError, Redactor, Strategy
@@ -177,7 +177,7 @@ def test_many_slow_texts_together_take_a_bounded_time_and_none_is_let_through() 
 
 
 def test_an_expression_that_is_none_is_refused_when_it_is_given() -> None:
-    with pytest.raises(AgentBuildError, match="no regular expression"):
+    with pytest.raises(AgentBuildError, match="not a regular expression"):
         RegexDetector("(")
     with pytest.raises(AgentBuildError, match="matches nothing"):
         RegexDetector("x*")

@@ -107,7 +107,7 @@ def test_a_root_that_all_replicas_see_is_allowed(tmp_path: Path) -> None:
     given = {"journal": "postgresql://nobody@localhost/none", "root": str(tmp_path)}
     settings = load_settings({**given, "replicas": True, "shared_root": True}, {})
     assert settings.shared_root and settings.root == tmp_path
-    with pytest.raises(SettingsError, match="set replicas, too"):
+    with pytest.raises(SettingsError, match="set replicas as well"):
         load_settings({"shared_root": True}, {})
 
 

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from deep_agent_mcp.harness.checkpoint.base import Interrupt
 from deep_agent_mcp.harness.loop.run.interrupts import approval_schema
-from deep_agent_mcp.server.runs.approvals import decisions, input_required, show
+from deep_agent_mcp.server.approvals.questions import decisions, input_required, show
 
 
 def question(schema: dict[str, JsonValue], kind: Any = "question") -> Interrupt:

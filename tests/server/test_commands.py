@@ -14,9 +14,9 @@ from mcp import Client
 from deep_agent_mcp.harness.checkpoint.keyring import Keyring
 from deep_agent_mcp.harness.shell import BubblewrapExecutionPolicy, DockerExecutionPolicy
 from deep_agent_mcp.harness.shell.jobs import JobLimits
+from deep_agent_mcp.server.agents.commands import _job_limits, _policy, commands_of, files_of
 from deep_agent_mcp.server.app import built_agent, create_app
 from deep_agent_mcp.server.cli.main import cli
-from deep_agent_mcp.server.runs.commands import _job_limits, _policy, commands_of, files_of
 from deep_agent_mcp.server.settings.settings import CommandSettings, Settings, SettingsError
 from deep_agent_mcp.server.settings.sources import load_settings
 from tests.e2e.servers import Setup, call, connected, text_of
@@ -129,7 +129,7 @@ def test_rules_that_commands_could_change_stop_the_start(
     done = CliRunner().invoke(cli, ["serve", *flags])
     assert done.exit_code == 2, done.output
     followed = way != "a link from it"
-    words = "commands could change what binds them" if followed else "may not lead out"
+    words = "commands could change what restricts them" if followed else "may not lead out"
     assert words in done.output
     assert "Traceback" not in done.output
 
@@ -144,7 +144,7 @@ def test_files_of_the_server_in_the_root_stop_the_start(
     file = root / "deep" / "file"
     file.touch(mode=0o600)
     flags = ["--root", str(root), "--state-dir", str(root.parent / "state")]
-    words = "commands could change what binds them: the configuration"
+    words = "commands could change what restricts them: the configuration"
     if way == "--config":
         flags += ["--config", str(file)]
     elif way == "DEEP_AGENT_CONFIG":
@@ -152,10 +152,10 @@ def test_files_of_the_server_in_the_root_stop_the_start(
     elif way == "key":
         file.write_text(Keyring.generate())
         flags += ["--journal-key-file", str(file)]
-        words = "commands could read what is secret: the journal's key"
+        words = "commands could read secrets: the journal's key"
     elif way == "tls":
         flags += ["--tls-cert", str(file), "--tls-key", str(file)]
-        words = "commands could read what is secret: the private key"
+        words = "commands could read secrets: the private key"
     else:  # who replaces the link chooses the rules
         (root.parent / "rules").mkdir()
         (root.parent / "rules" / "file").write_text("")
@@ -269,11 +269,11 @@ def _bounded(root: Path, **bounds: object) -> Settings:
 def test_a_network_as_root_is_warned_of(
     root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("deep_agent_mcp.server.runs.commands._as_root", lambda: False)
+    monkeypatch.setattr("deep_agent_mcp.server.agents.commands._as_root", lambda: False)
     given = settings(root, execute="bubblewrap", allow_network=True)
     commands_of(given, files_of(given))
     assert not caplog.records
-    monkeypatch.setattr("deep_agent_mcp.server.runs.commands._as_root", lambda: True)
+    monkeypatch.setattr("deep_agent_mcp.server.agents.commands._as_root", lambda: True)
     commands_of(given, files_of(given))
     assert "--allow-network as root" in caplog.text
 

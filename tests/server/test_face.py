@@ -393,7 +393,7 @@ async def test_a_message_without_a_caller_is_refused_where_tokens_are_needed(
         refusal: BaseException = refused.value
         while isinstance(refusal, BaseExceptionGroup):
             refusal = refusal.exceptions[0]
-        assert "names no caller" in str(refusal)
+        assert "does not say who calls" in str(refusal)
 
 
 ACCEPTED: dict[str, Any] = {"action": "accept", "content": {"decision": "approve"}}

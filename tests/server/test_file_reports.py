@@ -9,7 +9,7 @@ import pytest
 
 from deep_agent_mcp.harness.memory import MemoryFiles
 from deep_agent_mcp.server.app import create_app
-from deep_agent_mcp.server.reload.profile_files import FileReports
+from deep_agent_mcp.server.reload import FileReports
 from deep_agent_mcp.server.settings.sources import load_settings
 from tests.skills.folders import save
 
@@ -47,7 +47,7 @@ async def test_broken_files_are_reported_at_the_start_and_when_they_are_saved(
         save(later, "broken")
         assert await seen(caplog, str(later)) == 1
         save(agent, "---\nname: two\ndescription: Does it.\n---\nDo it.")
-        assert await seen(caplog, f"{agent}: the problem with it is solved") == 1
+        assert await seen(caplog, f"{agent}: the problem with it is fixed") == 1
     # Whatever happened to other files: each problem is there once.
     problems = [one.getMessage() for one in caplog.records if one.levelno == logging.ERROR]
     for path in (skill, agent, later):
@@ -61,7 +61,7 @@ def test_a_problem_is_said_again_only_when_it_is_another(caplog: pytest.LogCaptu
     assert [one.getMessage() for one in caplog.records] == [
         "/a: one",
         "/a: two",
-        "/a: the problem with it is solved",
+        "/a: the problem with it is fixed",
         "/a: one",
     ]
 

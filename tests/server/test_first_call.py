@@ -42,5 +42,5 @@ async def test_rules_are_compiled_in_another_thread_at_the_first_call_and_hold(
             for _ in range(2):
                 await call(client, tool, **arguments[tool])
             told = await refused(client, "write_file", path="/.envrc", content="x")
-    assert "only a person edits it" in told
+    assert "only a person can edit it" in told
     assert compiled and threading.main_thread() not in compiled

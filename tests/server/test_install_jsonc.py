@@ -224,7 +224,7 @@ def test_of_a_key_that_occurs_twice_the_last_counts_and_both_go() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('{"a": 1', "line 1, column 8: the document ends too early"),
+        ('{"a": 1', "line 1, column 8: the document is incomplete"),
         ('{\n  "a": 1\n  "b": 2\n}', "line 3, column 3: a comma or }"),
         ('{"a": 1,, "b": 2}', "column 9: a name in double quotes"),
         ("{'a': 1}", "column 2: a name in double quotes"),

@@ -19,11 +19,11 @@ from deep_agent_mcp.harness.agent import Agent
 from deep_agent_mcp.harness.backends.base import Backend, FileError
 from deep_agent_mcp.harness.policy import Verdict
 from deep_agent_mcp.harness.tools.tool import Tool, tool
+from deep_agent_mcp.server.agents.commands import files_of
 from deep_agent_mcp.server.app import built_agent
 from deep_agent_mcp.server.cli.main import cli
 from deep_agent_mcp.server.install.clients import CLIENTS, PLACES, PROJECT_FILES
 from deep_agent_mcp.server.install.machine import Machine
-from deep_agent_mcp.server.runs.commands import files_of
 from deep_agent_mcp.server.settings.settings import Settings, SettingsError
 from deep_agent_mcp.server.settings.sources import load_settings
 from tests.e2e.servers import call, refused

@@ -341,7 +341,7 @@ async def test_rules_for_agents_of_a_name_cannot_be_had_by_taking_that_name(root
         (root.parent / "rules.toml").write_text(rules)
         app.policy.reload()
         text = await written(client, "/agents/other.md")
-        assert "rules for agents of some names" in text
+        assert "rules for agents by name" in text
         assert (await call(client, "task", goal="go"))["status"] == "done"
     assert (root / "agents" / "reader.md").read_text() == READER.format("tools: read_file\n")
     assert not (root / "kept").exists()

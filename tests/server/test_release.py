@@ -225,7 +225,7 @@ def test_what_is_no_namespace_is_refused(namespace: str) -> None:
 
 def test_the_entry_is_printed(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "release.registry", "io.github.example"],
+        [sys.executable, ".ci/release", "registry", "io.github.example"],
         cwd=REPO,
         capture_output=True,
         text=True,

@@ -231,7 +231,7 @@ def test_another_address_needs_tokens_and_the_names_clients_will_use() -> None:
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ({"auth": ("none", "token")}, ["nothing else"]),
+        ({"auth": ("none", "token")}, ["cannot be combined"]),
         ({"auth": ("oauth",)}, ["oauth_issuer", "public_url"]),
         ({"auth": ("password",)}, ["'auth'", "flag --auth"]),
         ({"auth": ("oauth",), "public_url": "box.lan", "oauth_issuer": "https://x"}, ["https://"]),

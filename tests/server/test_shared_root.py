@@ -12,8 +12,8 @@ from deep_agent_mcp.harness.errors import AgentBuildError
 from deep_agent_mcp.harness.messages.message import ToolMessage
 from deep_agent_mcp.harness.policy import PolicyFiles
 from deep_agent_mcp.harness.tools.tool import tool
+from deep_agent_mcp.server.agents.workplaces import Parts
 from deep_agent_mcp.server.app import built_agent
-from deep_agent_mcp.server.runs.workplaces import Parts
 from deep_agent_mcp.server.settings.settings import Settings
 from deep_agent_mcp.server.settings.sources import load_settings
 from tests.loop.models import Turns, call, says
@@ -114,14 +114,16 @@ def test_a_root_among_the_instructions_stops_the_start(
     told = str(tmp_path / "all")
     flags = {"root": str(tmp_path / "all" / inside), "memory": (), "policy": (), "profiles": ()}
     flags |= {"skills": (), "agents": None, kind: (told,) if kind == "skills" else told}
-    with pytest.raises(AgentBuildError, match="what instructs other users' agents"):
+    with pytest.raises(AgentBuildError, match="instruct other users' agents"):
         built_agent(settings(tmp_path, **flags))
 
 
 def test_a_memory_file_that_commands_could_make_stops_the_start(tmp_path: Path) -> None:
     need_bubblewrap()
     flags: dict[str, Any] = {"execute": "bubblewrap", "policy": ()}
-    with pytest.raises(AgentBuildError, match=r"MEMORY\.md is inside the root .* not there yet"):
+    with pytest.raises(
+        AgentBuildError, match=r"MEMORY\.md is inside the root .* does not exist yet"
+    ):
         built_agent(settings(tmp_path, **flags))
     (tmp_path / "root" / "notes").mkdir()
     (tmp_path / "root" / "notes" / "MEMORY.md").touch()

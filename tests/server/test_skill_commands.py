@@ -167,7 +167,7 @@ def test_an_archive_has_no_links_or_devices(
 ) -> None:
     source = tarred(tmp_path / "bad.tar", "a-skill/SKILL.md", kind, "/etc/passwd")
     refused = skills("add", source, "--to", tmp_path / "mine")
-    assert refused.exit_code == 1 and "no regular file" in refused.stderr
+    assert refused.exit_code == 1 and "not a regular file" in refused.stderr
     link = zipped(tmp_path / "bad.zip", "a-skill/SKILL.md", link=True)
     assert "is a link" in skills("add", link, "--to", tmp_path / "mine").stderr
 

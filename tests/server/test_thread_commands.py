@@ -421,7 +421,7 @@ def test_threads_are_chosen_by_status_agent_and_time(written: Office) -> None:
     assert chosen("--since", "1h", "--agent", "main") == ["bad", "notes"]
     assert chosen("--since", "2100-01-01") == []
     assert written.threads("list", "--since", "2100-01-01").stdout == "There are no such threads.\n"
-    assert "'soon' is no time" in written.threads("list", "--since", "soon").stderr
+    assert "'soon' is not a time" in written.threads("list", "--since", "soon").stderr
 
 
 def test_pruning_all_threads_asks_first_and_says_what_would_go(written: Office) -> None:

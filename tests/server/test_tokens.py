@@ -114,7 +114,7 @@ async def test_a_damaged_file_accepts_nobody_and_says_so(
     ("args", "words"),
     [
         (("create", " "), "a principal needs a name"),
-        (("create", "ann", "--expires", "soon"), "write one like 90m"),
+        (("create", "ann", "--expires", "soon"), "write one such as 90m"),
         (("create", "ann", "--scope", "everything"), "is not one of"),
         (("create", "ann", "--agents", "a,,b"), "write them like scout,main"),
         (("revoke", "nothing"), "there is no token 'nothing'"),

@@ -214,7 +214,7 @@ async def test_without_watches_left_files_are_compared_and_the_log_says_so(tmp_p
     )  # fmt: skip
     assert done.stdout == b"seen\n", done.stderr.decode()
     (line,) = done.stderr.decode().splitlines()
-    assert line.startswith("WARNING the system has no watches left")
+    assert line.startswith("WARNING the system has no file watches left")
     assert "fs.inotify.max_user_watches" in line
 
 

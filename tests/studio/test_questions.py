@@ -106,7 +106,7 @@ async def test_nothing_is_approved_that_was_not_shown_whole(tmp_path: Path):
         assert not (server.root / "new.txt").exists()
         # The tool shows them all, page by page, and ends with what approves them.
         seen, page = "", await server.call("wait", run_id=run_id, answer_offset=1)
-        while "arguments go on" in page["next"]:
+        while "arguments continue" in page["next"]:
             seen += page["arguments"]
             offset = int(page["next"].partition("answer_offset=")[2].partition(")")[0])
             page = await server.call("wait", run_id=run_id, answer_offset=offset)

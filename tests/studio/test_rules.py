@@ -11,9 +11,9 @@ from pydantic import JsonValue
 
 from deep_agent_mcp.harness.checkpoint.base import Batch, Interrupt
 from deep_agent_mcp.harness.tools.tool import Tool
+from deep_agent_mcp.server.approvals.remembered import proposed
 from deep_agent_mcp.server.auth.caller import ALL_SCOPES, Caller
 from deep_agent_mcp.server.operations.run_admin import RunAdmin
-from deep_agent_mcp.server.runs.remembered import proposed
 from deep_agent_mcp.server.studio import Studio
 from deep_agent_mcp.server.studio.rules import ProposeParams
 from tests.studio.looking import Looking, calling_as, looking, script

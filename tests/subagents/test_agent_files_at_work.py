@@ -71,4 +71,4 @@ async def test_every_field_of_a_file_holds_in_a_run(
     assert "critic.md: permissions" in str(second["messages"][-1])
     assert not (tmp_path / "root" / "notes").exists()
     assert result.text.startswith("One fault.")
-    assert "told to finish early: All 2 tool calls" in result.text
+    assert "asked to finish early: All 2 tool calls" in result.text

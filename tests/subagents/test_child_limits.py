@@ -73,7 +73,7 @@ async def test_near_its_bound_a_subagent_sums_up_and_its_result_says_why(limits,
     result = await family(model, [step], subagents=[helper(**limits)]).ainvoke("go")
     (answer,) = told(result)
     assert answer.status == "success"
-    assert answer.text.startswith("early\n\n[It was told to finish early: ")
+    assert answer.text.startswith("early\n\n[It was asked to finish early: ")
     assert "task" in answer.artifact["wrapped_up"]
     assert len(model.asked_by("helper")) <= calls
     (told_so,) = [
@@ -243,7 +243,9 @@ async def test_that_it_was_told_to_finish_is_known_in_another_process_too(tmp_pa
     async with SqliteCheckpointer(tmp_path / "j.db") as journal:
         answers = {one.id: {"decision": "reject"} for one in waiting.interrupts}
         result = await build(journal).aresume(waiting.run.id, answers)
-    assert told(result)[0].text.startswith("early\n\n[It was told to finish early: All 1 tool call")
+    assert told(result)[0].text.startswith(
+        "early\n\n[It was asked to finish early: All 1 tool call"
+    )
 
 
 async def test_functions_count_as_subagents_that_one_answer_starts():

@@ -204,7 +204,7 @@ def test_a_reached_limit_has_an_exit_code_of_its_own(home: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (("run",), "either a GOAL, or --resume"),
+        (("run",), "either a GOAL or --resume"),
         (("run", "x", "--approve", "ask", *MODEL), "--approve ask needs a terminal"),
         (("run", "x", "--thread", "thr_none", *MODEL), "There is no thread 'thr_none'"),
         (("run", "x", "--root", "nowhere", *MODEL), "nowhere"),

@@ -23,8 +23,10 @@ from ..state import StateBackend
 from ..text import decode, fit, read_page, shown
 from .file_guards import (
     canonicaliser,
+    changed_lines,
     claimed,
     read,
+    replaced_by,
     require_file,
     require_first,
     require_free,
@@ -32,7 +34,6 @@ from .file_guards import (
     seen,
     with_hint,
 )
-from .line_counts import changed_lines, replaced_by
 from .results import (
     ENTRIES,
     FLAG,
@@ -322,7 +323,7 @@ ALL_FILE_TOOLS: tuple[str, ...] = tuple(_OPTIONS)
 """Names of the file tools there are."""
 
 FILE_TOOLS = tuple(name for name in ALL_FILE_TOOLS if name != "delete_file")
-"""Names of those an agent has unless it is told otherwise."""
+"""Names of the tools that an agent has by default."""
 
 
 @cache

@@ -47,7 +47,7 @@ def _key(schema: str) -> int:
 
 
 async def _found(conn: AsyncConnection, key: int) -> Holder:
-    """Return who holds a lease; an empty one if that cannot be told."""
+    """Return who holds a lease; an empty one if that is unknown."""
     found: Any = await (await conn.execute(_FIND, (key,))).fetchone()
     name = str(found[0] or "") if found else ""
     return Holder.parse(name.removeprefix(_NAME)) if name.startswith(_NAME) else Holder()

@@ -2,7 +2,7 @@
 
 Commits that wait for the disk at the same time share one transaction (group commit); a refused
 batch fails alone. Once `commit` has returned, the batch survives the process, and a `synced` one
-the machine too, as far as its disk keeps what it was told to keep; one that is not synced gets
+the machine too, if its disk keeps what it confirms; one that is not synced gets
 there within milliseconds (`SYNC_WITHIN`).
 
 Each operation costs one hop to a connection's thread.

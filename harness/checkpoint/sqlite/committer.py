@@ -190,7 +190,7 @@ class Committer:
             return
         try:
             self._commit_group(conn, group)
-        except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must hear of it
+        except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must get it
             self._pager = Pager()
             self._heads.forget()
             self._fail(group, error)
@@ -250,7 +250,7 @@ class Committer:
 
     def _store_or_refuse(self, conn: sqlite3.Connection, batch: Batch) -> Exception | None:
         """Store one batch of a group; return why it was refused."""
-        self._heads.forget()  # so that the batch is told what is wrong with it
+        self._heads.forget()  # so that the batch is refused with the right error
         conn.execute("SAVEPOINT batch")
         self._pager.begin()
         try:

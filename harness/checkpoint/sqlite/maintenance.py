@@ -1,7 +1,7 @@
-"""Upkeep of the SQLite journal: copies, removals, sizes.
+"""Maintenance of the SQLite journal: copies, removals, sizes.
 
 The functions run inside a transaction that the caller holds, in the writer's thread. What they
-leave of a namespace is put into new pages, so that removed values are gone from the file's rows.
+keep of a namespace is written to new pages, so that removed values are gone from the file's rows.
 """
 
 from __future__ import annotations

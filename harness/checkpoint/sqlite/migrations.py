@@ -28,7 +28,7 @@ _PAGE_BYTES = 32_768
 _AT_ONCE = 200
 _KEPT = 4
 _SECONDS = 10.0
-"""How often the log is told how far it is."""
+"""How often progress is logged."""
 
 _FINISHED_STEPS = """
 SELECT c.seq, t.task_id, t.idx, t.task, t.page, t.place, t.length, b.body
@@ -152,7 +152,7 @@ def _unfinished(conn: sqlite3.Connection, scope: int, pages: _Pages) -> None:
         try:
             body = plain(pages.body(*place))
         except (ValueError, TypeError):
-            body = b""  # whoever reads it is told
+            body = b""  # whoever reads it gets an error
         number = place[0]
         conn.execute(
             "INSERT INTO pending VALUES (?, ?, ?, ?, ?, ?)",

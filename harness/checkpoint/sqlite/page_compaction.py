@@ -6,9 +6,9 @@ reserves its place in a page; the commit that completes a page's worth of one na
 bodies to their places. A process that dies leaves its last few in their rows, which only costs
 room.
 
-A page bears the number of the first checkpoint in it. A number that was committed is never given
-again, so what this process remembers of checkpoints that another one has deleted meanwhile does no
-harm; one that was rolled back is, so the pages that knew it are left as they are.
+A page has the number of the first checkpoint in it. A number that was committed is never used
+again, so it does no harm if this process remembers checkpoints that another one has deleted. A
+number that was rolled back is used again, so the pages that knew it are left as they are.
 """
 
 from __future__ import annotations

@@ -284,7 +284,7 @@ _FIRST, _MOST = 32, 512
 """How many checkpoints are read at once: few, as the way may be short, then more and more."""
 
 # A checkpoint's parent is nearly always the one before it, so this is faster than a recursive
-# query; those of other branches come along and are passed over.
+# query; those of other branches are read as well, and skipped.
 _STEPS = """
 SELECT json_group_array(c.seq), json_group_array(c.page), json_group_array(c.place),
        json_group_array(c.length), json_group_array(s.seq IS NOT NULL), json_group_array(c.parent)

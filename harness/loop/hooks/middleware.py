@@ -314,7 +314,7 @@ def _check_name(owner: str, name: str) -> None:
     instead = _INSTEAD.get(guess) or _INSTEAD.get(guess.removeprefix("a"))
     if instead is not None:
         raise AgentBuildError(
-            f"{owner} defines {name}, which is no hook and is never called. Override {instead}; "
+            f"{owner} defines {name}, which is not a hook and is never called. Override {instead}; "
             "if it is a helper, begin its name with an underscore."
         )
     hooks = [hook for hook in HOOKS if "_" in hook]

@@ -59,7 +59,7 @@ class ModelStep:
         """Tell the model to go on if its last answer was cut off or is empty.
 
         Raises:
-            UnfinishedAnswer: It was told so often enough.
+            UnfinishedAnswer: It was asked to continue often enough.
         """
         request = self._going_on.request(self._thread.state["messages"])
         if request is not None:

@@ -172,10 +172,10 @@ class CommitAtExit(CommitBuffer):
         try:
             await self.settle()
         except CheckpointError:
-            if waiting in self._line:  # whoever hands it over is told that it is not stored
+            if waiting in self._line:  # whoever handed it over gets an error: it is not stored
                 self._line.remove(waiting)
             raise
-        if waiting.error is not None:  # somebody else has tried, and was told
+        if waiting.error is not None:  # somebody else has tried, and got the error
             raise waiting.error
 
     async def step(self, batch: Batch) -> None:

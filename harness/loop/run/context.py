@@ -158,7 +158,7 @@ class RunContext:
         logs_events: Whether tasks and custom events are kept in the journal.
         room: Waits until whoever receives the events has caught up.
         screens: What agents of the tree redact, by the agent's path; empty for nothing.
-        told_of_stops: Middleware of the agents that took part which is told when the run stops.
+        told_of_stops: Middleware of agents in this run that must be notified when it stops.
         principal: On whose behalf; see `RunOptions.principal`.
         choices: What its caller chose.
     """

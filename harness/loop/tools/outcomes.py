@@ -1,9 +1,9 @@
-"""Tool outcomes: runs a tool, and turns whatever it returns or raises into its call's outcome.
+"""Tool outcomes: runs a tool, and makes the outcome of its call from what it returns or raises.
 
-A call marked `once` runs at most once: the journal notes its beginning before it runs. If a process
-dies in the middle of such a call, it leaves a mark without a result. Whoever resumes the run cannot
-know what the call did, so it is not made again: the model is told, or, with `once="ask"`, a person
-decides.
+A call marked `once` runs at most once: the journal records its beginning before it runs. If a
+process dies in the middle of such a call, it leaves a mark without a result. Whoever resumes the
+run cannot know what the call did, so it is not made again: the model gets an error that says so,
+or, with `once="ask"`, a person decides.
 """
 
 from __future__ import annotations

@@ -275,7 +275,7 @@ class ToolStep:
     async def claim_subagent(self, ns: str, call_id: str) -> bool:
         """Note that a call goes on with a subagent, unless another call of the step does.
 
-        That is in the journal before the subagent hears of it: after a pause or a crash it holds.
+        That is in the journal before the subagent learns it, so it survives a pause or a crash.
         """
         if self._busy.setdefault(ns, call_id) != call_id:
             return False

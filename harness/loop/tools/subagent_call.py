@@ -366,7 +366,7 @@ def _report(child: ThreadState) -> str:
 
 
 def _told_to_finish(child: ThreadState) -> str | None:
-    """Return why the child was told to finish early, also if that was in another process."""
+    """Return why the child was asked to finish early, also if that was in another process."""
     for message in _since_task(child):
         if isinstance(message, HumanMessage) and message.source == "limits":
             return message.text

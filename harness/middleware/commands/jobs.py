@@ -103,7 +103,7 @@ class ThreadJobs:
         )
 
     def news(self, state: State, runtime: Runtime) -> HookResult:
-        """Return a notice of the jobs that ended since the agent last heard of them."""
+        """Return a notice of the jobs that ended since the agent's last notice."""
         records = _records(state)
         ended: Records = {}
         for job_id, record in records.items():

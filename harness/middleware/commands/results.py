@@ -272,7 +272,7 @@ def started(job: Job, notes: Sequence[str], *, network: bool) -> ToolResult:
     """Return the result of a command that was started in the background."""
     told = [
         *notes,
-        f"Job {job.id} was started. It continues after this call; you will be told when it ends. "
+        f"Job {job.id} was started. It continues after this call; you are notified when it ends. "
         f"Read what it writes with {call_text('job', action='output', job_id=job.id)}",
     ]
     artifact: dict[str, JsonValue] = {

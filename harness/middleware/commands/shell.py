@@ -39,12 +39,12 @@ OUTPUT_DIRECTORY = ".shell_output"
 TOOL_DESCRIPTION = """\
 Run a command in a shell that stays open: working directory, variables and functions last from \
 call to call, as long as the run. Calls take turns. A command has no input and no terminal; \
-programs that ask must be told not to. It is stopped after {command_timeout:g} s, or after \
-`timeout` (at most {max_command_timeout:g} s); everything that runs in the shell ends with it \
-then, and a new shell is opened. Start what shall go on running with `&` and its output in a file. \
-Returns stdout and stderr as they came and the exit code; of long output the beginning, the end \
-and the path of a file with all of it. `restart` opens a new shell, before `command` if there is \
-one."""
+use options such as `--yes` so that programs don't ask. It is stopped after {command_timeout:g} s \
+or after `timeout` (at most {max_command_timeout:g} s); then everything in the shell ends, and a \
+new shell is opened. To keep a program running, start it with `&` and send its output to a file. \
+Returns stdout and stderr in the order they came, and the exit code; long output is cut in the \
+middle, with the path of a file that has all of it. `restart` opens a new shell, before `command` \
+if there is one."""
 
 _MOST_KEPT = 1 << 20
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -63,7 +63,7 @@ class ShellToolMiddleware(AgentMiddleware):
 
     With `backend` the shell sees the backend's directories where file tools have them, and the
     policy's rules about paths hold for it; see `ExecuteMiddleware`. When they change, the next call
-    gets a new shell, and is told so.
+    gets a new shell, and its result says so.
 
     By default commands run in a bubblewrap sandbox, which must be installed. To run them with all
     the rights of this process, pass `HostExecutionPolicy()`.

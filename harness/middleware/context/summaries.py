@@ -296,7 +296,7 @@ def checked_size(what: str, size: object) -> Size:
     if 0 < number <= 1 if kind == "fraction" else kind in _COUNTED and number >= 1:
         return cast(Size, size)
     raise AgentBuildError(
-        f'{what}: {size!r} is no size. Use ("fraction", 0 to 1), ("tokens", 1 or more) or '
+        f'{what}: {size!r} is not a size. Use ("fraction", 0 to 1), ("tokens", 1 or more) or '
         '("messages", 1 or more).'
     )
 

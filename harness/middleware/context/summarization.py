@@ -84,7 +84,7 @@ class SummarizationMiddleware(AgentMiddleware):
         keep: How much of the end stays word for word; at least the last message with what
             belongs to it, and never more than half of what triggers. By default a tenth of the
             window, or 20 messages if that is unknown.
-        summary_prompt: What the summariser is told: `sections`, `handover` (longer, and thought
+        summary_prompt: The summariser's prompt: `sections`, `handover` (longer, and thought
             out first; see `SUMMARY_TEMPLATES`), or a system prompt of your own.
         instructions: What it must heed besides.
         max_summary_tokens: Length of one summary at most.

@@ -215,7 +215,7 @@ MISSING_KEY = (
 )
 
 _MAX_REASON_CHARS = 2_000
-"""How much is told of the reason a server gives."""
+"""How many characters of the reason that a server gives are shown."""
 
 _KIND_OF_TYPE = {
     "authentication_error": "auth",

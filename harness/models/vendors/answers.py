@@ -264,7 +264,7 @@ _OF_SETTINGS = frozenset(
      "ParamValidationError", "ProfileNotFound", "UnknownEndpointError",
      "UnknownSignatureVersionError"}
 )  # fmt: skip
-"""Errors of Amazon's SDK that waiting does not mend."""
+"""Errors of Amazon's SDK that a retry does not fix."""
 
 _ADVICE = {
     "rate_limit": "Wait and run it again.",

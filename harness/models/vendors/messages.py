@@ -141,7 +141,7 @@ class ToolNames:
         self._ours = {_wire_name(name): name for name in names}
 
     def wire(self, name: str) -> str:
-        """Return the name as the vendor is told it."""
+        """Return the name that is sent to the vendor."""
         return _wire_name(name) if name else "unknown"
 
     def ours(self, name: str) -> str:

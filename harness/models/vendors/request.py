@@ -38,7 +38,7 @@ def names_of(request: ChatRequest) -> ToolNames:
 
 
 def parameters_of(request: ChatRequest, vendor: Vendor, names: ToolNames) -> ModelRequestParameters:
-    """Return what a vendor is told besides the messages.
+    """Return the settings of a request, besides its messages.
 
     Args:
         request: The call.
@@ -169,7 +169,7 @@ def _of_the_call(
 ) -> dict[str, Any]:
     """Return what the call itself asks for, beside its settings."""
     settings: dict[str, Any] = {}
-    if vendor.api != "bedrock":  # its SDK is told when it is made
+    if vendor.api != "bedrock":  # its SDK takes it when it is created
         settings["max_retries"] = retries
     if vendor.api == "responses":  # the transcript is kept here, and reasoning comes encrypted
         settings["openai_store"] = False

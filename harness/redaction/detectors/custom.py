@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 import regex
 
 from ...errors import AgentBuildError, MiddlewareError
-from ..detector import Span
+from .. import Span
 
 __all__ = ["Boundary", "CallableDetector", "Finder", "RegexDetector", "inside", "within"]
 
@@ -70,7 +70,7 @@ class RegexDetector:
             self._pattern = regex.compile(pattern)
         except regex.error as error:
             raise AgentBuildError(
-                f"detector={pattern!r} is no regular expression: {error}"
+                f"detector={pattern!r} is not a regular expression: {error}"
             ) from error
         if self._pattern.match(""):
             raise AgentBuildError(f"detector={pattern!r} matches nothing at all; let it match text")

@@ -2,7 +2,7 @@
 
 Card numbers have 13 to 19 digits, plain or in groups, and a correct check digit. International bank
 account numbers have the right length and checksum. Telephone numbers are international, or national
-and written like one: a bare row of digits cannot be told from any other number.
+and written like one: plain digits look like any other number.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 
-from ..detector import Span, folded
+from .. import Span, folded
 
 __all__ = [
     "find_card",
@@ -183,7 +183,7 @@ def find_phone(text: str) -> Iterator[Span]:
     if "00" in text:
         for one in _DOUBLE_ZERO.finditer(text):
             yield one.span(1)
-    if _END.search(text):  # most texts have none, and this is told sooner
+    if _END.search(text):  # most texts have none, and this check is faster
         for one in _NORTH_AMERICAN.finditer(text):
             yield one.span(1)
     for area in _AREA.finditer(text):

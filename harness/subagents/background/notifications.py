@@ -1,7 +1,7 @@
-"""Notifications: what callers of background tasks are told and given.
+"""Notifications: what callers learn about background tasks, and receive from them.
 
-A caller takes over a task's answer and files, gets text and data about tasks, and is told what
-happened since the model was last told.
+A caller receives a task's answer and files, text and data about tasks, and what has happened since
+the model's last notification.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ _REASON = 1_000
 
 START = """\
 Start a subagent on a self-contained piece of work and go on with yours: it works in the \
-background{files}, and you are told when it is done or waits. Start several for pieces that are \
+background{files}, and you are notified when it ends or asks. Start several for pieces that are \
 independent. Not for work whose result you need before your next step."""
 
 CHECK = """\
@@ -228,11 +228,11 @@ _REPORT = 4_000
 
 @dataclass(slots=True)
 class Notification:
-    """News for the model, and the record that it was told.
+    """News for the model, and the record that the model got them.
 
     Attributes:
         changes: For the list of tasks.
-        texts: What is told, one text for each task.
+        texts: What the model reads, one text for each task.
         files: What tasks bring; None deletes.
         data: The texts as data.
     """

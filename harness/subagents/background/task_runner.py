@@ -266,7 +266,7 @@ class TaskRunner:
         """Tell middleware that a run which nobody carried was cancelled."""
         try:
             told = self._agents(run.agent).definition.told_of_stops
-        except HarnessError as error:  # nobody is left who could be told
+        except HarnessError as error:  # nobody is waiting for it any more
             logger.warning("subagent %s was not told of its end: %s", run.agent, error)
             return
         for one in told:

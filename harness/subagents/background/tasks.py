@@ -110,7 +110,7 @@ class TaskView:
         task_id: The task.
         run: The newest run on its thread.
         status: What that amounts to.
-        questions: What it waits to be told, its own subagents' questions too.
+        questions: Its open questions, and those of its own subagents.
     """
 
     task_id: str
@@ -164,7 +164,7 @@ class BackgroundTask(TypedDict, total=False):
         kind: What kind of subagent that was; see `kind_of`.
         description: The work, shortened.
         started_at: Unix time in seconds.
-        told: What the model was told last of where it stands.
+        told: The status in the model's last notification.
         shown: Where it stood when the model got its result.
         merged: The checkpoint of the task's thread up to which its files are here.
     """
@@ -335,7 +335,7 @@ def _own() -> StateSchema:
 
 @record
 class _Below:
-    """A policy that is told that an agent works below others."""
+    """A policy that judges an agent as one that works below others."""
 
     policy: CallPolicy
     above: tuple[str, ...]

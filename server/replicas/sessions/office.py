@@ -22,8 +22,7 @@ from mcp.types import (
 from ....harness.errors import HarnessError
 from .event_log import EventLog
 from .questions import Answer, asker_of
-from .repeats import Repeats
-from .signals import Peers, SessionSignals
+from .signals import Peers, Repeats, SessionSignals
 from .store import SessionStore, message_text
 from .transport import SessionRefused, SharedTransport
 
@@ -97,7 +96,7 @@ class SessionOffice:
                 try:
                     await self._hear()
                 except HarnessError as error:  # `_look_again` tries again
-                    logger.warning("sessions cannot be kept in step just now: %s", error)
+                    logger.warning("sessions cannot be synchronised now: %s", error)
 
     # --- what transports tell -----------------------------------------------------------------
 
@@ -166,7 +165,7 @@ class SessionOffice:
         try:
             question = await self._log.question(session, asker, str(answer.id))
             if question is None:
-                logger.info("a client has answered what no replica has asked")
+                logger.info("a client has answered a question that no replica has asked")
                 return
             params = {"question": _plain(question), "answer": _plain(answer)}
             note = JSONRPCNotification(jsonrpc="2.0", method=ANSWERED, params=params)
@@ -267,7 +266,9 @@ class SessionOffice:
             try:
                 await transport.follow_watched(stored.watched)
             except SessionRefused as error:
-                logger.warning("a session is not told of all that it watches: %s", error)
+                logger.warning(
+                    "a session misses notices of some resources that it watches: %s", error
+                )
 
     async def _look_again(self) -> None:
         while True:
@@ -282,7 +283,7 @@ class SessionOffice:
                 standing = await self._store.standing_streams(waiting)
                 recent = await self._log.recent(waiting, 3 * LOOK_SECONDS)
             except HarnessError as error:
-                logger.debug("streams cannot be read just now: %s", error)
+                logger.debug("streams cannot be read now: %s", error)
                 continue
             for name, one in waiting.items():
                 if standing.get(name) != one.standing:
@@ -313,7 +314,7 @@ class SessionOffice:
             except HarnessError as error:
                 for name in used:
                     open_here[name].was_used = True
-                logger.warning("old sessions are not removed just now: %s", error)
+                logger.warning("old sessions cannot be removed now: %s", error)
                 continue
             for name, one in open_here.items():
                 if name not in exist and not one.is_terminated:

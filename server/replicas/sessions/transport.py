@@ -34,8 +34,7 @@ from starlette.types import Send
 from ....harness.messages.message import new_id
 from .questions import Answer, Questions, asker_of, cancelled_request
 from .store import StoredSession
-from .streams import Place, SessionStreams
-from .tapped_streams import InboundStream, Item, OutboundStream
+from .streams import InboundStream, Item, OutboundStream, Place, SessionStreams
 
 __all__ = ["NOTICES", "Office", "SessionRefused", "SharedTransport"]
 
@@ -46,7 +45,7 @@ LIST_NOTICES: Final = (
 )
 UPDATED: Final = "notifications/resources/updated"
 NOTICES: Final = frozenset({*LIST_NOTICES, UPDATED})
-"""Notices of changes. Every replica hears of every change, so one of them tells a session."""
+"""Notices of changes. Every replica learns every change, so only one of them tells a session."""
 
 RESTORE_SECONDS: Final = 30.0
 
@@ -103,7 +102,7 @@ class SharedTransport(StreamableHTTPServerTransport, EventStore):
         standing: The replica that has the standing stream; empty if none ever had it.
         standing_lock: Held while `standing` is read from the database or stored there, so that what
             was read before does not undo what was stored.
-        watched: The resources that the client wants to be told of.
+        watched: The resources that the client subscribed to.
         origin: A request of the client, for what is done on its behalf without one.
         was_used: Whether a request came since this was last set to False.
     """
@@ -170,7 +169,7 @@ class SharedTransport(StreamableHTTPServerTransport, EventStore):
         await self.follow_watched(stored.watched)
 
     async def follow_watched(self, watched: frozenset[str]) -> None:
-        """Watch what the client watches, as another replica was told."""
+        """Watch the resources that the client subscribed to on another replica."""
         for uri in sorted(watched - self.watched):
             await self._ask_itself("resources/subscribe", {"uri": uri})
         for uri in sorted(self.watched - watched):
@@ -290,7 +289,7 @@ class SharedTransport(StreamableHTTPServerTransport, EventStore):
             await self._answers(stream_id, is_result=isinstance(message, JSONRPCResponse))
         if stream_id == GET_STREAM_KEY:
             if self.standing != self._name and _is_notice(message):
-                return ""  # the replica that has the stream hears of it and tells the client
+                return ""  # the replica that has the stream gets the change and tells the client
             return await self.streams.store(stream_id, message, awaited=self.standing != self._name)
         is_attached = stream_id in self._request_streams
         return await self.streams.store(stream_id, message, awaited=not is_attached)

@@ -179,7 +179,7 @@ def _add_events(
 
 
 _NAMED = 20
-"""How many of SQLite's findings are told."""
+"""How many of SQLite's findings are reported."""
 
 
 @record
@@ -251,7 +251,7 @@ def _require_file(path: Path) -> None:
     """
     if path.exists() and not path.is_file():
         raise CheckpointError(
-            f"{path} is not a regular file, so it is no journal. Nothing was done. Name the "
+            f"{path} is not a regular file, so it is not a journal. Nothing was done. Name the "
             "journal's own file, or move away what is in its place."
         )
 

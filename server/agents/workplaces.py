@@ -1,0 +1,343 @@
+"""Workplaces of agents: one for all, or one for each principal with a root of its own.
+
+A workplace is everything that depends on the root: the files, the rules in front of them, the
+sandbox of commands, the skills, subagents and memory, and the agent that is built of these.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import anyio.to_thread
+
+from ...harness._internal.records import record
+from ...harness.agent import Agent
+from ...harness.backends.base import Backend
+from ...harness.errors import HarnessError
+from ...harness.memory import MemoryFiles
+from ...harness.policy import PolicyFiles
+from ...harness.skills import SkillRegistry
+from ...harness.subagents.definitions import SubAgent
+from ...harness.subagents.registry import SubAgentRegistry
+from ..auth.caller import Principals, current_caller, owner_of
+from ..reload import FilesOfAll, ProfileFiles
+from ..settings.definition import definition_of
+from ..settings.protected_paths import GuardedRules
+from ..settings.setting_types import made_root
+from ..settings.settings import Settings
+from .commands import commands_of, files_of
+from .reloadable_agent import ReloadableAgent
+
+if TYPE_CHECKING:
+    from ...harness.mcp_servers.config import MCPServer
+    from ...harness.mcp_servers.middleware import MCPToolsMiddleware
+    from ...harness.middleware.commands.execute import ExecuteMiddleware
+
+__all__ = [
+    "Common",
+    "MountedServers",
+    "Parts",
+    "Workplace",
+    "Workplaces",
+    "bundled_skills",
+    "subagents_of",
+]
+
+F = TypeVar("F", SkillRegistry, SubAgentRegistry, MemoryFiles)
+
+
+def bundled_skills() -> Path:
+    """Return the directory of the skills that ship with the product."""
+    package = Path(__file__).parents[1]
+    installed = package / "bundled_skills"
+    return installed if installed.is_dir() else package.parent / "skills"
+
+
+@record
+class Common:
+    """Files of the operator that concern all agents, wherever they work.
+
+    Attributes:
+        policy: The rules.
+        profiles: Those of models.
+    """
+
+    policy: PolicyFiles
+    profiles: ProfileFiles
+
+    @classmethod
+    def of(cls, settings: Settings) -> Common:
+        """Read the files. Blocks.
+
+        Raises:
+            HarnessError: A profile breaks a rule.
+        """
+        untrusted = settings.untrusted
+        return cls(
+            PolicyFiles(settings.policy, untrusted=untrusted),
+            ProfileFiles(settings.profiles, untrusted=untrusted),
+        )
+
+
+@dataclass(slots=True)
+class Parts:
+    """Parts of an agent that come from files and settings.
+
+    Attributes:
+        settings: Those it follows, with the principal's own paths.
+        given: The skills and subagents of the settings, where the agent has others.
+    """
+
+    skills: SkillRegistry
+    subagents: SubAgentRegistry
+    memory: MemoryFiles
+    backend: Backend
+    rules: GuardedRules
+    commands: ExecuteMiddleware | None
+    settings: Settings
+    principal: str
+    given: tuple[SkillRegistry, SubAgentRegistry] | None = None
+
+    @classmethod
+    def of(cls, settings: Settings, policy: PolicyFiles, principal: str = "") -> Parts:
+        """Read the files. Blocks.
+
+        Raises:
+            HarnessError: They cannot hold; or the principal's root cannot be made.
+        """
+        own = settings.of(principal)
+        if settings.root is not None and own.root is not None and settings.per_principal:
+            made_root(own.root, settings.root)
+        backend = _files_of(settings, own)
+        commands = commands_of(settings, backend, principal)
+        return cls(
+            SkillRegistry(_skill_sources(own), untrusted=own.untrusted),
+            subagents_of(own),
+            MemoryFiles(own.memory, untrusted=own.untrusted),
+            backend,
+            GuardedRules(settings, backend, policy, principal),
+            commands,
+            own,
+            principal,
+        )
+
+    def take(self, settings: Settings, common: Common) -> None:
+        """Follow settings that have changed. Blocks.
+
+        Raises:
+            HarnessError: They cannot hold.
+        """
+        own = settings.of(self.principal)
+        skills, subagents = self.given or (self.skills, self.subagents)
+        # The sandbox of commands is made for the files there were; an agent in Python has its own.
+        keeps_files = self.given is not None or self.commands is not None
+        backend = self.backend if keeps_files else _files_of(settings, own)
+        with self.rules.moving(settings):
+            common.profiles.use(own.profiles)
+            common.policy.use(own.policy)
+            skills.use(_skill_sources(own))
+            subagents.use(own.agents, _given(own))
+            self.memory.use(own.memory)
+        self.settings, self.backend = own, backend
+
+
+def _files_of(settings: Settings, own: Settings) -> Backend:
+    """Return where files live, from the settings and the same with a principal's own paths."""
+    return files_of(own, shared=settings.serves_several and not settings.per_principal)
+
+
+def subagents_of(settings: Settings) -> SubAgentRegistry:
+    """Return the subagents of the agent file and the directory. Blocks."""
+    return SubAgentRegistry(settings.agents, given=_given(settings), untrusted=settings.untrusted)
+
+
+def _given(settings: Settings) -> Sequence[SubAgent]:
+    """Return the subagents of the agent file."""
+    described = definition_of(settings)
+    return () if described is None else described.parts.subagents
+
+
+def _skill_sources(settings: Settings) -> list[Path | tuple[Path, str]]:
+    return [(bundled_skills(), "bundled"), *settings.skills]
+
+
+@record
+class Workplace:
+    """Workplace of the agents of a principal, or of everybody.
+
+    Attributes:
+        parts: What the agent is made of.
+        agent: Returns the agent.
+    """
+
+    parts: Parts
+    agent: ReloadableAgent
+
+
+class Workplaces:
+    """All workplaces; call it for the agent of whoever the id or the request belongs to.
+
+    Attributes:
+        prepares: Whether `prepare` has something to do now.
+        always_prepares: Whether it may have for every request.
+
+    Args:
+        settings: What the operator chose.
+        common: What is the same for all.
+        build: Builds an agent.
+        principals: Whose threads and runs are.
+        ready: Makes what building an agent needs and takes time, and may change the parts.
+
+    Raises:
+        HarnessError: The settings cannot hold.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        common: Common,
+        build: Callable[[Parts], Agent],
+        principals: Principals,
+        ready: Callable[[Parts], Awaitable[None]] | None = None,
+    ) -> None:
+        self._settings = settings
+        self._ready = ready
+        self._common = common
+        self._build = build
+        self._principals = principals
+        self._made: dict[str, Workplace] = {}
+        self._lock = threading.RLock()
+        self._per_principal = settings.per_principal
+        self.always_prepares = settings.per_principal or ready is not None
+        self.prepares = True
+        if not settings.per_principal:
+            self._of("")
+
+    def __call__(self, id_: str = "") -> Agent:
+        """Return the agent that works on a thread or run; see `of`."""
+        return self.of(id_).agent()
+
+    def of(self, id_: str = "") -> Workplace:
+        """Return the workplace of whoever a thread or run belongs to; of the caller without one.
+
+        Blocks when it is not there yet; `prepare` makes it, and finds whose it is.
+
+        Raises:
+            HarnessError: It is nobody's, or cannot be made; nothing was done.
+        """
+        principal = self._whose(id_) if self._per_principal else ""
+        return self._made.get(principal) or self._of(principal)
+
+    async def prepare(self, id_: str = "") -> None:
+        """Make the workplace of whoever a thread or run belongs to, unless it is there.
+
+        Its rules are compiled, which would hold up the event loop at the first call.
+
+        Raises:
+            HarnessError: As for `of`.
+        """
+        if self._per_principal and id_:
+            await self._principals.find(id_)
+        principal = self._whose(id_) if self._per_principal else ""
+        if principal not in self._made:
+            await anyio.to_thread.run_sync(self._of, principal)
+        parts = self._of(principal).parts
+        if not parts.rules.are_compiled:
+            await anyio.to_thread.run_sync(parts.rules.compile)
+        if self._ready is not None:
+            await self._ready(parts)
+        self.prepares = self.always_prepares
+
+    @property
+    def all(self) -> Mapping[str, Workplace]:
+        """Those there are now, by principal."""
+        return dict(self._made)
+
+    def files(self, part: Callable[[Parts], F]) -> F | FilesOfAll:
+        """Return a part of the one workplace, or what stands for that part of all."""
+        if not self._settings.per_principal and self._ready is None:
+            return part(self._of("").parts)
+        return FilesOfAll(lambda: {name: part(one.parts) for name, one in self.all.items()})
+
+    def take(self, settings: Settings) -> None:
+        """Follow settings that have changed. Blocks.
+
+        Raises:
+            HarnessError: They cannot hold.
+        """
+        with self._lock:
+            for one in self.all.values():
+                one.parts.take(settings, self._common)
+            self._settings = settings
+            self._per_principal = settings.per_principal
+
+    def outdate(self) -> None:
+        """Have the agents built anew for the next run. Safe on any thread."""
+        for one in self.all.values():
+            one.agent.outdate()
+
+    def _whose(self, id_: str) -> str:
+        owned = bool(owner_of(id_))
+        principal = self._principals.of(id_) if owned else current_caller.get().principal
+        if not principal:
+            raise HarnessError(
+                f"{id_ or 'This'} belongs to no user, and with a root for each user "
+                f"({self._settings.root}) nobody knows where its files are. Nothing was done."
+            )
+        return principal
+
+    def _of(self, principal: str) -> Workplace:
+        with self._lock:
+            if principal not in self._made:
+                parts = Parts.of(self._settings, self._common.policy, principal)
+                agent = ReloadableAgent(lambda: self._build(parts))
+                self._made[principal] = Workplace(parts, agent)
+            return self._made[principal]
+
+
+class MountedServers:
+    """The servers of the agents there have been; a run may still use an earlier set."""
+
+    def __init__(self) -> None:
+        self._made: list[tuple[Mapping[str, MCPServer], MCPToolsMiddleware]] = []
+
+    def of(self, settings: Settings) -> MCPToolsMiddleware | None:
+        """Return what offers the tools of these settings' servers; None without any.
+
+        Nothing is connected before a run needs it.
+        """
+        described = definition_of(settings)
+        if described is None or not described.parts.mcp_servers:
+            return None
+        wanted = described.parts.mcp_servers
+        for known, middleware in self._made:
+            if known == wanted:
+                return middleware
+        from ...harness.mcp_servers.middleware import MCPToolsMiddleware
+
+        middleware = MCPToolsMiddleware(with_tokens(wanted, settings))
+        self._made.append((wanted, middleware))
+        return middleware
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        for _, middleware in self._made:
+            await middleware.aclose()
+
+
+def with_tokens(servers: Mapping[str, MCPServer], settings: Settings) -> dict[str, MCPServer]:
+    """Return servers that know where logins to them are kept."""
+    from ...harness.mcp_servers.config import HttpServer
+    from ..auth.mounted_logins import login_store
+
+    tokens = login_store(settings)
+    return {
+        name: replace(one, auth=replace(one.auth, tokens=tokens))
+        if isinstance(one, HttpServer) and one.auth is not None
+        else one
+        for name, one in servers.items()
+    }

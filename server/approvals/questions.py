@@ -1,0 +1,405 @@
+"""Questions of a run, put to the person behind the client, and its events.
+
+The client's declared capabilities decide how a question is asked:
+
+- `live`: a client of the handshake era with form elicitation is asked while its call is open.
+- `retry`: a client of 2026-07-28 with form elicitation gets `input_required` and calls again.
+- `none`: everybody else gets an ordinary result with the questions, and the `reply` tool.
+
+Forms are one choice and plain texts, because some hosts show nothing else. Accepting a form gives
+its content, declining rejects the call, and cancelling decides nothing: hosts without a person
+cancel at once, so the question stays open.
+
+Run events are given as text and as data, for a client that was away.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias, cast
+
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp.types import (
+    ElicitRequest,
+    ElicitRequestFormParams,
+    ElicitResult,
+    InputRequests,
+    InputRequiredResult,
+    InputResponse,
+)
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import JsonValue, ValidationError
+
+from ...harness._internal.records import record
+from ...harness.checkpoint.base import Interrupt, RunEvent
+from ..auth.caller import JournalReader, current_caller
+from ..results import moment
+from ..sampling.queue import SampledCall
+from .decisions import MAX_ARGS_CHARS, args_text
+
+__all__ = [
+    "Decisions",
+    "EventPage",
+    "Way",
+    "ask_live",
+    "call_lines",
+    "decisions",
+    "event_page",
+    "input_required",
+    "show",
+    "too_late",
+    "way_to_ask",
+]
+
+
+Way: TypeAlias = Literal["live", "retry", "none"]
+Context: TypeAlias = ServerRequestContext[Any, Any]
+
+MAX_FORM_CHARS = 20_000
+"""Of those that a form shows; it approves none that it does not show whole."""
+
+_PLAIN = ("string", "number", "integer", "boolean")
+_FORM_KEYS = ("type", "properties", "required")
+
+
+@dataclass(slots=True)
+class Decisions:
+    """Decisions of a person.
+
+    Attributes:
+        answers: By interrupt id, as the run takes them.
+        open: Ids of questions that were not decided.
+        problems: Why an answer could not be used.
+    """
+
+    answers: dict[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+    open: list[str] = field(default_factory=list[str])
+    problems: list[str] = field(default_factory=list[str])
+
+
+def way_to_ask(ctx: Context) -> Way:
+    """Return how the client of this request can be asked; not at all if it may not decide."""
+    if not current_caller.get().may("approve"):
+        return "none"
+    capabilities = ctx.session.client_capabilities
+    elicitation = capabilities.elicitation if capabilities else None
+    if elicitation is None or (elicitation.form is None and elicitation.url is not None):
+        return "none"
+    if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        return "retry"
+    return "live" if ctx.session.can_send_request else "none"
+
+
+def input_required(
+    questions: Sequence[Interrupt], state: str, calls: Sequence[SampledCall] = ()
+) -> InputRequiredResult:
+    """Return the result that makes a client of 2026-07-28 ask and call again.
+
+    Args:
+        questions: For the person.
+        state: What the repeated call brings back.
+        calls: For the client's model.
+    """
+    requests: InputRequests = {
+        one.id: ElicitRequest(
+            params=ElicitRequestFormParams(message=_message(one), requested_schema=_form(one))
+        )
+        for one in questions
+    }
+    requests |= {one.key: one.hand_out() for one in calls}
+    return InputRequiredResult(input_requests=requests, request_state=state)
+
+
+async def ask_live(
+    ctx: Context, questions: Sequence[Interrupt], responses: dict[str, InputResponse]
+) -> None:
+    """Ask one question after the other over the open connection; stop at one left undecided.
+
+    Args:
+        ctx: The request that waits for the run.
+        questions: For the person.
+        responses: Filled as they come: what has been decided is kept when the rest is given up.
+    """
+    for one in questions:
+        try:
+            response = await ctx.session.elicit_form(_message(one), _form(one), ctx.request_id)
+        except (MCPError, ValidationError):  # declared, but not able to; `reply` is left
+            return
+        responses[one.id] = response
+        if response.action == "cancel":
+            return
+
+
+def decisions(questions: Sequence[Interrupt], responses: Mapping[str, InputResponse]) -> Decisions:
+    """Translate answered forms; responses to other questions are ignored."""
+    found = Decisions()
+    for one in questions:
+        response = responses.get(one.id)
+        if not isinstance(response, ElicitResult) or response.action == "cancel":
+            found.open.append(one.id)
+        elif response.action == "decline":
+            _decline(one, found)
+        else:
+            _accept(one, cast("dict[str, JsonValue]", response.content or {}), found)
+    return found
+
+
+def too_late(stored: Mapping[str, JsonValue]) -> list[str]:
+    """Say which answers came too late, given what stands in their place by question."""
+    return [
+        f"{question} was answered before, with {json.dumps(answer, ensure_ascii=False)}; that "
+        "answer counts, and the new one was not stored."
+        for question, answer in stored.items()
+    ]
+
+
+def _decline(question: Interrupt, found: Decisions) -> None:
+    choices = _choices(question)
+    if question.kind == "approval" and "reject" in choices:
+        found.answers[question.id] = {"decision": "reject", "message": "the person declined"}
+    else:
+        found.open.append(question.id)
+
+
+def _accept(question: Interrupt, content: dict[str, JsonValue], found: Decisions) -> None:
+    given: dict[str, JsonValue] = {
+        key: value for key, value in content.items() if value is not None and value != ""
+    }
+    if question.kind == "question":
+        if _is_flat(question.answer_schema):
+            found.answers[question.id] = given
+        elif question.answer_schema.get("type") == "string":
+            found.answers[question.id] = content.get("answer") or ""
+        else:
+            _parsed(question, str(content.get("answer") or ""), "answer", found)
+        return
+    answer: dict[str, JsonValue] = {"decision": given.get("decision", "")}
+    if answer["decision"] == "approve" and not _fits_form(question):
+        found.open.append(question.id)
+        found.problems.append(
+            f"The form of {question.id} did not show the call whole; nothing was decided."
+        )
+        return
+    if "message" in given:
+        answer["message"] = given["message"]
+    if answer["decision"] == "edit":
+        edited = Decisions()
+        _parsed(question, str(given.get("args", "")), "args", edited)
+        if edited.problems:
+            found.open += edited.open
+            found.problems += edited.problems
+            return
+        answer["args"] = edited.answers[question.id]
+    found.answers[question.id] = answer
+
+
+def _parsed(question: Interrupt, text: str, name: str, found: Decisions) -> None:
+    try:
+        found.answers[question.id] = cast("JsonValue", json.loads(text))
+    except ValueError as error:
+        what = f"is not JSON ({error})" if text.strip() else "is missing"
+        found.open.append(question.id)
+        found.problems.append(f"{name} of {question.id} {what}; nothing was decided.")
+
+
+def _choices(question: Interrupt) -> list[str]:
+    properties = cast("dict[str, dict[str, Any]]", question.answer_schema.get("properties") or {})
+    return [str(choice) for choice in properties.get("decision", {}).get("enum", [])]
+
+
+def _is_flat(schema: Mapping[str, Any]) -> bool:
+    properties = cast("dict[str, dict[str, Any]]", schema.get("properties") or {})
+    return bool(properties) and all(one.get("type") in _PLAIN for one in properties.values())
+
+
+def _message(question: Interrupt) -> str:
+    lines = [question.message]
+    args = question.payload.get("args")
+    if args:
+        text = json.dumps(args, ensure_ascii=False, indent=1)
+        shown = text if len(text) <= MAX_FORM_CHARS else text[:MAX_FORM_CHARS] + "\n…"
+        lines.append(f"{question.payload.get('tool')} {shown}")
+        if not _fits_form(question):
+            lines.append(
+                f"These are {MAX_FORM_CHARS:,} of {len(text):,} characters, so this form approves "
+                "nothing. To see the call whole and approve it, use the page of the server."
+            )
+    lines.append(f"Asked by: {' > '.join(question.path[::2])}")
+    return "\n".join(lines)
+
+
+def _fits_form(question: Interrupt) -> bool:
+    """Whether a form shows the arguments of a call whole."""
+    args = json.dumps(question.payload.get("args"), ensure_ascii=False, indent=1)
+    return len(args) <= MAX_FORM_CHARS
+
+
+def _form(question: Interrupt) -> dict[str, Any]:
+    if question.kind == "question":
+        if _is_flat(question.answer_schema):
+            schema = question.answer_schema
+            return {key: schema[key] for key in _FORM_KEYS if key in schema}
+        is_text = question.answer_schema.get("type") == "string"
+        hint = "" if is_text else f" as JSON that fits {json.dumps(question.answer_schema)}"
+        answer = {"type": "string", "title": "Answer", "description": f"Your answer{hint}"}
+        return {"type": "object", "properties": {"answer": answer}, "required": ["answer"]}
+    choices = _choices(question)
+    if not _fits_form(question):
+        choices = [one for one in choices if one != "approve"]
+    properties: dict[str, Any] = {
+        "decision": {
+            "type": "string",
+            "title": "Decision",
+            "description": "approve: run it. " + _explain(choices),
+            "enum": choices,
+        },
+        "message": {
+            "type": "string",
+            "title": "Message",
+            "description": "Optional: why it is rejected, or the text of the response.",
+        },
+    }
+    if "edit" in choices:
+        properties["args"] = {
+            "type": "string",
+            "title": "Arguments",
+            "description": "Only for edit: the new arguments as a JSON object.",
+        }
+    return {"type": "object", "properties": properties, "required": ["decision"]}
+
+
+def _explain(choices: Sequence[str]) -> str:
+    meanings = {
+        "edit": "edit: run it with other arguments.",
+        "reject": "reject: don't run it.",
+        "respond": "respond: don't run it, the message is its result.",
+    }
+    return " ".join(meanings[choice] for choice in choices if choice in meanings)
+
+
+def show(question: Interrupt) -> dict[str, JsonValue]:
+    """Return a question as results show it."""
+    shown: dict[str, JsonValue] = {
+        "id": question.id,
+        "question": question.message,
+        "asked_by": " > ".join(question.path[::2]),
+    }
+    if question.kind == "approval":
+        text = args_text(question)
+        shown["tool"] = question.payload.get("tool")
+        shown["args"] = text if len(text) <= MAX_ARGS_CHARS else text[:MAX_ARGS_CHARS] + "…"
+        if len(text) > MAX_ARGS_CHARS:
+            shown["args_chars"] = len(text)
+        shown["decisions"] = list(_choices(question))
+    else:
+        shown["answer_schema"] = question.answer_schema
+    return shown
+
+
+def call_lines(shown: Mapping[str, JsonValue]) -> str:
+    """Return the call that a question is about, as `show` gives it, in words."""
+    choices = " | ".join(cast("list[str]", shown["decisions"]))
+    whole = shown.get("args_chars")
+    size = f" ({whole} characters)" if whole else ""
+    return f"\n  call: {shown['tool']} {shown['args']}{size}\n  decisions: {choices}"
+
+
+PAGE_CHARS = 5_000
+PAGE_EVENTS = 100
+VALUE_CHARS = 300
+
+
+@record
+class EventPage:
+    """Some events of a run, oldest first.
+
+    Attributes:
+        events: They, each with `seq`, `time`, `path`, `mode` and what belongs to its mode.
+        lines: The same, one line each.
+        missing: How many between them and those the client knows are no longer kept.
+        after: The number to ask on from.
+        more: Whether there are further ones.
+    """
+
+    events: list[JsonValue]
+    lines: list[str]
+    missing: int
+    after: int
+    more: bool
+
+    def text(self, more: str = "More events: events_after={after}.") -> list[str]:
+        """Return the page in lines; `more` says how to ask for the next one."""
+        if not self.lines:
+            return [f"Events: none after {self.after}."]
+        gap = f" ({self.missing} before them are no longer kept)" if self.missing else ""
+        return [
+            f"Events{gap}:",
+            *self.lines,
+            *([more.format(after=self.after)] if self.more else ()),
+        ]
+
+    def data(self) -> dict[str, JsonValue]:
+        """Return the page as the results and resources show it."""
+        return {
+            "events": self.events,
+            "events_missing": self.missing,
+            "events_next": self.after,
+            "events_more": self.more,
+        }
+
+
+async def event_page(journal: JournalReader, run_id: str, after: int) -> EventPage:
+    """Return the events of a run that come after a number, as many as fit into an answer."""
+    found = await journal.events(run_id, after=after, limit=PAGE_EVENTS + 1)
+    events: list[JsonValue] = []
+    lines: list[str] = []
+    size = 0
+    for one in found[:PAGE_EVENTS]:
+        shown = _shown(one)
+        size += len(json.dumps(shown, ensure_ascii=False))
+        if events and size > PAGE_CHARS:
+            break
+        events.append(shown)
+        lines.append(_line(one))
+    last = found[len(events) - 1].seq if events else after
+    return EventPage(events, lines, _missing(found, after), last, len(events) < len(found))
+
+
+def _missing(found: Sequence[RunEvent], after: int) -> int:
+    return found[0].seq - after - 1 if found else 0
+
+
+def _shown(event: RunEvent) -> dict[str, JsonValue]:
+    return {
+        "seq": event.seq,
+        "time": moment(event.created_at),
+        "mode": event.mode,
+        "path": list(event.path),
+        **{key: _short(value) for key, value in event.data.items() if value != ""},
+    }
+
+
+def _short(value: JsonValue) -> JsonValue:
+    """Return a value, or the beginning of its JSON when that is long."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if len(text) <= VALUE_CHARS else f"{text[:VALUE_CHARS]} …"
+
+
+def _line(event: RunEvent) -> str:
+    data = {key: value for key, value in event.data.items() if value != ""}
+    what = str(data.pop("event", event.mode))
+    name = str(data.pop("name", ""))
+    data.pop("tool_call_id", None)
+    more = "; ".join(f"{key}: {_one_line(value)}" for key, value in data.items())
+    place = f"{event.seq}. {moment(event.created_at)} {' / '.join(event.path)}"
+    head = f"{place}: {what} {name}".rstrip()
+    return f"{head}; {more}" if more else head
+
+
+def _one_line(value: JsonValue) -> str:
+    short = _short(value)
+    text = short if isinstance(short, str) else json.dumps(short, ensure_ascii=False)
+    return " ".join(text.split())

@@ -1,0 +1,331 @@
+"""Remembered decisions: rules a person has made of an approval, for calls that are yet to come.
+
+A rule lets calls of one tool by one agent through where the policy would ask; it never lets through
+what the policy denies, or wants decided each time. It holds on one thread or on all of one owner's,
+and until it is revoked. Rules are records of the journal, in a place of each owner's that no thread
+can have. They are signed with the server's key, so that whoever can only write there, such as by an
+import, makes no rule.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import json
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from typing import Literal, TypeAlias, cast
+
+from pydantic import JsonValue, TypeAdapter, ValidationError
+
+from ...harness._internal.records import record
+from ...harness.checkpoint.base import Batch, Checkpointer, Interrupt
+from ...harness.errors import HarnessError
+from ...harness.messages.message import ToolCall, new_id
+from ...harness.policy import PolicyError, Rule
+from ...harness.policy.composite import CallPlace
+from ...harness.subagents.background.engine import parent_thread
+from ...harness.tools.tool import Tool
+from ..auth.caller import RULES_PREFIX, owner_of
+from ..settings.launch_rules import escaped
+from .decisions import by_rule, canonical
+
+__all__ = ["Match", "Remembered", "RememberedRule", "proposed"]
+
+MatchKind: TypeAlias = Literal["exact", "path", "below", "command", "any"]
+MOST_RULES = 1_000
+PROPOSAL_SECONDS = 600.0
+"""How long a person may look at a rule before it is stored."""
+
+_RUNNERS = frozenset({"execute", "shell"})
+"""Tools of our own that run commands."""
+
+logger = logging.getLogger(__name__)
+
+
+@record
+class Match:
+    """Which arguments a rule is about.
+
+    Attributes:
+        kind: `exact` for the same arguments, `path` for any with this path, `below` for any path in
+            this directory, `command` for command lines that begin so, `any` for all.
+        value: The arguments as canonical JSON, the path, the directory, or the command.
+    """
+
+    kind: MatchKind
+    value: str = ""
+
+
+@record
+class RememberedRule:
+    """A decision that lasts.
+
+    Attributes:
+        id: Unguessable.
+        owner: Whose threads it is for, as their ids say it; empty for the local user's.
+        tool: The tool's name.
+        agent: Names of the agents from the main one to the one whose calls it lets through, joined
+            by `/`.
+        match: Which arguments.
+        thread_id: The thread it is limited to; empty for all.
+        created_at: Unix time.
+        by: The principal who decided; empty for the local user.
+        client: The program they used.
+        run_id: The run whose question they answered.
+        question_id: The question.
+    """
+
+    id: str
+    owner: str
+    tool: str
+    agent: str
+    match: Match
+    thread_id: str
+    created_at: float
+    by: str
+    client: str
+    run_id: str
+    question_id: str
+
+    def covers(self, call: ToolCall, tool: Tool | None, place: CallPlace) -> bool:
+        """Whether a call is one that it lets through."""
+        names = [*place.agent_path[::2]]
+        if call.name != self.tool or "/".join(names) != self.agent or not self._holds_on(place):
+            return False
+        match self.match.kind:
+            case "exact":
+                return canonical(call.args) == self.match.value
+            case "any":
+                return True
+            case "path" | "below":
+                glob = escaped(self.match.value)
+                rule = Rule("allow", self.tool, path=f"{glob}/**" if self._is_below else glob)
+            case "command":
+                rule = Rule("allow", self.tool, command=self.match.value)
+        return rule.matches(call.name, call.args, tool, agent=names)
+
+    @property
+    def _is_below(self) -> bool:
+        return self.match.kind == "below"
+
+    def _holds_on(self, place: CallPlace) -> bool:
+        thread: str | None = place.thread_id
+        while self.thread_id and thread is not None and thread != self.thread_id:
+            thread = parent_thread(thread)  # of a background task
+        return owner_of(place.run_id) == self.owner and thread is not None
+
+    def says(self) -> str:
+        """Return the rule in words."""
+        what = {
+            "exact": "with exactly these arguments",
+            "path": f"on {self.match.value}",
+            "below": f"on everything in {self.match.value or '/'}",
+            "command": f"for commands that begin with {self.match.value!r}",
+            "any": "with any arguments",
+        }[self.match.kind]
+        where = "on this thread" if self.thread_id else "on all your threads"
+        return f"Let {self.agent} call {self.tool} {what}, {where}, without asking."
+
+
+_RULE: TypeAdapter[RememberedRule] = TypeAdapter(RememberedRule)
+
+
+class Remembered:
+    """The rules of all owners.
+
+    Args:
+        journal: Where they are.
+        key: Signs them; all servers of the journal have the same.
+    """
+
+    def __init__(self, journal: Checkpointer, key: bytes) -> None:
+        self._journal = journal
+        self._key = key
+
+    async def of(self, owner: str) -> list[RememberedRule]:
+        """Return an owner's rules that hold, oldest first.
+
+        Raises:
+            HarnessError: The journal cannot be read.
+        """
+        found: list[RememberedRule] = []
+        for one in await self._journal.interrupts(_place(owner)):
+            rule = self._read(one)
+            if rule is not None and rule.owner == owner and not one.answered:
+                found.append(rule)
+        return found
+
+    async def add(self, rule: RememberedRule) -> None:
+        """Store a rule; from now on it holds.
+
+        Raises:
+            HarnessError: There are too many, or the journal cannot be written; nothing was stored.
+        """
+        if len(await self.of(rule.owner)) >= MOST_RULES:
+            raise HarnessError(
+                f"There are {MOST_RULES} rules, the most allowed; nothing was stored."
+                " Revoke some first."
+            )
+        data = cast("dict[str, JsonValue]", _RULE.dump_python(rule, mode="json"))
+        place = _place(rule.owner)
+        stored = Interrupt(
+            id=rule.id,
+            thread_id=place,
+            ns="rules",
+            step_id="",
+            run_id=place,
+            kind="decision",
+            path=tuple(rule.agent.split("/")),
+            message=rule.says(),
+            payload={"rule": data, "signature": self._signature(data)},
+            answer_schema={},
+        )
+        await self._journal.commit(Batch(place, interrupts=[stored]))
+
+    async def revoke(self, owner: str, rule_id: str, by: str) -> RememberedRule:
+        """End a rule, and return it.
+
+        Raises:
+            HarnessError: There is none of that id, or the journal cannot be written.
+        """
+        rule = next((one for one in await self.of(owner) if one.id == rule_id), None)
+        if rule is None:
+            raise HarnessError(f"There is no rule {rule_id!r}; nothing was done.")
+        revoked: dict[str, JsonValue] = {"revoked_by": by, "revoked_at": time.time()}
+        await self._journal.commit(Batch(_place(owner), answers={rule_id: revoked}))
+        return rule
+
+    async def cover(self, call: ToolCall, tool: Tool, place: CallPlace) -> bool:
+        """Whether a rule lets a call through; noted with the thread if one does.
+
+        Rules are read for each call that would be asked about, so revoking works at once.
+        """
+        try:
+            rules = await self.of(owner_of(place.run_id))
+            rule = next((one for one in rules if _safely(one, call, tool, place)), None)
+            if rule is not None:
+                note = by_rule(call, place, rule.id, rule.by, rule.client)
+                await self._journal.commit(Batch(place.thread_id, interrupts=[note]))
+        except HarnessError as error:
+            logger.warning("remembered decisions were not used, so a person is asked: %s", error)
+            return False
+        return rule is not None
+
+    def _read(self, stored: Interrupt) -> RememberedRule | None:
+        data, signature = stored.payload.get("rule"), stored.payload.get("signature")
+        if not isinstance(data, dict) or not isinstance(signature, str):
+            return None
+        if not hmac.compare_digest(
+            signature.encode("utf-8", "replace"), self._signature(data).encode()
+        ):
+            logger.warning("a remembered decision was left out: it is not signed by this server")
+            return None
+        try:
+            rule = _RULE.validate_python(data)
+        except ValidationError:
+            return None  # of another version
+        return rule if rule.id == stored.id else None
+
+    def seal(self, rule: RememberedRule) -> str:
+        """Return a rule as a text that `unseal` knows again, for a client to bring back."""
+        data = cast("dict[str, JsonValue]", _RULE.dump_python(rule, mode="json"))
+        sealed = {"rule": data, "signature": self._signature(data, b"proposal")}
+        return base64.urlsafe_b64encode(json.dumps(sealed).encode()).decode()
+
+    def unseal(self, text: str) -> RememberedRule:
+        """Return a rule that `seal` made not long ago.
+
+        Raises:
+            HarnessError: It is none of this server's, or too old.
+        """
+        try:
+            sealed = json.loads(base64.urlsafe_b64decode(text))
+            data, signature = sealed["rule"], sealed["signature"]
+            known = hmac.compare_digest(signature, self._signature(data, b"proposal"))
+            rule = _RULE.validate_python(data)
+        except (ValueError, TypeError, KeyError) as error:
+            raise HarnessError(
+                "That is not a proposal of this server; nothing was stored."
+            ) from error
+        if not known or time.time() > rule.created_at + PROPOSAL_SECONDS:
+            raise HarnessError(
+                "This proposal is no longer valid; nothing was stored. Ask for it again."
+            )
+        return rule
+
+    def _signature(self, data: Mapping[str, JsonValue], what: bytes = b"rule") -> str:
+        text = json.dumps(data, sort_keys=True).encode()
+        return hmac.new(self._key, b"remembered %b\0%b" % (what, text), sha256).hexdigest()
+
+
+def _place(owner: str) -> str:
+    """Return what stands for the thread and the run of an owner's rules."""
+    return f"{RULES_PREFIX}{owner}"
+
+
+def _safely(rule: RememberedRule, call: ToolCall, tool: Tool, place: CallPlace) -> bool:
+    try:
+        return rule.covers(call, tool, place)
+    except PolicyError:
+        return False
+
+
+def proposed(
+    question: Interrupt, tool: Tool | None, owner: str, by: str, client: str
+) -> Sequence[RememberedRule]:
+    """Return the rules that an approval may become, narrowest first.
+
+    Each of them covers the call that is asked about.
+    """
+    name = str(question.payload.get("tool"))
+    args = cast("dict[str, JsonValue]", question.payload.get("args") or {})
+    call = ToolCall(question.path[-1], name, args)
+    place = _Asked(question.thread_id, question.run_id, question.path)
+    matches = [Match("exact", canonical(args))]
+    path, command = args.get("path"), args.get("command")
+    if (tool is None or tool.open_world) and name not in _RUNNERS:
+        path = command = None  # other arguments, such as a host, would be left open
+    if isinstance(command, str):
+        words = command.split()
+        matches += [Match("command", " ".join(words[:n])) for n in (2, 1) if len(words) > n]
+    elif isinstance(path, str) and path.startswith("/"):
+        directory = path.rpartition("/")[0]
+        matches.append(Match("path", path))
+        if directory:
+            matches.append(Match("below", directory))
+    narrow = RememberedRule(
+        "",
+        owner,
+        name,
+        "/".join(question.path[::2]),
+        matches[0],
+        "",
+        time.time(),
+        by,
+        client,
+        question.run_id,
+        question.id,
+    )
+    rules = [
+        replace(narrow, id=new_id("rule"), match=match, thread_id=thread)
+        for match in matches
+        for thread in (question.thread_id, "")
+    ]
+    if tool is not None and not tool.open_world and not isinstance(command, str):
+        rules.append(
+            replace(narrow, id=new_id("rule"), match=Match("any"), thread_id=question.thread_id)
+        )
+    return [one for one in rules if tool is None or _safely(one, call, tool, place)]
+
+
+@record
+class _Asked:
+    """The place of a call that is asked about."""
+
+    thread_id: str
+    run_id: str
+    agent_path: Sequence[str]
