@@ -27,10 +27,11 @@ from ...harness.errors import HarnessError, Superseded
 __all__ = ["LEFT", "AnnouncedCheckpointer", "Signals", "channel_of"]
 
 Kind: TypeAlias = Literal[
-    "run", "events", "cancel", "thread", "menus", "session", "stream", "message"
+    "run", "events", "cancel", "lend", "thread", "menus", "session", "stream", "message"
 ]
-"""`run`: its record changed. `events`: it has more. `cancel`: it shall end. `thread`: it has other
-content. `menus`: skills or subagents have. `session`, `stream`, `message`: see `SessionSignal`."""
+"""`run`: its record changed. `events`: it has more. `cancel`: it shall end. `lend`: a client that
+lends its model waits for it. `thread`: it has other content. `menus`: skills or subagents have.
+`session`, `stream`, `message`: see `SessionSignal`."""
 
 More: TypeAlias = str | Callable[[], str]
 
@@ -40,7 +41,7 @@ LEFT = "left"
 LOOK_SECONDS = 5.0
 """How often those who wait look again, without a signal."""
 
-_URGENT = frozenset({"run", "cancel", "menus", "session", "stream", "message"})
+_URGENT = frozenset({"run", "cancel", "lend", "menus", "session", "stream", "message"})
 
 _COLLECT_SECONDS = 0.1
 """How long signals are collected that nobody waits for."""
@@ -169,6 +170,10 @@ class Signals:
             self._watches[run_id].discard(watch)
             if not self._watches[run_id]:
                 del self._watches[run_id]
+
+    def lend(self, run_id: str, seconds: float) -> None:
+        """See `RunNews`."""
+        self.tell("lend", run_id, f"{seconds:.0f}")
 
     def _wake_watchers(self, run_id: str, _: str) -> None:
         for watch in self._watches.get(run_id, ()):
