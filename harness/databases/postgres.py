@@ -1,4 +1,4 @@
-"""Tables of ours in a Postgres database: how they are made, migrated and reached.
+"""Postgres databases: connections, and tables that are created and migrated on first use.
 
 They live in a schema of their own. The table `version` holds how many migrations they have had;
 those run in one transaction, under a lock that makes processes take turns.

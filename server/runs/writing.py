@@ -1,4 +1,4 @@
-"""Writing: the answers that the models of a run are writing just now, as far as they have come."""
+"""Writing: the answers that models of a run are writing now, as far as they have come."""
 
 from __future__ import annotations
 
