@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from .agenda.schedules import ScheduleBook
     from .operations.fleet import Fleet
     from .python_agents.source import AgentSource
-    from .runs.runs import ServedTasks
+    from .runs.background import ServedTasks
 
 __all__ = ["App", "built_agent", "create_app"]
 
@@ -202,7 +202,7 @@ def _tasks(settings: Settings, journal: Checkpointer) -> ServedTasks | None:
     """Return what carries background tasks once it is entered; None if there shall be none."""
     if not settings.background_subagents:
         return None
-    from .runs.runs import ServedTasks
+    from .runs.background import ServedTasks
 
     return ServedTasks(journal)
 

@@ -26,7 +26,13 @@ def bounds_of(settings: Settings) -> Bounds:
         Caller(principal, frozenset()).owner: priority
         for principal, priority in settings.priorities.items()
     }
-    return Bounds(workers, settings.max_runs, settings.max_runs_per_minute, priorities)
+    return Bounds(
+        workers,
+        settings.max_runs,
+        settings.max_runs_per_minute,
+        priorities,
+        settings.background_subagents,
+    )
 
 
 def engine_of(settings: Settings, state: StateDir, owner: str, servers: Servers) -> MakeEngine:

@@ -22,9 +22,11 @@ import anyio
 from ...harness._internal.concurrency import LazyEvent
 from ...harness._internal.records import record
 from ...harness.agent import RunResult
+from ...harness.checkpoint.base import Run
 from ...harness.errors import HarnessError, ThreadBusy
 from ...harness.loop.run.context import RunControl
 from ...harness.loop.run.events import Emit, Event
+from ...harness.subagents.background.engine import parent_thread
 from ..sampling.queue import Offer, SampledRun
 from .writing import Writing
 
@@ -42,6 +44,7 @@ __all__ = [
     "Todos",
     "busy",
     "describe",
+    "is_task",
     "reporting",
     "todos_of",
 ]
@@ -85,6 +88,7 @@ class ActiveRun:
         thread_id: Its thread.
         brief: A driven call, which others may wait for.
         counts: Whether it counts as one of its owner's runs at work.
+        is_task: Whether it counts among the background tasks instead.
         is_new: Whether its thread begins with it.
         control: Ends it.
         finished: Set when it has paused or ended.
@@ -105,6 +109,7 @@ class ActiveRun:
     thread_id: str
     brief: bool = False
     counts: bool = True
+    is_task: bool = False
     is_new: bool = False
     offer: Offer | None = None
     sampled: SampledRun | None = None
@@ -243,6 +248,11 @@ class ThreadLocks:
         gate.users -= 1
         if gate.users == 0:
             self._gates.pop(thread_id, None)
+
+
+def is_task(run: Run) -> bool:
+    """Whether a run is one of a background task, and not a call that a client drove there."""
+    return run.kind == "delegate" and parent_thread(run.thread_id) is not None
 
 
 def busy(thread_id: str, run_id: str) -> ThreadBusy:

@@ -36,7 +36,6 @@ from .task_inputs import structured_result
 
 if TYPE_CHECKING:
     from ...harness.middleware.todo_list import Todo
-    from ...harness.subagents.background.launcher import BackgroundSubAgents
 
 __all__ = ["RunWatcher"]
 
@@ -71,9 +70,9 @@ class RunWatcher(RunStarter):
             if to_lend:
                 thread_id = (await self._find(run_id)).thread_id
                 watching.enter_context(self.sampling.watching(thread_id, scope.cancel))
-            while _is_at_work(
-                run := await self._find_patiently(run_id), self._carrier.tasks
-            ) or await self._goes_on(run):
+            while _is_at_work(run := await self._find_patiently(run_id)) or await self._goes_on(
+                run
+            ):
                 live = self._carrier.live.get(run_id)
                 if live is not None:
                     await live.listen(emit)
@@ -221,6 +220,6 @@ class RunWatcher(RunStarter):
         return run
 
 
-def _is_at_work(run: Run, tasks: BackgroundSubAgents | None) -> bool:
+def _is_at_work(run: Run) -> bool:
     """Whether a run goes on by itself: it works, or waits for its turn."""
-    return run.status in ("queued", "running") or (tasks is not None and tasks.has_in_line(run))
+    return run.status in ("queued", "running")
