@@ -1,4 +1,4 @@
-"""Puts a server together from its settings, and takes it down again.
+"""Server assembly: builds the server from its settings, and closes it.
 
 What all clients share lives here, outside of the SDK's lifespan, which SSE enters once per
 connection: the journal, the agent, the runs and their task group. Nothing heavy is done before the

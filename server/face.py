@@ -1,4 +1,4 @@
-"""The MCP server object: every handler of both protocol eras, on any transport.
+"""MCP server object: every handler of both protocol eras, on any transport.
 
 Unknown tools and wrong arguments are answered with an error *result*, which every client shows to
 its model, so that it can correct the call; a JSON-RPC error would be shown to nobody. That is also

@@ -1,4 +1,4 @@
-"""Connections to a Postgres database with tables of ours: their transactions and errors.
+"""Connections to a Postgres database with our tables, transactions and errors.
 
 Needs the extra `postgres` (psycopg and psycopg_pool), and an asyncio event loop.
 """

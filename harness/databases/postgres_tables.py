@@ -1,6 +1,6 @@
-"""Tables of ours in a Postgres database: their names, how they are made and migrated.
+"""Postgres tables: created and migrated on first use, in a schema of their own.
 
-They live in a schema of their own. The table `version` holds how many migrations they have had;
+The table `version` holds how many migrations they have had;
 those run in one transaction, under a lock that makes processes take turns.
 """
 

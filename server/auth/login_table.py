@@ -1,4 +1,4 @@
-"""Logins to mounted servers, in a table that all replicas share: who logged in once is logged in.
+"""Login table: logins to mounted servers, shared by all replicas.
 
 Every method blocks, and is called in a thread. Each uses a connection of its own, so that nothing
 has to be closed: requests to mounted servers look here once a second at most.

@@ -1,4 +1,4 @@
-"""Engines: who carries which run, how many at once, and whose first.
+"""Engines: decide which server executes which run, how many at once, and whose first.
 
 A *leg* is what is carried at once: a run from where it stands to its next pause or end. An engine
 decides when a leg begins and on which server. The journal alone says what a run is: an engine knows

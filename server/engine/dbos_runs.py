@@ -1,4 +1,4 @@
-"""DBOS engine: a queue of legs in a database, for servers that share it.
+"""DBOS engine: a queue of runs in a database, for servers that share it.
 
 The only module that imports `dbos`, and no more of it is used than its queue. A leg is one workflow
 without steps, `<run id>:<attempt>`, whose only argument is the run's id. DBOS bounds how many legs

@@ -1,4 +1,4 @@
-"""Local engine: each server carries what it has accepted, in its own memory.
+"""Local engine: each server executes the runs it has accepted, queued in its own memory.
 
 Nothing is stored: after a crash the journal says which runs wait. Legs of one owner begin by their
 priority, then in the order in which they came. Of owners, the one with the better priority goes

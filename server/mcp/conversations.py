@@ -1,4 +1,4 @@
-"""Conversations: which thread a call works in that names none, or names one of its own.
+"""Conversations: choose the thread of a call that names none, or names one of its own.
 
 All calls of a conversation work in one thread, if the server can identify the conversation. The
 thread's id is made from what identifies it, so nothing is stored, and every replica finds it:

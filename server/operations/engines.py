@@ -1,4 +1,4 @@
-"""Engines: which one a server has, and how much it may carry."""
+"""Engine choice: which engine a server uses, and its limits."""
 
 from __future__ import annotations
 

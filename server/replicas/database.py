@@ -1,4 +1,4 @@
-"""Tables that replicas share beside their journal: who is there, and what files hold elsewhere.
+"""Replica tables: what a single server keeps in files, in the journal's database.
 
 They are in a schema next to the journal's. Nothing in them is the truth about a thread or a run:
 the journal is. What is secret is sealed before it gets here, where there is a journal key.

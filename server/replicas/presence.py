@@ -1,4 +1,4 @@
-"""Presence of a replica: that others know it lives, that it knows of them, and that it hears them.
+"""Presence of a replica: shows others that it is alive, and learns which of them are.
 
 One connection, in a thread of its own, holds the replica's lock, beats, looks at the others, and
 listens for signals. The thread beats only while the event loop of the server works: a server that

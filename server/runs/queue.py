@@ -1,4 +1,4 @@
-"""Queue of runs: those that were accepted and have not begun, and those that nobody carries.
+"""Run queue: runs that were accepted and have not started, and runs that nobody executes.
 
 A run waits in line for one of two things: its thread, on which another run is open, or a place,
 which the engine gives. What waits is in the journal with status `queued`; who waits for what is

@@ -1,4 +1,4 @@
-"""Carries runs in the app's task group, one per thread at a time, whoever asked for them."""
+"""Run supervisor: executes runs in the app's task group, one per thread at a time."""
 
 from __future__ import annotations
 

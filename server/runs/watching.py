@@ -1,4 +1,4 @@
-"""Runs as their callers see them: where they stand, and waiting until they move.
+"""Run watching: the status of runs for their callers, and waiting for a change.
 
 A run does not depend on who waits for it. It may be at work in this process, wait for its turn, be
 carried by another server, or have been left by one that died; whoever waits sees no difference.

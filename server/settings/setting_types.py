@@ -1,4 +1,4 @@
-"""Types of settings: they check a value, and say in a few words what is wrong with it.
+"""Setting types: check a value, and explain briefly what is wrong with it.
 
 A root may be per principal: `root = "/srv/{principal}"`. A principal's name becomes a directory
 name that no other principal has, on any file system: neither case nor Unicode forms make two of

@@ -1,4 +1,4 @@
-"""Background tasks: subagents that go on working while their caller does something else.
+"""Background task launcher: starts, steers and lists subagents that work in the background.
 
 A task is a run of its own on a thread of its own, `<caller's thread>.task-<id>`, in the caller's
 journal. It outlives the call and the run that started it. What a dead process leaves behind is
