@@ -228,7 +228,7 @@ class CallDriver:
         while (newest := await self._newest(live.thread_id)) is not None:
             if newest.status == "queued" or (newest.kind == "drive" and not live.brief):
                 await self._require_no_line(live)
-                holder = await self._queue.holder(live.thread_id)
+                holder = await self._queue.threads.holder(live.thread_id)
                 if holder is None:
                     return
                 newest = holder

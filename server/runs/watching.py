@@ -122,7 +122,9 @@ class RunWatcher(RunStarter):
                 run = replace(run, status="running")
         if run.status == "queued":
             stopping = self._carrier.stopping.has_begun
-            return Snapshot(run, stopping=stopping, waits_for=await self._queue.waits_for(run))
+            return Snapshot(
+                run, stopping=stopping, waits_for=await self._queue.threads.waits_for(run)
+            )
         if run.status == "running":
             calls = self.sampling.calls(run.thread_id)
             if self._carrier.stopping.has_begun:
