@@ -313,7 +313,7 @@ def _assemble(
     live.follow(follow)
     if tasks is not None:
         tasks.attach(carrier)
-    carrier.key = shared.key
+    carrier.consents.key = shared.key
     owned = OwnedJournal(journal)
     services = Services(live, places, owned, runs, announcements, principals, schedules)
     face = Face(services, shared.key)

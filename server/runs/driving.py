@@ -23,7 +23,7 @@ from ..auth.owned_journal import NAMES, OwnedJournal
 from ..results import unknown
 from ..sampling.queue import Offer
 from .accounts import Accounts, Snapshot
-from .active_run import ActiveRun, busy
+from .active_run import ActiveRun, agent_of, busy
 from .contracts import Agents, Work
 from .goals import Goal, call_id
 from .supervisor import QUEUE_SECONDS, RunSupervisor
@@ -188,7 +188,7 @@ class CallDriver:
             return main
         runs = await self._journal.find_runs(thread_id=thread_id, limit=20)
         newest = next((one for one in runs if one.kind == "delegate"), None)
-        return main if newest is None else self._carrier.agent_of(newest, main)
+        return main if newest is None else agent_of(newest, main, self._carrier.tasks)
 
     async def _enter(self, live: ActiveRun, *, known_idle: bool, begins: bool = False) -> bool:
         """Take the gate of an idle thread; return whether there is none yet, which `begins` allows.
