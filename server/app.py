@@ -28,9 +28,8 @@ from ..harness.deep_agent import create_deep_agent
 from ..harness.errors import HarnessError
 from ..harness.limits.limits import Limits
 from ..harness.subagents.registry import SubAgentRegistry
-from .agents.mounted_servers import MountedServers
-from .agents.reloadable_agent import ReloadableModels
-from .agents.workplaces import Common, Parts, Workplaces
+from .agents.reloadable_agent import ReloadableModels, ReloadableStores
+from .agents.workplaces import Common, MountedServers, Parts, Workplaces
 from .auth.caller import OwnedJournal
 from .auth.shared_state import SharedState, open_shared_state
 from .face import Face
@@ -49,14 +48,13 @@ from .settings.reloadable_settings import ReloadableSettings
 from .settings.settings import Settings, SettingsError
 from .settings.state_dir import StateDir
 from .threads.journals import open_journal
-from .threads.stores import ReloadableStores
 
 if TYPE_CHECKING:
     from ..harness.telemetry import TelemetryMiddleware
     from .agenda.schedules import ScheduleBook
     from .operations.fleet import Fleet
     from .python_agents.source import AgentSource
-    from .runs.background import ServedTasks
+    from .runs.runs import ServedTasks
 
 __all__ = ["App", "built_agent", "create_app"]
 
@@ -204,7 +202,7 @@ def _tasks(settings: Settings, journal: Checkpointer) -> ServedTasks | None:
     """Return what carries background tasks once it is entered; None if there shall be none."""
     if not settings.background_subagents:
         return None
-    from .runs.background import ServedTasks
+    from .runs.runs import ServedTasks
 
     return ServedTasks(journal)
 
@@ -228,7 +226,7 @@ def _builder(
         further = () if described is None else described.parts.middleware
         approve = dict.fromkeys(settings.approve, True)
         if settings.schedule_tool:
-            from .agenda.schedule_tool import SCHEDULE_TOOL, ScheduleMiddleware
+            from .agenda.scheduler import SCHEDULE_TOOL, ScheduleMiddleware
 
             further = (*further, ScheduleMiddleware(book))
             approve[SCHEDULE_TOOL] = True

@@ -69,7 +69,7 @@ from .settings.toolsets import withheld_tools
 from .tasks import find_task
 from .tasks.listening import TaskListenHandler
 from .tasks.methods import CAPABILITY, HandshakeTasks, add_tasks, created
-from .tools.base import FaceTool, TaskStarted, ToolReply, compact, without_advice
+from .tools import FaceTool, TaskStarted, ToolReply, compact, without_advice
 from .tools.delegation import Delegation, with_subagents
 from .tools.driven import DRIVEN, DRIVING, drivable, driven_tool
 from .tools.history import History

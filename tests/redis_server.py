@@ -31,7 +31,7 @@ class Keys:
 
     def all(self) -> list[bytes]:
         """Return every key without its prefix, in order."""
-        found: Iterator[bytes] = self.server.scan_iter(f"{self.prefix}*", count=1000)
+        found: Iterator[bytes] = self.server.scan_iter(f"{self.prefix}*", count=10_000)
         return sorted(key.removeprefix(self.prefix.encode()) for key in found)
 
     def one(self, ending: bytes) -> bytes:
@@ -41,8 +41,10 @@ class Keys:
 
     def remove(self) -> None:
         """Remove them all."""
-        for key in self.all():
-            self.server.delete(self.prefix.encode() + key)
+        found = self.all()  # as many as a long text has words
+        for begin in range(0, len(found), 1_000):
+            some = (self.prefix.encode() + key for key in found[begin : begin + 1_000])
+            self.server.unlink(*some)
 
 
 @contextmanager

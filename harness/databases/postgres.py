@@ -37,7 +37,7 @@ except ImportError as missing:
     ) from missing
 
 from ..errors import HarnessError
-from .versions import Version
+from . import Version
 
 __all__ = [
     "AsyncConnection",

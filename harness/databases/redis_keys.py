@@ -13,8 +13,8 @@ import anyio
 
 from .._internal.records import record
 from ..errors import HarnessError
+from . import Version
 from .redis import Call, Server, ServerFailed, Session, script, server_problem
-from .versions import Version
 
 __all__ = ["KeysKind", "RedisKeys"]
 

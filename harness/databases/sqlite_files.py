@@ -23,7 +23,7 @@ from typing import TypeAlias, TypeVar
 import aiosqlite
 
 from ..errors import HarnessError
-from .versions import Version
+from . import Version
 
 __all__ = [
     "Connection",

@@ -17,8 +17,8 @@ import anyio
 
 from .._internal.records import record
 from ..errors import HarnessError, MiddlewareError
-from .builtin import BuiltIn
-from .detector import Detector, folded
+from . import Detector, folded
+from .detectors import BuiltIn
 from .values import Vault
 
 __all__ = ["Keys", "Match", "PIIDetectionError", "Place", "Redactor", "Rule", "Strategy"]

@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from .._internal.json_bounds import is_too_deep
 from ..errors import AgentBuildError, HarnessError
 from ..models.wire import resolve
-from .strategies import AutoStrategy, StructuredOutput
+from . import AutoStrategy, StructuredOutput
 
 __all__ = ["MAX_SCHEMA_BYTES", "InvalidSchema", "checked_schema"]
 

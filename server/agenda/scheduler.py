@@ -1,17 +1,21 @@
-"""Scheduler: starts the runs of schedules when their time has come."""
+"""Scheduler: starts the runs of schedules; and the tool by which agents ask for a schedule."""
 
 from __future__ import annotations
 
 import logging
-from typing import Final, Protocol
+from typing import Annotated, Final, Protocol
 
 import anyio
+from pydantic import Field
 
-from ...harness.errors import HarnessError, JournalAway, ThreadBusy
+from ...harness.errors import HarnessError, JournalAway, ThreadBusy, ToolError
+from ...harness.loop.hooks.middleware import AgentMiddleware
+from ...harness.tools.tool import ToolRuntime, tool
+from ..results import moment
 from ..runs.lifecycle import ServerStopping
 from .schedules import Claim, Schedule, ScheduleBook, Work
 
-__all__ = ["NotAllowed", "Scheduler", "StartRun"]
+__all__ = ["SCHEDULE_TOOL", "NotAllowed", "ScheduleMiddleware", "Scheduler"]
 
 LOOK_SECONDS: Final = 2.0
 """How soon a schedule is noticed that a command has added."""
@@ -96,3 +100,46 @@ class Scheduler:
 
 def _warn(schedule: Schedule, error: HarnessError) -> None:
     logger.warning("schedule %r started no run: %s", schedule.name, error)
+
+
+SCHEDULE_TOOL = "schedule"
+
+
+class ScheduleMiddleware(AgentMiddleware):
+    """Brings the tool `schedule`.
+
+    Args:
+        book: Where schedules are stored; None for an agent that is only looked at.
+    """
+
+    def __init__(self, book: ScheduleBook | None) -> None:
+        @tool(name=SCHEDULE_TOOL)
+        async def schedule(
+            runtime: ToolRuntime,
+            name: Annotated[str, Field(min_length=1, max_length=100, description="A short name")],
+            goal: Annotated[str, Field(min_length=1, description="What to do each time")],
+            cron: Annotated[str, Field(description="Five fields, such as 0 7 * * MON-FRI")],
+            timezone: Annotated[str, Field(description="Such as Europe/Berlin")] = "UTC",
+        ) -> str:
+            """Have a goal given to you at set times, each in a thread of its own.
+
+            Use it only if the user asks for something to be done regularly. A person approves it.
+            """
+            if book is None:
+                raise ToolError("this server stores no schedules; nothing was stored")
+            return await _add(book, name, Work(runtime.principal, cron, timezone, goal))
+
+        self.tools = (schedule,)
+
+
+async def _add(book: ScheduleBook, name: str, work: Work) -> str:
+    try:
+        made = await book.add(name, work)
+    except HarnessError as error:
+        # The call may come again after a crash.
+        known = {one.name: one for one in await book.all(work.owner)}
+        if name not in known or known[name].work != work:
+            raise ToolError(str(error)) from error
+        made = known[name]
+    at = "" if made.next_at is None else f" It fires next at {moment(made.next_at)}."
+    return f"Schedule {name} is stored.{at}"

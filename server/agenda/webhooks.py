@@ -1,10 +1,20 @@
-"""Webhooks: tells other programs that a run has paused or ended, by signed requests."""
+"""Webhooks: tell other programs by signed requests that a run has paused or ended.
+
+The name of a host is looked up once for each delivery, every address it has is checked, and the
+request goes to the one that was checked. So no name can lead to this machine or to the network
+behind it.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
 import logging
+import secrets as random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -17,14 +27,127 @@ from ...harness._internal.records import record
 from ...harness.checkpoint.base import Run
 from ...harness.errors import HarnessError
 from ..runs.active_run import ActiveRun
-from ..settings.agenda_settings import parse_secrets
+from ..settings.setting_groups import SECRET_PREFIX, parse_secrets
 from ..settings.settings import Settings
 from ..version import NAME, version
-from .addresses import Refused, target_of
 from .outbox import Delivery, Outbox
-from .signing import signed_headers
 
-__all__ = ["Answer", "Webhooks", "send"]
+__all__ = ["Refused", "Webhooks", "new_secret", "send", "target_of"]
+
+_NAT64: Final = IPv6Network("64:ff9b::/96")
+_UNICAST: Final = IPv6Network("2000::/3")
+"""The only IPv6 addresses of the internet; some of the others hide one of IPv4."""
+
+_LOOKUP_SECONDS: Final = 10.0
+
+
+class Refused(Exception):
+    """A URL may not be called; the text says why."""
+
+
+@record
+class Target:
+    """A checked place to send a request to.
+
+    Attributes:
+        url: The URL with the address in place of the host.
+        host: The host and port as the URL names them.
+        name: The host alone, whose certificate is asked for.
+    """
+
+    url: str
+    host: str
+    name: str
+
+
+async def target_of(url: str, allowed: frozenset[str]) -> Target:
+    """Return where a request to a URL goes.
+
+    Args:
+        url: The URL.
+        allowed: Hosts that may be called, as `host_name` writes them. A loopback address in it
+            stands for itself, and is reached without TLS too.
+
+    Raises:
+        Refused: It may not be called, or its name has no address.
+    """
+    try:
+        parts = urlsplit(url)
+        name, given_port = (parts.hostname or "").lower(), parts.port
+    except ValueError as error:
+        raise Refused(f"it is not a URL: {error}") from error
+    listed = f"[{name}]" if ":" in name else name
+    if listed not in allowed:
+        raise Refused(f"host {listed} is not in webhook_hosts")
+    own = _is_loopback(name)
+    if parts.scheme != "https" and not own:
+        raise Refused("it is not https")
+    port = given_port or (443 if parts.scheme == "https" else 80)
+    addresses = [name] if own else await _addresses(name, port)
+    for one in () if own else addresses:
+        if not _is_public(one):
+            raise Refused(f"{name} has the address {one}, which is not public")
+    chosen = f"[{addresses[0]}]" if ":" in addresses[0] else addresses[0]
+    pinned = parts._replace(netloc=f"{chosen}:{port}").geturl()
+    return Target(pinned, parts.netloc.rpartition("@")[2], name)
+
+
+async def _addresses(name: str, port: int) -> list[str]:
+    try:
+        with anyio.fail_after(_LOOKUP_SECONDS):
+            found = await anyio.getaddrinfo(name, port)
+    except (OSError, UnicodeError, TimeoutError) as error:
+        raise Refused(f"{name} has no address: {error or 'it took too long'}") from error
+    addresses = list(dict.fromkeys(str(one[4][0]) for one in found))
+    if not addresses:
+        raise Refused(f"{name} has no address")
+    return addresses
+
+
+def _is_loopback(name: str) -> bool:
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def _is_public(text: str) -> bool:
+    """Whether an address is one of the internet, also the one that it may hide."""
+    address = ip_address(text.partition("%")[0])
+    if isinstance(address, IPv6Address):
+        if address in _NAT64:
+            return _is_public(str(IPv4Address(int(address) & 0xFFFF_FFFF)))
+        if address.sixtofour is not None and not _is_public(str(address.sixtofour)):
+            return False
+        return address in _UNICAST and address.is_global
+    return address.is_global and not address.is_multicast
+
+
+def new_secret() -> str:
+    """Return a new secret, such as `whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw…`."""
+    return SECRET_PREFIX + base64.b64encode(random.token_bytes(32)).decode()
+
+
+def signed_headers(id_: str, timestamp: int, body: bytes, keys: Sequence[bytes]) -> dict[str, str]:
+    """Return the headers by which a receiver can tell that a request is ours.
+
+    Args:
+        id_: The same for each try of one event.
+        timestamp: Unix time of this try.
+        body: The request's body.
+        keys: Secrets; two of them while one is replaced.
+    """
+    content = b".".join((id_.encode(), str(timestamp).encode(), body))
+    signatures = [
+        "v1," + base64.b64encode(hmac.new(key, content, hashlib.sha256).digest()).decode()
+        for key in keys
+    ]
+    return {
+        "webhook-id": id_,
+        "webhook-timestamp": str(timestamp),
+        "webhook-signature": " ".join(signatures),
+    }
+
 
 LOOK_SECONDS: Final = 2.0
 """How soon a delivery is noticed whose time has come."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -24,7 +24,7 @@ from ...harness.skills import SkillRegistry
 from ...harness.subagents.definitions import SubAgent
 from ...harness.subagents.registry import SubAgentRegistry
 from ..auth.caller import Principals, current_caller, owner_of
-from ..reload.profile_files import FilesOfAll, ProfileFiles
+from ..reload import FilesOfAll, ProfileFiles
 from ..settings.definition import definition_of
 from ..settings.protected_paths import GuardedRules
 from ..settings.setting_types import made_root
@@ -33,10 +33,19 @@ from .commands import commands_of, files_of
 from .reloadable_agent import ReloadableAgent
 
 if TYPE_CHECKING:
+    from ...harness.mcp_servers.config import MCPServer
+    from ...harness.mcp_servers.middleware import MCPToolsMiddleware
     from ...harness.middleware.commands.execute import ExecuteMiddleware
 
-__all__ = ["Common", "Parts", "Workplace", "Workplaces", "bundled_skills", "subagents_of"]
-
+__all__ = [
+    "Common",
+    "MountedServers",
+    "Parts",
+    "Workplace",
+    "Workplaces",
+    "bundled_skills",
+    "subagents_of",
+]
 
 F = TypeVar("F", SkillRegistry, SubAgentRegistry, MemoryFiles)
 
@@ -288,3 +297,47 @@ class Workplaces:
                 agent = ReloadableAgent(lambda: self._build(parts))
                 self._made[principal] = Workplace(parts, agent)
             return self._made[principal]
+
+
+class MountedServers:
+    """The servers of the agents there have been; a run may still use an earlier set."""
+
+    def __init__(self) -> None:
+        self._made: list[tuple[Mapping[str, MCPServer], MCPToolsMiddleware]] = []
+
+    def of(self, settings: Settings) -> MCPToolsMiddleware | None:
+        """Return what offers the tools of these settings' servers; None without any.
+
+        Nothing is connected before a run needs it.
+        """
+        described = definition_of(settings)
+        if described is None or not described.parts.mcp_servers:
+            return None
+        wanted = described.parts.mcp_servers
+        for known, middleware in self._made:
+            if known == wanted:
+                return middleware
+        from ...harness.mcp_servers.middleware import MCPToolsMiddleware
+
+        middleware = MCPToolsMiddleware(with_tokens(wanted, settings))
+        self._made.append((wanted, middleware))
+        return middleware
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        for _, middleware in self._made:
+            await middleware.aclose()
+
+
+def with_tokens(servers: Mapping[str, MCPServer], settings: Settings) -> dict[str, MCPServer]:
+    """Return servers that know where logins to them are kept."""
+    from ...harness.mcp_servers.config import HttpServer
+    from ..auth.mounted_logins import login_store
+
+    tokens = login_store(settings)
+    return {
+        name: replace(one, auth=replace(one.auth, tokens=tokens))
+        if isinstance(one, HttpServer) and one.auth is not None
+        else one
+        for name, one in servers.items()
+    }

@@ -38,7 +38,7 @@ from ...harness.checkpoint.base import Interrupt, RunEvent
 from ..auth.caller import JournalReader, current_caller
 from ..results import moment
 from ..sampling.queue import SampledCall
-from .shown_arguments import MAX_ARGS_CHARS, args_text
+from .decisions import MAX_ARGS_CHARS, args_text
 
 __all__ = [
     "Decisions",

@@ -26,7 +26,7 @@ from ...harness.checkpoint.base import Batch, Checkpointer, Interrupt
 from ...harness.errors import HarnessError
 from ...harness.messages.message import ToolCall, new_id
 from ...harness.policy import PolicyError, Rule
-from ...harness.policy.consents import CallPlace
+from ...harness.policy.composite import CallPlace
 from ...harness.subagents.background.engine import parent_thread
 from ...harness.tools.tool import Tool
 from ..auth.caller import RULES_PREFIX, owner_of

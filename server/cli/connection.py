@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from .errors import Failed, Refused
+from .output import Failed, Refused
 
 __all__ = ["at_server", "connectable", "is_elsewhere"]
 

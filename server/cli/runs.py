@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from .connection import at_server, connectable, is_elsewhere
-from .errors import Failed
-from .output import print_answer
+from .output import Failed, print_answer
 from .state import with_settings
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def list_(
     if as_json or not found:
         print_answer(answer, as_json)
         return
-    from ..terminal.tables import RUN_COLUMNS, print_table, run_cells
+    from ..terminal.views import RUN_COLUMNS, print_table, run_cells
 
     print_table(RUN_COLUMNS, map(run_cells, found))
     if facts.get("more"):
@@ -125,7 +124,7 @@ def wait(flags: dict[str, str | None], run: str, timeout: float | None, as_json:
     """
     answer = _within(flags, lambda admin: admin.wait(run, timeout))
     print_answer(answer, as_json)
-    from ..terminal.exits import exit_code
+    from ..terminal.states import exit_code
 
     facts = answer.data or {}
     sys.exit(exit_code(str(facts.get("status")), str(facts.get("reason") or "")))

@@ -139,7 +139,7 @@ def webhooks(ctx: click.Context, **flags: str | None) -> None:
 @webhooks.command("new-secret")
 def new_secret_() -> None:
     """Print a new secret, for the file of --webhook-secret-file and for the receiver."""
-    from ..agenda.signing import new_secret
+    from ..agenda.webhooks import new_secret
 
     click.echo(new_secret())
 

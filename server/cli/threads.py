@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 import click
 
 from .connection import at_server, connectable, is_elsewhere
-from .errors import Failed
-from .output import echo, print_answer
+from .output import Failed, echo, print_answer
 from .runs import STATUSES
 from .state import with_settings
 
@@ -107,7 +106,7 @@ def list_(
     if as_json or not found:
         print_answer(answer, as_json)
         return
-    from ..terminal.tables import THREAD_COLUMNS, print_table, thread_cells
+    from ..terminal.views import THREAD_COLUMNS, print_table, thread_cells
 
     print_table(THREAD_COLUMNS, map(thread_cells, found))
     if "next_before" in facts:

@@ -44,7 +44,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from ...harness._internal.records import record
 from ...harness.agent_file.places import split_schema
 from ...harness.errors import HarnessError
-from .base import USUAL_PRIORITY, Bounds, Carry, Leg, Working
+from . import USUAL_PRIORITY, Bounds, Carry, Leg, Working
 
 __all__ = ["DbosRuns", "EngineAway", "Place", "place_of"]
 

@@ -17,7 +17,7 @@ from itertools import count
 
 import anyio
 
-from .base import Bounds, Carry, Leg, Working
+from . import Bounds, Carry, Leg, Working
 
 __all__ = ["LocalRuns"]
 

@@ -22,8 +22,7 @@ from ...harness._internal.records import record
 from ...harness.errors import StaleThread, ThreadBusy
 from ...harness.messages.message import new_id
 from ..auth.caller import JournalReader, current_caller
-from ..auth.thread_names import NEW
-from ..threads.names import id_of_thread
+from ..auth.thread_names import NEW, id_of_thread
 
 __all__ = ["Conversations", "ThreadPlace"]
 

@@ -28,7 +28,7 @@ def open_tables(settings: Settings) -> AgendaTables:
         from ..agenda.postgres_tables import PostgresTables  # psycopg takes time to import
 
         return PostgresTables(url)
-    from ..agenda.sqlite_tables import SqliteTables
+    from ..agenda.tables import SqliteTables
 
     return SqliteTables(settings.state_dir / "agenda.db")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from ..auth.caller import Caller
-from ..engine.base import Bounds, MakeEngine
+from ..engine import Bounds, MakeEngine
 from ..engine.local import LocalRuns
 from ..runs.contracts import Servers
 from ..settings.settings import Settings

@@ -19,7 +19,7 @@ from ...harness._internal.concurrency import raising_one
 from ...harness.checkpoint.base import Checkpointer
 from ...harness.checkpoint.postgres.survey import JournalSurvey
 from ...harness.errors import HarnessError
-from ..engine.base import Leg
+from ..engine import Leg
 from ..replicas.presence import Presence
 from ..runs.runs import RunManager
 

@@ -11,20 +11,80 @@ import anyio
 import anyio.to_thread
 from pydantic import JsonValue
 
-from ...harness.checkpoint.base import Interrupt, Run, RunStatus, taken_over
+from ...harness.checkpoint.base import Batch, Checkpointer, Interrupt, Run, RunStatus, taken_over
 from ...harness.errors import HarnessError, UnknownRun
 from ...harness.limits.limits import Used
+from ...harness.loop.run.caller_messages import CallerMessage, message_batch
+from ...harness.loop.run.interrupts import check_answers
+from ...harness.messages.message import new_id
+from ..approvals.decisions import note_decisions
+from ..auth.thread_names import id_among_all
 from ..results import Answer, moment, unknown
 from ..runs.cancellation import Cancellation
 from ..settings.settings import Settings
 from ..threads.journal_servers import ReplicaServers
 from ..threads.journals import Beside, journal_beside_servers
 from ..threads.listing import cost_of, question_line, run_facts, run_text
-from ..threads.names import id_among_all
 from .retries import RetryRequests
-from .run_answers import open_questions, store_answers, tell, until_it_stops
 
 __all__ = ["RunAdmin"]
+
+_LOOK_SECONDS = 0.25
+
+
+async def until_it_stops(journal: Checkpointer, run: Run, seconds: float | None) -> Run:
+    """Return a run once it has paused or ended, or after so many seconds."""
+    with anyio.move_on_after(seconds):
+        while run.status in ("running", "queued"):
+            await anyio.sleep(_LOOK_SECONDS)
+            run = await journal.run(run.id) or run
+    return run
+
+
+async def open_questions(journal: Checkpointer, run: Run) -> Sequence[Interrupt]:
+    """Return what a run waits for a person to answer.
+
+    Raises:
+        HarnessError: It asks nothing.
+    """
+    asked = await journal.interrupts(run.id)
+    found = [one for one in asked if one.is_question and not one.answered]
+    if not found or run.status in ("done", "failed", "cancelled"):
+        raise HarnessError(
+            f"Run {run.id} is {run.status} and asks nothing. Nothing was stored. `runs show "
+            f"{run.id}` shows where it stands."
+        )
+    return found
+
+
+async def store_answers(journal: Checkpointer, run: Run, answers: Mapping[str, JsonValue]) -> bool:
+    """Store answers; return whether nothing is open any more.
+
+    Raises:
+        UnknownInterrupt, InvalidAnswer: One is to no question of the run, or does not fit it;
+            nothing was stored.
+    """
+    fresh = check_answers(await journal.interrupts(run.id), answers)
+    if fresh:
+        await journal.commit(Batch(run.thread_id, answers=fresh))
+        await note_decisions(journal, run, fresh.keys(), "cli")
+    asked = await journal.interrupts(run.id)
+    return all(one.answered or not one.is_question for one in asked)
+
+
+async def tell(journal: Checkpointer, run: Run, message: str) -> CallerMessage | None:
+    """Send a message to a run that works or waits in line; None if it does neither, or asks.
+
+    Whoever carries the run takes the message before its next model call.
+    """
+    asked = await journal.interrupts(run.id)
+    works = run.kind == "delegate" and run.status in ("running", "queued")
+    if not works or any(not one.answered and one.is_question for one in asked):
+        return None
+    sent = CallerMessage(new_id("msg"), run.id, message)
+    await journal.commit(message_batch(run, sent))
+    return sent
+
 
 TAKEN_SECONDS = 10.0
 """How long a server may take to go on with a run."""

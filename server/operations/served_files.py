@@ -15,7 +15,7 @@ from pydantic import JsonValue
 
 from ...harness._internal.records import record
 from ..agents.workplaces import Common, Workplaces
-from ..reload.profile_files import FileReports, RulesOfAll
+from ..reload import FileReports, RulesOfAll
 from ..settings.protected_paths import GuardedRules
 from ..settings.reloadable_settings import ReloadableSettings
 from ..settings.setting_types import parent_of_all

@@ -30,7 +30,7 @@ from watchfiles import Change, awatch  # pyright: ignore[reportUnknownVariableTy
 from ...harness._internal.records import record
 from ...harness.definitions.confined_files import ConfinedFiles
 from ...harness.definitions.registry import DefinitionRegistry
-from .profile_files import Plan
+from . import Plan
 
 __all__ = ["Kind", "OnChange", "Reloadable", "watch"]
 

@@ -15,13 +15,14 @@ from typing import Literal, TypeAlias, cast
 from pydantic import JsonValue
 
 from ...harness._internal.records import record
-from ...harness.checkpoint.base import Checkpointer, Run, RunEvent
+from ...harness.checkpoint.base import Checkpointer, Interrupt, Run, RunEvent
 from ...harness.errors import HarnessError
 from ...harness.loop.tools.execution import REFUSED, REJECTED
-from ...harness.messages.message import AIMessage, MediaBlock, is_media
+from ...harness.messages.message import AIMessage, MediaBlock, ToolMessage, is_media
+from ..sampling.queue import SampledCall
 from .contracts import Agents
 
-__all__ = ["Account", "Accounts", "ChangedFile"]
+__all__ = ["Account", "Accounts", "ChangedFile", "Snapshot"]
 
 ENDED = frozenset({"done", "failed", "cancelled"})
 
@@ -181,3 +182,32 @@ class _Tally:
 
 def _sum(one: JsonValue, other: int | None) -> int | None:
     return one + other if isinstance(one, int) and other is not None else None
+
+
+@record
+class Snapshot:
+    """Status of a run.
+
+    Attributes:
+        run: Its record.
+        questions: Open questions, when it waits for answers.
+        result: The result of its call, when it is a driven run that has ended.
+        calls: Calls of a client's model that it, or its background tasks, wait for.
+        notes: What became of answers that were not taken; why a call is not recorded.
+        stuck: Why it cannot go on, while it is `running` and nobody works on it.
+        data: Its structured answer, if it owed one and is done.
+        stopping: Whether this server stops, so that the next one goes on with it.
+        account: What it changed and what it could not do, once a delegated run has ended.
+        waits_for: What it waits for, in words, while it is `queued`.
+    """
+
+    run: Run
+    questions: Sequence[Interrupt] = ()
+    result: ToolMessage | None = None
+    calls: Sequence[SampledCall] = ()
+    notes: Sequence[str] = ()
+    stuck: str | None = None
+    data: JsonValue = None
+    stopping: bool = False
+    account: Account | None = None
+    waits_for: str = ""

@@ -22,11 +22,10 @@ from ..auth.caller import OwnedJournal, current_caller, owner_of
 from ..auth.thread_names import NAMES
 from ..results import unknown
 from ..sampling.queue import Offer
-from .accounts import Accounts
+from .accounts import Accounts, Snapshot
 from .active_run import ActiveRun, busy
 from .contracts import Agents, Work
 from .goals import Goal, call_id
-from .snapshot import Snapshot
 from .supervisor import QUEUE_SECONDS, RunSupervisor
 
 __all__ = ["CallDriver"]

@@ -20,7 +20,7 @@ from ...harness.checkpoint.base import Checkpointer, RunEvent
 from ...harness.errors import HarnessError
 from ...harness.loop.run.choices import RunChoices
 from ...harness.messages.message import HumanMessage, ToolCall
-from ..engine.base import USUAL_PRIORITY
+from ..engine import USUAL_PRIORITY
 from .task_inputs import TaskInput, place_inputs, told, with_images
 
 __all__ = ["QUEUED", "Goal", "call_id", "kept_goal"]

@@ -27,7 +27,7 @@ from ...harness.errors import (
     ThreadBusy,
 )
 from ..auth.caller import owner_of
-from ..engine.base import USUAL_PRIORITY, Leg, RunEngine
+from ..engine import USUAL_PRIORITY, Leg, RunEngine
 from ..sampling.queue import Offer
 from .active_run import ActiveRun
 from .contracts import Changed, Servers

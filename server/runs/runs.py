@@ -3,6 +3,9 @@
 So a client that gives up, disconnects or times out ends its wait and nothing else. What a run is
 doing is in the journal; what is held in memory is only who works on what right now. A run left
 behind by a server that died is continued by the next one that sees it.
+
+`wait`, `reply` and `cancel` work on a task's run id, and a task that a dead server left is
+continued by the next one (`--background-subagents`).
 """
 
 from __future__ import annotations
@@ -10,12 +13,12 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from pydantic import JsonValue
 
-from ...harness.checkpoint.base import OPEN, Run
+from ...harness.checkpoint.base import OPEN, Checkpointer, Run
 from ...harness.errors import (
     HarnessError,
     RunEnded,
@@ -24,10 +27,13 @@ from ...harness.errors import (
 )
 from ...harness.limits.limits import Limits
 from ...harness.loop.run.caller_messages import CallerMessage, messages_of
-from ...harness.subagents.background.engine import parent_thread
+from ...harness.loop.run_executor import RunOptions
+from ...harness.messages.message import new_id
+from ...harness.subagents.background.engine import AgentSource, Behalf, accepted_run, parent_thread
+from ...harness.subagents.background.launcher import BackgroundSubAgents
 from ..approvals.decisions import How, note_decisions
-from ..auth.caller import current_caller
-from ..engine.base import Bounds
+from ..auth.caller import current_caller, owner_of
+from ..engine import Bounds
 from ..sampling.queue import Offer, is_parked
 from .lifecycle import KINDS, RunFigures, Stopping, kind_of
 from .queue import RunQueue
@@ -37,10 +43,13 @@ from .watching import RunWatcher
 if TYPE_CHECKING:
     from ...harness.subagents.background.launcher import BackgroundSubAgents
 
-__all__ = ["RunManager"]
+__all__ = ["RunManager", "ServedTasks"]
 
 _MOST_QUEUED = 100_000
 """Queued runs that a server goes on with when it starts."""
+
+LEND_SECONDS = 30.0
+"""How long a client that polls counts as being here."""
 
 logger = logging.getLogger(__name__)
 
@@ -196,11 +205,16 @@ class RunManager(RunWatcher):
             await self._carrier.adopt(run)
         return True
 
-    async def unpark(self, run_id: str) -> None:
+    async def unpark(self, run_id: str, seconds: float = LEND_SECONDS) -> None:
         """Let a run go on that was paused for want of a client that lends its model.
 
         So do background tasks of its thread, whatever became of the run itself. A run whose thread
-        has moved on without it is recorded as failed.
+        has moved on without it is recorded as failed. Another server that works on the run pauses
+        it when it asks the model, so that it can go on here.
+
+        Args:
+            run_id: The run.
+            seconds: How long such a client is here.
 
         Raises:
             UnknownRun: There is no such run.
@@ -211,6 +225,8 @@ class RunManager(RunWatcher):
         if self._carrier.tasks is not None:
             await self._unpark_tasks(self._carrier.tasks, run.thread_id)
         if not is_parked(run):
+            if run.status == "running" and run_id not in self._carrier.live:
+                self._carrier.servers.news.lend(run_id, seconds)
             return
         try:
             await self.reply(run_id, {}, offer="tools")
@@ -267,3 +283,58 @@ class RunManager(RunWatcher):
         if continued:
             logger.warning("continuing %d runs of a server that ended", len(continued))
         return continued
+
+
+class ServedTasks:
+    """Lets a `RunSupervisor` carry background tasks; a `RunEngine`.
+
+    Args:
+        journal: The server's.
+
+    Attributes:
+        launcher: For the main agent; to be entered before the first run.
+    """
+
+    def __init__(self, journal: Checkpointer) -> None:
+        self._agents: AgentSource
+        self._carrier: RunSupervisor
+        self.launcher = BackgroundSubAgents(journal, engine=self._engine)
+
+    def _engine(self, agents: AgentSource) -> ServedTasks:
+        self._agents = agents
+        return self
+
+    def attach(self, carrier: RunSupervisor) -> None:
+        """Say who carries the runs."""
+        self._carrier = carrier
+        carrier.tasks = self.launcher
+
+    async def begin(
+        self, agent: str, thread_id: str, update: Mapping[str, Any], behalf: Behalf | None
+    ) -> Run:
+        """See `RunEngine`. A task belongs to whom its caller's thread belongs to."""
+        owner = owner_of(thread_id)
+        options = RunOptions(
+            run_id=new_id(f"run_{owner}" if owner else "run"),
+            owner=self._carrier.owner,
+            log_events=True,
+            context=behalf.context if behalf else None,
+            principal=behalf.principal if behalf else "",
+        )
+        return await accepted_run(self._agents(agent), agent, thread_id, update, options)
+
+    async def carry(
+        self, run: Run, answers: Mapping[str, JsonValue], behalf: Behalf | None
+    ) -> None:
+        """See `RunEngine`."""
+        await self._carrier.carry_on(run, answers)
+
+    async def cancel(self, run: Run, reason: str) -> Run:
+        """See `RunEngine`."""
+        return await self._carrier.end(run, reason)
+
+    async def is_left(self, run: Run) -> bool:
+        """See `RunEngine`."""
+        if run.status == "paused" and run.owner == self._carrier.owner:
+            return True  # it waits for its turn here, or has lost it
+        return await self._carrier.is_left(run)

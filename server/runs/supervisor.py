@@ -18,10 +18,10 @@ from ...harness.errors import HarnessError, JournalAway, RunEnded, Superseded, T
 from ...harness.limits.carried_limits import narrowed
 from ...harness.limits.limits import Limits
 from ...harness.loop.run.events import Event, StreamMode
-from ...harness.policy.consents import consenting
+from ...harness.policy.composite import consenting
 from ...harness.subagents.background.engine import parent_thread
 from ..auth.caller import Principals, owner_of
-from ..engine.base import Bounds, MakeEngine
+from ..engine import Bounds, MakeEngine
 from ..engine.local import LocalRuns
 from ..sampling.queue import Offer, SamplingQueue
 from .active_run import WRITING, ActiveRun, GateHolder, ThreadLocks, busy, describe, todos_of
@@ -33,7 +33,7 @@ from .task_inputs import StructuredRuns
 
 if TYPE_CHECKING:
     from ...harness.messages.message import ToolCall
-    from ...harness.policy.consents import CallPlace
+    from ...harness.policy.composite import CallPlace
     from ...harness.subagents.background.launcher import BackgroundSubAgents
     from ...harness.tools.tool import Tool
     from ..approvals.remembered import Remembered

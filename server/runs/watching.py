@@ -26,11 +26,11 @@ from ...harness.messages.message import ToolMessage
 from ..auth.caller import OwnedJournal, current_caller
 from ..results import unknown
 from ..sampling.queue import SamplingQueue
+from .accounts import Snapshot
 from .active_run import Todos
 from .contracts import POLL_SECONDS
 from .goals import call_id
 from .lifecycle import FarEvents
-from .snapshot import Snapshot
 from .starting import RunStarter
 from .task_inputs import structured_result
 

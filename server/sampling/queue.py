@@ -4,6 +4,10 @@ A call is parked in the memory of the process that carries its run, which waits 
 for any other model. Nothing of it is in the journal and nothing is lost with it: a run that goes on
 elsewhere asks again. A run that no client attends to is paused, and goes on with the next client
 that can answer.
+
+Where several servers share a journal, a run goes to the server that its client talks to: the one
+that carries it pauses it when it asks a model and the client is elsewhere. An answer that a client
+brings to a server before the run is there is kept: the same call gets it.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Literal, TypeAlias
 
 import anyio
@@ -43,6 +48,7 @@ __all__ = [
     "SampledRun",
     "SamplingQueue",
     "current_run",
+    "is_call",
     "is_parked",
 ]
 
@@ -60,6 +66,9 @@ LEASE_SECONDS = 600.0
 
 GATHER_SECONDS = 2.0
 """How long calls wait for those of other subagents, to be put to the client in one round."""
+
+MOST_KEPT = 64
+"""Answers to calls of runs that are not here yet, of one thread."""
 
 PARKED = (
     "it needs the model of an MCP client, and no client that offers one (sampling with tools) is "
@@ -98,7 +107,13 @@ class SampledCall:
 
     def __post_init__(self) -> None:
         # Within `input_required` there is no `_meta`, so the key says it, too.
-        self.key = new_id("smp") + (f".{self.agent}" if self.agent else "")
+        self.key = f"{new_id('smp')}-{self.digest}" + (f".{self.agent}" if self.agent else "")
+
+    @property
+    def digest(self) -> str:
+        """Tells what is asked: of two calls that are the same, it is the same on all servers."""
+        said = f"{self.agent} {self.params.model_dump_json()}"
+        return blake2b(said.encode(), digest_size=12).hexdigest()
 
     def hand_out(self) -> CreateMessageRequest:
         """Return the call as a client is given it."""
@@ -187,6 +202,7 @@ class SampledRun:
         self.moved = LazyEvent()
         self._queue = queue
         self._pause = pause
+        self._waits: set[anyio.CancelScope] = set()
 
     def hear(self, event: Event) -> None:
         """Take an event of the run in."""
@@ -199,6 +215,10 @@ class SampledRun:
         Raises:
             ModelError: The client has refused, or failed.
         """
+        call.answer = self._queue.kept(self.thread_id, call)
+        if call.answer is not None:
+            call.was_asked = True
+            return await self._answer(call)
         self.calls[call.key] = call
         self._move()
         self._queue.asked(self)
@@ -216,22 +236,32 @@ class SampledRun:
             if left <= 0 and not self.activity.is_more_than(len(self.calls)):
                 self._pause(PARKED)
                 await anyio.lowlevel.checkpoint()  # which is where the run stops
-            with anyio.move_on_after(left if left > 0 else LOOK_AGAIN_SECONDS):
-                await call.closed.wait()
+            with anyio.move_on_after(left if left > 0 else LOOK_AGAIN_SECONDS) as wait:
+                self._waits.add(wait)
+                try:
+                    await call.closed.wait()
+                finally:
+                    self._waits.discard(wait)
         if isinstance(call.answer, ModelError):
             raise call.answer
         return call.answer
 
-    def take(self, responses: Mapping[str, InputResponse]) -> None:
-        """Take a client's answers to calls of this run; others are ignored."""
-        for key in self.calls.keys() & responses.keys():
-            self.close(key, _answer_in(responses[key]))
+    def look(self) -> None:
+        """See again whether a client attends to the calls."""
+        for wait in self._waits:
+            wait.cancel()
 
-    def close(self, key: str, answer: Answer | ModelError) -> None:
+    def take(self, responses: Mapping[str, InputResponse]) -> None:
+        """Take a client's answers to calls of this run, also as another server asked them."""
+        same = {call.digest: key for key, call in self.calls.items()}
+        for key, response in responses.items():
+            self.close(key if key in self.calls else same.get(_digest_in(key), ""), response)
+
+    def close(self, key: str, answer: InputResponse | ModelError) -> None:
         """Give the answer to a call, if it is still open."""
         call = self.calls.pop(key, None)
         if call is not None:
-            call.close(answer)
+            call.close(answer if isinstance(answer, ModelError) else _answer_in(answer))
 
     async def gathered(self) -> None:
         """Wait until nothing but calls of the client's model is going on."""
@@ -260,6 +290,8 @@ class SamplingQueue:
         self._watchers: list[tuple[str, Callable[[], None]]] = []
         self._attendants: list[str] = []
         self._leases: dict[str, float] = {}
+        self._elsewhere: dict[str, float] = {}
+        self._kept: dict[str, tuple[float, dict[str, Answer | ModelError]]] = {}
 
     @contextmanager
     def carrying(
@@ -291,10 +323,35 @@ class SamplingQueue:
 
     def attended_until(self, thread_id: str, begun: float) -> float:
         """Return until when a call that began at `begun` may wait."""
+        now = anyio.current_time()
         if any(_covers(one, thread_id) for one in self._attendants):
-            return anyio.current_time() + UNATTENDED_SECONDS
+            return now + UNATTENDED_SECONDS
+        if any(until > now for one, until in self._elsewhere.items() if _covers(one, thread_id)):
+            return now
         leases = [until for one, until in self._leases.items() if _covers(one, thread_id)]
         return max([begun + UNATTENDED_SECONDS, *leases])
+
+    def kept(self, thread_id: str, call: SampledCall) -> Answer | ModelError | None:
+        """Return the answer to a call that a client has brought before; it is forgotten here."""
+        for one, (until, answers) in self._kept.items():
+            if _covers(one, thread_id) and until > anyio.current_time():
+                return answers.pop(call.digest, None)
+        return None
+
+    # --- for other servers -----------------------------------------------------------------
+
+    def wanted_elsewhere(self, thread_id: str, seconds: float) -> None:
+        """Let the runs of a thread go where their client is, when they ask and none is here.
+
+        Args:
+            thread_id: The thread.
+            seconds: How long the client will be there.
+        """
+        now = anyio.current_time()
+        self._elsewhere = {one: until for one, until in self._elsewhere.items() if until > now}
+        self._elsewhere[thread_id] = now + seconds
+        for run in self.runs(thread_id):
+            run.look()
 
     # --- for clients -----------------------------------------------------------------------
 
@@ -307,9 +364,26 @@ class SamplingQueue:
         return [call for run in self.runs(thread_id) for call in run.calls.values()]
 
     def take(self, thread_id: str, responses: Mapping[str, InputResponse]) -> None:
-        """Take a client's answers to calls of a thread; what answers none is ignored."""
-        for run in self.runs(thread_id):
+        """Take a client's answers to calls of a thread.
+
+        What answers none is ignored; but if no run of the thread is here, it is kept for a while.
+        """
+        runs = self.runs(thread_id)
+        for run in runs:
             run.take(responses)
+        if runs:
+            return
+        now = anyio.current_time()
+        self._kept = {one: kept for one, kept in self._kept.items() if kept[0] > now}
+        found = {
+            _digest_in(key): _answer_in(response)
+            for key, response in responses.items()
+            if is_call(key)
+        }
+        if found:
+            kept = self._kept.get(thread_id, (0.0, {}))[1] | found
+            newest = dict([*kept.items()][-MOST_KEPT:])
+            self._kept[thread_id] = (now + LEASE_SECONDS, newest)
 
     async def gathered(self, thread_id: str) -> list[SampledCall]:
         """Return the open calls of a thread, after a moment for those that are about to come."""
@@ -331,6 +405,7 @@ class SamplingQueue:
         """Say that a client is there that lends its model; it may be back after the block."""
         for run in self.runs(thread_id):
             run.offer = "tools"
+        self._elsewhere.pop(thread_id, None)
         self._attendants.append(thread_id)
         try:
             yield
@@ -349,6 +424,15 @@ class SamplingQueue:
             yield
         finally:
             self._watchers.remove(entry)
+
+
+def is_call(key: str) -> bool:
+    """Whether a key is one of a call of a client's model."""
+    return key.startswith("smp_")
+
+
+def _digest_in(key: str) -> str:
+    return key.partition(".")[0].rpartition("-")[2]
 
 
 def _covers(thread_id: str, other: str) -> bool:

@@ -18,14 +18,13 @@ from pydantic import (
     model_validator,
 )
 
-from .agenda_settings import AgendaSettings, require_complete_agenda
-from .bounds import CommandSettings, LimitSettings
 from .combinations import (
     require_complete_auth,
     require_fitting_engine,
     require_fitting_roots,
     require_shareable,
 )
+from .setting_groups import AgendaSettings, CommandSettings, LimitSettings, require_complete_agenda
 from .setting_types import (
     AnyPath,
     BindHost,

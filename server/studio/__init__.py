@@ -26,13 +26,12 @@ from ...harness.tools.schemas import model_problems
 from ..auth.caller import current_caller
 from ..mcp.requests import Context, Services
 from .agents import AgentTree, spans_of
-from .branches import Branches
 from .catalogue import Catalogue
 from .conversation import Conversation
-from .fleet import fleet
 from .history import History
+from .journal_steps import Branches
 from .methods import DeleteParams, ForkParams, ThreadMethods
-from .overview import me, run_json, runs_found, thread_overview
+from .overview import fleet, me, run_json, runs_found, thread_overview
 from .queries import Address, NotThere, Query
 from .questions import Questions
 from .requests import Requests

@@ -21,10 +21,9 @@ from ..mcp.requests import Services
 from ..mcp.resources import file_contents
 from ..threads.listing import todos_as_json
 from ..threads.rewinding import guarded_files
-from .branches import Branches
 from .diffs import diff_of
 from .file_versions import ABSENT, FileVersions, Version, changed_file, compared
-from .journal_steps import keys_of, written_by
+from .journal_steps import Branches, keys_of, written_by
 from .previews import files_now
 from .queries import NotThere, Query, instant
 

@@ -17,8 +17,7 @@ from ...harness.messages.message import AIMessage, HumanMessage, Message, Thinki
 from ...harness.models.base import ChatRequest, PromptSection
 from ...harness.tools.schemas import ToolSpec
 from ..mcp.requests import Services
-from .branches import Branches
-from .journal_steps import messages_in, written_by
+from .journal_steps import Branches, messages_in, written_by
 from .queries import NotThere, Query, instant
 
 __all__ = ["Requests"]

@@ -18,11 +18,11 @@ from ..approvals.questions import way_to_ask
 from ..mcp.media import drop_links
 from ..mcp.requests import Context, Services
 from ..results import moment
-from ..runs.snapshot import Snapshot
+from ..runs.accounts import Snapshot
 from ..sampling.client_model import way_to_sample
 from ..sampling.queue import SampledCall
 from ..settings.toolsets import withheld_tools, without
-from ..tools.base import without_advice
+from ..tools import without_advice
 from ..tools.driven import driven_result
 from ..tools.run_results import run_result
 

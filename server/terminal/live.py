@@ -15,8 +15,8 @@ from rich.spinner import Spinner
 from rich.text import Text
 from typing_extensions import override
 
+from . import clean, one_line
 from .steps import SEPARATOR, Step
-from .texts import clean, one_line
 from .views import BOXES, MARKS, Todos, View, summary, write_answer
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.text import Text
 
 from ...harness._internal.records import record
+from . import clean
 from .states import LinkError, Question
-from .texts import clean
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession

@@ -15,11 +15,10 @@ import anyio
 
 from ...harness._internal.concurrency import raising_one
 from ...harness._internal.records import record
-from .exits import Exit, exit_code
 from .link import Link
 from .places import Place
 from .questions import Asker, Interrupted
-from .states import LinkError, NotStarted, RunState, Task
+from .states import Exit, LinkError, NotStarted, RunState, Task, exit_code
 from .steps import Steps
 from .views import View
 

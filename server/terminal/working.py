@@ -17,9 +17,8 @@ from ...harness.models.registry import DEFAULT_MODEL
 from ..settings.setting_types import is_sampling
 from ..settings.settings import Settings, SettingsError
 from ..settings.sources import load_settings
-from .exits import Exit
-from .states import NotStarted, Task
-from .texts import one_line
+from . import one_line
+from .states import Exit, NotStarted, Task
 from .views import JsonView, LinesView, View, streams
 
 if TYPE_CHECKING:

@@ -24,11 +24,11 @@ from ..agents.reloadable_agent import LazyModel
 from ..approvals.questions import event_page
 from ..auth.caller import RULES_PREFIX, Principals
 from ..auth.shared_state import open_shared_state
+from ..auth.thread_names import id_among_all
 from ..results import Answer, moment, unknown
 from ..settings.settings import Settings
 from .journals import Beside, journal_beside_servers
 from .listing import cost_of, run_facts, show_thread, transcript
-from .names import id_among_all
 from .rewinding import Rewound, rewind
 
 __all__ = ["ThreadAdmin"]

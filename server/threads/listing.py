@@ -14,7 +14,7 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from ...harness._internal.words import count_of
+from ...harness._internal import count_of
 from ...harness.agent import Agent
 from ...harness.checkpoint.base import Checkpoint, Interrupt, Run
 from ...harness.errors import CheckpointError

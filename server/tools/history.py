@@ -17,18 +17,18 @@ from ...harness._internal.records import record
 from ...harness.backends.base import FileError
 from ...harness.checkpoint.base import Interrupt, Run
 from ...harness.errors import HarnessError
+from ..approvals.decisions import seen_whole
 from ..approvals.questions import show, too_late
-from ..approvals.shown_arguments import seen_whole
 from ..auth.caller import current_caller
 from ..mcp.requests import Context, Services
 from ..results import Answer, error, unknown
+from ..runs.accounts import Snapshot
 from ..runs.active_run import PARTS
 from ..runs.runs import RunManager
-from ..runs.snapshot import Snapshot
 from ..sampling.queue import Offer
 from ..threads.listing import list_threads, show_thread
 from ..threads.rewinding import Rewound, rewind
-from .base import Arguments, FaceTool, ToolReply, define, parse, plain_schema
+from . import Arguments, FaceTool, ToolReply, define, parse, plain_schema
 from .run_results import example, question_line, run_result
 
 __all__ = ["REPEATED", "History", "Reply", "hand_over"]

@@ -149,8 +149,8 @@ def require_allowed(
             "Nothing was started: this server does not let callers choose model or effort. Leave "
             "them out, or ask the operator to allow models with --task-model GLOB."
         )
-    from ...harness.models.effort import effort_settings
     from ...harness.models.registry import full_name
+    from ...harness.models.settings import effort_settings
 
     model = full_name(choices.model) if choices.model else ""
     if model and not any(fnmatchcase(model, glob) for glob in allowed):

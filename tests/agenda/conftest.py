@@ -10,8 +10,7 @@ from uuid import uuid4
 import pytest
 
 from deep_agent_mcp.server.agenda.postgres_tables import PostgresTables
-from deep_agent_mcp.server.agenda.sqlite_tables import SqliteTables
-from deep_agent_mcp.server.agenda.tables import AgendaTables
+from deep_agent_mcp.server.agenda.tables import AgendaTables, SqliteTables
 from tests.databases import Database, made_database
 from tests.replicas.servers import journal_url
 

@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from deep_agent_mcp.server.agenda.addresses import Refused, target_of
+from deep_agent_mcp.server.agenda.webhooks import Refused, target_of
 
 pytestmark = pytest.mark.anyio
 

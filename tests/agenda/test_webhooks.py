@@ -18,10 +18,8 @@ from deep_agent_mcp.harness.checkpoint.base import Batch, Run
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.server.agenda import webhooks
 from deep_agent_mcp.server.agenda.outbox import DELAYS, Outbox, waiting
-from deep_agent_mcp.server.agenda.signing import new_secret
-from deep_agent_mcp.server.agenda.sqlite_tables import SqliteTables
-from deep_agent_mcp.server.agenda.tables import AgendaTables
-from deep_agent_mcp.server.agenda.webhooks import Webhooks
+from deep_agent_mcp.server.agenda.tables import AgendaTables, SqliteTables
+from deep_agent_mcp.server.agenda.webhooks import Webhooks, new_secret
 from deep_agent_mcp.server.app import App, create_app
 from deep_agent_mcp.server.cli.main import cli
 from deep_agent_mcp.server.settings.settings import Settings, SettingsError

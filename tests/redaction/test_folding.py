@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deep_agent_mcp.harness.redaction.detector import folded
+from deep_agent_mcp.harness.redaction import folded
 from tests.redaction.samples import SECRETS
 from tests.redaction.test_streams import redactor, rule
 
 DIGITS = [
     chr(zero)
     for zero in range(128, sys.maxunicode)
-    if folded(chr(zero)) == "0" and chr(zero).isdecimal()
+    if chr(zero).isdecimal() and folded(chr(zero)) == "0"
 ]
 """The zeros of all scripts: their other digits follow them."""
 

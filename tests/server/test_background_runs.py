@@ -10,9 +10,8 @@ import pytest
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.limits.limits import Limits
 from deep_agent_mcp.harness.subagents.background.tasks import NewTask
-from deep_agent_mcp.server.runs.background import ServedTasks
 from deep_agent_mcp.server.runs.cancellation import ServerProcesses
-from deep_agent_mcp.server.runs.runs import RunManager
+from deep_agent_mcp.server.runs.runs import RunManager, ServedTasks
 from deep_agent_mcp.server.runs.supervisor import RunSupervisor
 from deep_agent_mcp.server.settings.state_dir import StateDir
 from tests.loop.models import says

@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from deep_agent_mcp.server.engine.base import Bounds, Leg, RunEngine
+from deep_agent_mcp.server.engine import Bounds, Leg, RunEngine
 from deep_agent_mcp.server.engine.dbos_runs import DbosRuns, Place, place_of
 from deep_agent_mcp.server.engine.local import LocalRuns
 from tests.databases import SERVER as POSTGRES

@@ -27,9 +27,9 @@ from deep_agent_mcp.harness.models.base import ChatRequest
 from deep_agent_mcp.harness.models.registry import UnknownModel
 from deep_agent_mcp.server.app import App, create_app
 from deep_agent_mcp.server.auth.caller import ALL_SCOPES, Caller, current_caller
-from deep_agent_mcp.server.auth.principal_file import PrincipalFile
+from deep_agent_mcp.server.auth.shared_state import PrincipalFile
 from deep_agent_mcp.server.doctor.environment import examine_key
-from deep_agent_mcp.server.engine.base import Bounds
+from deep_agent_mcp.server.engine import Bounds
 from deep_agent_mcp.server.sampling import queue as sampling_queue
 from deep_agent_mcp.server.sampling.client_model import sampling_model
 from deep_agent_mcp.server.sampling.messages import params_of

@@ -19,8 +19,7 @@ from ...errors import HarnessError, MiddlewareError
 from ...limits.limits import LimitReached, Meter
 from ...messages.message import ToolCall, ToolMessage
 from ...policy import CallAuthorization, CallPolicy, NarrowedPolicy, Verdict, strictest
-from ...policy.composite import ancestor_policies
-from ...policy.consents import consents_of_run
+from ...policy.composite import ancestor_policies, consents_of_run
 from ...tools.runtime import NO_OUTPUT
 from ...tools.tool import InvalidArguments, Tool
 from ..hooks.calling import FAILURES, Wrap, as_failure, wraps_of

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from ipaddress import IPv6Address
 
-from ..detector import GRAPH, Span, run_start
+from .. import GRAPH, Span, run_start
 
 __all__ = [
     "find_email",

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 import regex
 
 from ...errors import AgentBuildError, MiddlewareError
-from ..detector import Span
+from .. import Span
 
 __all__ = ["Boundary", "CallableDetector", "Finder", "RegexDetector", "inside", "within"]
 

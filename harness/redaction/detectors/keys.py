@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from ..detector import GRAPH, Span
+from .. import GRAPH, Span
 
 __all__ = [
     "find_api_key",

@@ -22,8 +22,7 @@ from mcp.types import (
 from ....harness.errors import HarnessError
 from .event_log import EventLog
 from .questions import Answer, asker_of
-from .repeats import Repeats
-from .signals import Peers, SessionSignals
+from .signals import Peers, Repeats, SessionSignals
 from .store import SessionStore, message_text
 from .transport import SessionRefused, SharedTransport
 

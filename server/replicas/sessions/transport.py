@@ -34,8 +34,7 @@ from starlette.types import Send
 from ....harness.messages.message import new_id
 from .questions import Answer, Questions, asker_of, cancelled_request
 from .store import StoredSession
-from .streams import Place, SessionStreams
-from .tapped_streams import InboundStream, Item, OutboundStream
+from .streams import InboundStream, Item, OutboundStream, Place, SessionStreams
 
 __all__ = ["NOTICES", "Office", "SessionRefused", "SharedTransport"]
 

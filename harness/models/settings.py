@@ -1,12 +1,14 @@
-"""Effort: how much a model shall think before it answers, in words that all vendors share."""
+"""Settings of models: how much they think, in words all vendors share, and misspelt names."""
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Collection
 from typing import Any
 
 from ..errors import HarnessError
 
-__all__ = ["EFFORTS", "UnknownEffort", "effort_settings"]
+__all__ = ["effort_settings", "misspelt"]
 
 EFFORTS = ("minimal", "low", "medium", "high", "xhigh", "max")
 """From the least to the most. Vendors have some of them, and round the others."""
@@ -56,3 +58,29 @@ def effort_settings(model: str, effort: str) -> dict[str, Any]:
             f"{model} has no effort {effort!r}; nothing was run. It takes {', '.join(_OF_CLAUDE)}."
         )
     return {"output_config": {"effort": effort}}
+
+
+_PASSED_ON = frozenset(
+    {
+        *("betas", "cache_ttl", "effort", "metadata", "output_config", "presence_penalty", "seed"),
+        *("service_tier", "stop_sequences", "temperature", "thinking", "top_k", "top_p"),
+    }
+)
+"""Settings that go on to providers as they are; there are more, and new ones come."""
+
+
+def misspelt(given: Collection[str], accepted: Collection[str]) -> str | None:
+    """Return a name that is nearly that of a setting, and what may be meant; None without one.
+
+    Any other name may be a setting that only the provider knows.
+
+    Args:
+        given: Names of settings.
+        accepted: Those that the provider's class names.
+    """
+    known = _PASSED_ON | {*accepted}
+    for name in sorted({*given} - known):
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.86)
+        if near:
+            return f"{name!r}. Did you mean {near[0]!r}?"
+    return None
