@@ -1,4 +1,4 @@
-"""`create_agent`: model, tools and middleware become an `Agent` that moves durable threads."""
+"""`create_agent`: builds an `Agent` from a model, tools and middleware. Its threads are durable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`create_deep_agent`: the opinionated stack over `create_agent`."""
+"""`create_deep_agent`: an agent with todos, files, skills, memory and subagents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors that cross the public surface. Each message says what failed and what to do next."""
+"""Errors that callers can catch. Each message says what failed and what to do next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Places: where an agent keeps things, named by a URL instead of by a class.
+"""Storage by URL: opens the journal, store or cache that a URL names.
 
 What the functions return connects at its first use; use it with `async with`, or `open()` it, to
 get errors early. No message shows a password.

@@ -1,4 +1,4 @@
-r"""Search expressions of `grep`: regular expressions that cannot be made to take long.
+r"""Search expressions of `grep`: regular expressions that always match in linear time.
 
 The dialect is the one of RE2, and of ripgrep where the two agree: no look-around and no
 backreferences, which are refused by name. Classes know all of Unicode, as ripgrep's do: `\w` stands

@@ -1,4 +1,4 @@
-"""Admission: the rules of a journal, and the decision whether a batch may be stored.
+"""Admission: the rules of a journal, which decide whether a batch is stored.
 
 The rules are written once for every checkpointer: which batches are refused, what the refusal says,
 and in which order interrupts are returned. Nothing here stores anything.

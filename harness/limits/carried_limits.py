@@ -1,4 +1,4 @@
-"""Carried limits: the bounds of a subagent beneath its tree, and what earlier runs have used.
+"""Carried limits: a subagent's own limits, and what earlier runs of a thread have used.
 
 What a subagent uses counts for both, and the nearer bound applies. Its own bounds end the subagent,
 with a result for its caller; the bounds of the tree end the run. Two limits combine to the lower

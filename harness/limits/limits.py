@@ -1,4 +1,4 @@
-"""Bounds for a whole tree of runs: the agent, its subagents and theirs.
+"""Limits of a whole run tree: the agent, its subagents and theirs.
 
 Before a limit is reached, an agent can be warned how much is left (`Meter.warning`). Near it, each
 agent is asked for its final answer (`Meter.wrap_up`). At the limit, no further call begins

@@ -1,4 +1,4 @@
-"""Usage: what is allowed, what a run tree has used, and how both are worded.
+"""Usage: what a run tree has used, and its limits in words.
 
 A ledger counts tokens by agent and model, for a whole run tree.
 """

@@ -1,4 +1,4 @@
-"""Answers of models: made storable, and continued when they are not whole.
+"""Model answers: made storable, and continued if they were cut off.
 
 An answer that is cut off or empty is followed by a message that asks the model to go on, or to
 answer at all: current models refuse to go on from an answer of their own. Each piece is a step like

@@ -1,4 +1,4 @@
-"""Request view: what a model was asked in a step, made anew from the journal.
+"""Request view: rebuilds from the journal what a model was asked in a step.
 
 The step's own writes are taken for what its middleware had kept by then, such as a summary. The
 wrappers around the model run as they did, up to a model that only looks. What they would ask other

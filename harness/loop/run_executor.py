@@ -1,4 +1,4 @@
-"""Run executor: carries one run from its input to its pause or end, and keeps its record true."""
+"""Run executor: executes one run from its input to its pause or end, and updates its record."""
 
 from __future__ import annotations
 

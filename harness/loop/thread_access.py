@@ -1,4 +1,4 @@
-"""Thread access: state, history, and writes from outside."""
+"""Thread access: reads a thread's state and history, and updates it from outside of runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes to a built-in stack: options of its middleware, and the place of further ones."""
+"""Stack changes: options of built-in middleware, and the places of additional ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Composite policy: several policies as one, those of callers too; the strictest verdict holds.
+"""Composite policy: several policies as one, callers' too; the strictest verdict counts.
 
 They stand in place of a person's answer and nothing else: what the policy denies stays denied, and
 what it wants decided each time is asked.

@@ -1,4 +1,4 @@
-"""Finding and replacing what must not be kept: personal data and secrets.
+"""Redaction: finds and replaces personal data and secrets.
 
 The second half is for streams. A stream may only pass on what is decided: `open_from` says where
 the undecided part begins. Detectors that ship decide by runs of characters: a match never goes

@@ -1,4 +1,4 @@
-"""Rules: what is looked for, where, and what becomes of it; and all rules together on a text.
+"""Redaction rules: what to look for, where, and how to replace it.
 
 The rules of an agent look at the same text, not at what the one before them left: a replacement
 never hides from one rule a part of what it would have found. Matches that overlap are replaced as

@@ -1,4 +1,4 @@
-"""Execution policies: how a shell is started, what it can reach, and how long and how much.
+"""Execution policies: where commands run, what they can reach, and their limits.
 
 A policy turns a shell and a workspace into a `Launch`: a command line, an environment, limits. All
 else about a session is the same for every policy.

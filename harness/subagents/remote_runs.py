@@ -1,4 +1,4 @@
-"""Runs of another MCP server, as a program starts, awaits, answers and ends them.
+"""Remote runs: starts, awaits, answers and cancels runs of another MCP server.
 
 The server offers `task`, and with it `wait`, `reply` and `cancel` if it is one of ours or works as
 they do. Of any other only `task` is called, and what that returns is the end of the matter.

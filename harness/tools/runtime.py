@@ -1,4 +1,4 @@
-"""Tool runtime: what a running tool is given, and how its return value becomes a `ToolResult`."""
+"""Tool runtime: what a running tool can use, and how its return value becomes a `ToolResult`."""
 
 from __future__ import annotations
 

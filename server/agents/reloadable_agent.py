@@ -1,4 +1,4 @@
-"""The agent of new runs, its model, stores and caches: made anew when their settings change."""
+"""Reloadable agent: the agent of new runs, rebuilt when its settings change."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Approvals: questions of runs, who answered them and how, and decisions that last."""
+"""Approvals: questions of runs, their answers, and remembered decisions."""

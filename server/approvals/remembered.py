@@ -1,4 +1,4 @@
-"""Remembered decisions: rules a person has made of an approval, for calls that are yet to come.
+"""Remembered decisions: rules that a person made from an approval, for later calls.
 
 A rule lets calls of one tool by one agent through where the policy would ask; it never lets through
 what the policy denies, or wants decided each time. It holds on one thread or on all of one owner's,

@@ -1,4 +1,4 @@
-"""Engines: who carries which run, how many at once, and whose first.
+"""Engines: decide which server executes which run, how many at once, and whose first.
 
 A *leg* is what is carried at once: a run from where it stands to its next pause or end. An engine
 decides when a leg begins and on which server. The journal alone says what a run is: an engine knows
@@ -29,6 +29,8 @@ class Leg:
         owner: Whose it is, as it stands in the run's id; empty for the local user.
         priority: Among the legs of its owner; 1 goes first.
         delay: Seconds before it may begin.
+        is_task: Whether it is a background task. Tasks have places of their own, as many as runs
+            have: whoever waits for a task would otherwise keep it from beginning.
     """
 
     run_id: str
@@ -36,6 +38,7 @@ class Leg:
     owner: str = ""
     priority: int = USUAL_PRIORITY
     delay: float = 0.0
+    is_task: bool = False
 
 
 @record
@@ -43,16 +46,19 @@ class Bounds:
     """How much may be carried.
 
     Attributes:
-        workers: Runs that a server carries at once; None for any number.
-        max_runs: Runs of one owner at once. With an engine that replicas share, over all of them.
+        workers: Runs that a server carries at once, and tasks besides; None for any number.
+        max_runs: Runs of one owner at once, and tasks besides. With an engine that replicas share,
+            over all of them.
         per_minute: Runs of one owner that may begin within a minute; None for any number.
         priorities: Of owners that have one of their own, by owner.
+        has_tasks: Whether there are background tasks.
     """
 
     workers: int | None = None
     max_runs: int = 32
     per_minute: int | None = None
     priorities: Mapping[str, int] = field(default_factory=dict[str, int])
+    has_tasks: bool = False
 
     def priority_of(self, owner: str) -> int:
         """Return the priority of somebody's runs among those of all."""
@@ -66,8 +72,8 @@ Carry: TypeAlias = Callable[[str], Awaitable[None]]
 class Working(Protocol):
     """Which runs a server carries right now."""
 
-    def working(self, owner: str | None = None) -> Collection[str]:
-        """Return the runs of somebody, or all, as far as they count."""
+    def working(self, owner: str | None = None, *, tasks: bool = False) -> Collection[str]:
+        """Return the runs, or the background tasks, of somebody or all, as far as they count."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""DBOS engine: a queue of legs in a database, for servers that share it.
+"""DBOS engine: a queue of runs in a database, for servers that share it.
 
 The only module that imports `dbos`, and no more of it is used than its queue. A leg is one workflow
 without steps, `<run id>:<attempt>`, whose only argument is the run's id. DBOS bounds how many legs
@@ -22,7 +22,7 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import count
+from itertools import count, product
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -50,6 +50,9 @@ __all__ = ["DbosRuns", "EngineAway", "Place", "place_of"]
 
 POLL_SECONDS = 0.15
 """How often a server looks for legs; each look is a transaction or two."""
+
+_TASK_POLL_SECONDS = 0.3
+"""How often it looks for those of background tasks, for which nobody sits and waits."""
 
 _VERSION = "legs-1"
 """Changes when a leg means something else; servers of all releases with one take each other's."""
@@ -124,11 +127,13 @@ class _Given:
     Attributes:
         run_id: The run.
         lane: The priority of its owner.
+        is_task: Whether it takes a place of background tasks.
         over: Set when it is not carried any more.
     """
 
     run_id: str
     lane: int
+    is_task: bool
     over: concurrent.futures.Future[None]
 
 
@@ -162,8 +167,8 @@ class DbosRuns:
         self._ready = anyio.Event()
         self._stirred = anyio.Event()
         self._calls = anyio.CapacityLimiter(4)
-        self._waiting: list[tuple[int, int, _Given]] = []
-        self._carried: set[str] = set()
+        self._waiting: dict[bool, list[tuple[int, int, _Given]]] = {False: [], True: []}
+        self._carried: dict[bool, set[str]] = {False: set(), True: set()}
         self._numbers = count()
         self._lost = False
         self.tuned: Bounds | None = None
@@ -190,7 +195,7 @@ class DbosRuns:
         lane = self._bounds().priority_of(leg.owner)
         options: EnqueueOptions = {
             "workflow_name": "leg",
-            "queue_name": _queue(lane),
+            "queue_name": _queue(lane, tasks=leg.is_task),
             "workflow_id": _name(leg),
             "workflow_id_reuse_policy": "reject",
             "app_version": _VERSION,
@@ -200,7 +205,7 @@ class DbosRuns:
         if leg.delay:
             options["delay_seconds"] = leg.delay
         try:
-            DBOS.enqueue_workflow_with_options(options, leg.run_id, lane)
+            DBOS.enqueue_workflow_with_options(options, leg.run_id, lane, leg.is_task)
         except error.DBOSWorkflowIDInUseError:
             return False
         return True
@@ -274,8 +279,8 @@ class DbosRuns:
         loop = asyncio.get_running_loop()
         send, receive = anyio.create_memory_object_stream[_Given](math.inf)
 
-        async def leg(run_id: str, lane: int) -> None:
-            given = _Given(run_id, lane, concurrent.futures.Future())
+        async def leg(run_id: str, lane: int, is_task: bool = False) -> None:
+            given = _Given(run_id, lane, is_task, concurrent.futures.Future())
             loop.call_soon_threadsafe(send.send_nowait, given)
             await asyncio.wrap_future(given.over)
 
@@ -283,34 +288,36 @@ class DbosRuns:
             async with send, receive, anyio.create_task_group() as group:
                 group.start_soon(self._keep, leg)
                 async for given in receive:
-                    heapq.heappush(self._waiting, (given.lane, next(self._numbers), given))
-                    self._begin(group, carry)
+                    entry = given.lane, next(self._numbers), given
+                    heapq.heappush(self._waiting[given.is_task], entry)
+                    self._begin(group, carry, given.is_task)
         finally:
             with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
                 await anyio.to_thread.run_sync(_close, abandon_on_cancel=True)
 
-    def _begin(self, group: TaskGroup, carry: Carry) -> None:
+    def _begin(self, group: TaskGroup, carry: Carry, tasks: bool) -> None:
         """Carry what there is room for, of owners with the better priority first.
 
         With owners of several priorities each has a queue of its own, from which DBOS may give us
         as much as we carry in all.
         """
         workers = self._bounds().workers
-        while self._waiting and (workers is None or len(self._carried) < workers):
-            _, _, given = heapq.heappop(self._waiting)
-            self._carried.add(given.run_id)
+        waiting, carried = self._waiting[tasks], self._carried[tasks]
+        while waiting and (workers is None or len(carried) < workers):
+            _, _, given = heapq.heappop(waiting)
+            carried.add(given.run_id)
             group.start_soon(self._carry, group, carry, given)
 
     async def _carry(self, group: TaskGroup, carry: Carry, given: _Given) -> None:
         try:
             await carry(given.run_id)
         finally:
-            self._carried.discard(given.run_id)
+            self._carried[given.is_task].discard(given.run_id)
             if not given.over.done():
                 given.over.set_result(None)
-            self._begin(group, carry)
+            self._begin(group, carry, given.is_task)
 
-    async def _keep(self, leg: Callable[[str, int], Awaitable[None]]) -> None:
+    async def _keep(self, leg: Callable[[str, int, bool], Awaitable[None]]) -> None:
         """Keep DBOS going, with tables that are there and bounds that hold; returns never."""
         said = ""
         while True:
@@ -341,7 +348,7 @@ class DbosRuns:
             with anyio.move_on_after(_LOOK_SECONDS):
                 await self._stirred.wait()
 
-    def _launch(self, leg: Callable[[str, int], Awaitable[None]]) -> None:
+    def _launch(self, leg: Callable[[str, int, bool], Awaitable[None]]) -> None:
         _close()
         self.tuned = None
         config: DBOSConfig = {
@@ -375,20 +382,22 @@ def _name(leg: Leg) -> str:
     return f"{leg.run_id}:{leg.attempt}"
 
 
-def _queue(lane: int) -> str:
-    return f"runs-{lane}"
+def _queue(lane: int, *, tasks: bool) -> str:
+    return f"{'tasks' if tasks else 'runs'}-{lane}"
 
 
 def _tune(bounds: Bounds) -> None:
     """Let bounds hold, on all servers: the newest that are stored do."""
-    limit = bounds.per_minute
-    for lane in {USUAL_PRIORITY, *bounds.priorities.values()}:
+    kinds = (False, True) if bounds.has_tasks else (False,)
+    lanes = {USUAL_PRIORITY, *bounds.priorities.values()}
+    for tasks, lane in product(kinds, lanes):
+        limit = None if tasks else bounds.per_minute
         DBOS.register_queue(
-            _queue(lane),
+            _queue(lane, tasks=tasks),
             worker_concurrency=bounds.workers or None,
             partition_concurrency=bounds.max_runs,
             partition_limiter=None if limit is None else {"limit": limit, "period": 60.0},
-            polling_interval_sec=POLL_SECONDS,
+            polling_interval_sec=_TASK_POLL_SECONDS if tasks else POLL_SECONDS,
             # Who only serves requests does not know how much the others carry.
             on_conflict="never_update" if bounds.workers == 0 else "always_update",
         )

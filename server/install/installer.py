@@ -1,4 +1,4 @@
-"""Puts our entry into a client's file, and takes it out again."""
+"""Installer: adds our entry to a client's file, and removes it."""
 
 from __future__ import annotations
 

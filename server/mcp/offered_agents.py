@@ -1,4 +1,4 @@
-"""Offered agents: whom a caller may give goals to, and the status of the MCP servers they use.
+"""Offered agents: which agents a caller may use, and the status of their MCP servers.
 
 Every subagent is offered, unless some are marked `public`: then only those. A caller may also be
 limited to some agents, by their token or by `principal_agents`; they see no others.

@@ -1,4 +1,4 @@
-"""Engines: which one a server has, and how much it may carry."""
+"""Engine choice: which engine a server uses, and its limits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,13 @@ def bounds_of(settings: Settings) -> Bounds:
         Caller(principal, frozenset()).owner: priority
         for principal, priority in settings.priorities.items()
     }
-    return Bounds(workers, settings.max_runs, settings.max_runs_per_minute, priorities)
+    return Bounds(
+        workers,
+        settings.max_runs,
+        settings.max_runs_per_minute,
+        priorities,
+        settings.background_subagents,
+    )
 
 
 def engine_of(settings: Settings, state: StateDir, owner: str, servers: Servers) -> MakeEngine:

@@ -1,4 +1,4 @@
-"""Reconciler: finds every run that nobody works on, whichever replica has left it, and goes on.
+"""Reconciler: finds runs whose server is gone, on any replica, and continues them.
 
 All replicas look, every few seconds and as soon as one of them dies. Of those that are there, one
 is first in line for each run; the others take it a little later, if it is still there. Two that try

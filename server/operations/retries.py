@@ -1,4 +1,4 @@
-"""Requests to go on with runs, from the command line to the servers of a state directory.
+"""Retry requests: ask the servers of a state directory to continue runs.
 
 Only a server carries runs. So a command leaves a small file, as it does to cancel a run. A server
 that finds it goes on with the run, or leaves a file that says why it cannot.

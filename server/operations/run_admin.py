@@ -18,7 +18,7 @@ from ...harness.loop.run.caller_messages import CallerMessage, message_batch
 from ...harness.loop.run.interrupts import check_answers
 from ...harness.messages.message import new_id
 from ..approvals.decisions import note_decisions
-from ..auth.thread_names import id_among_all
+from ..auth.owned_journal import id_among_all
 from ..results import Answer, moment, unknown
 from ..runs.cancellation import Cancellation
 from ..settings.settings import Settings

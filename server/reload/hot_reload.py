@@ -1,4 +1,4 @@
-"""Hot reload: a saved skill, subagent, memory, policy or configuration file counts in moments.
+"""Hot reload: applies saved skills, subagents, memory, policies and configuration within moments.
 
 `watch` follows the files of any number of registries, lets each look at what changed in a worker
 thread, and reports what became different. It runs until it is cancelled; errors are logged and

@@ -1,4 +1,4 @@
-"""Contracts: what runs need of the rest of the server."""
+"""Contracts: what runs need from the rest of the server."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ from ...harness.checkpoint.base import Checkpointer, Run
 from ...harness.errors import HarnessError, StaleThread, ThreadBusy, UnknownThread
 from ...harness.messages.message import ToolCall
 from ...harness.subagents.background.engine import parent_thread
-from ..auth.caller import OwnedJournal, current_caller, owner_of
-from ..auth.thread_names import NAMES
+from ..auth.caller import current_caller, owner_of
+from ..auth.owned_journal import NAMES, OwnedJournal
 from ..results import unknown
 from ..sampling.queue import Offer
 from .accounts import Accounts, Snapshot

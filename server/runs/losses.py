@@ -1,4 +1,4 @@
-"""Losses: how often a run lost the server that carried it, without getting any further.
+"""Losses: count how often the server of a run died without progress.
 
 A run can kill its carrier, with memory or a crash of native code. So each further server waits a
 little longer, and after five the run is given up. Every loss is an event of the run, and the

@@ -1,4 +1,4 @@
-"""Queue of runs: those that were accepted and have not begun, and those that nobody carries.
+"""Run queue: runs that were accepted and have not started, and runs that nobody executes.
 
 A run waits in line for one of two things: its thread, on which another run is open, or a place,
 which the engine gives. What waits is in the journal with status `queued`; who waits for what is
@@ -29,7 +29,7 @@ from ...harness.errors import (
 from ..auth.caller import owner_of
 from ..engine import USUAL_PRIORITY, Leg, RunEngine
 from ..sampling.queue import Offer
-from .active_run import ActiveRun
+from .active_run import ActiveRun, is_task
 from .contracts import Changed, Servers
 from .goals import Goal, kept_goal
 from .lifecycle import ServerStopping, Stopping
@@ -111,9 +111,9 @@ class RunQueue:
             self._serves = True
             self._group.start_soon(self.engine.serve, self.carry, name="engine")
 
-    def admits(self, run_id: str, attempt: int = 1) -> bool:
+    def admits(self, run_id: str, attempt: int = 1, *, is_task: bool = False) -> bool:
         """Whether a run may begin here at once; it has to, then."""
-        return self.engine.admits(Leg(run_id, attempt, owner_of(run_id)))
+        return self.engine.admits(Leg(run_id, attempt, owner_of(run_id), is_task=is_task))
 
     # --- putting in line -----------------------------------------------------------------------
 
@@ -181,7 +181,7 @@ class RunQueue:
         if priority is None:
             goal = await kept_goal(self._journal, run.id)
             priority = USUAL_PRIORITY if goal is None else goal.priority
-        leg = Leg(run.id, run.attempt, owner_of(run.id), priority, delay)
+        leg = Leg(run.id, run.attempt, owner_of(run.id), priority, delay, is_task(run))
         if await self.engine.offer(leg):
             return True
         owner = run.owner if run.status == "queued" else None
@@ -406,7 +406,7 @@ class RunQueue:
             delay = CarrierLosses.delay(losses)
         if run.kind == "drive" and not delay:
             return True
-        leg = Leg(run.id, run.attempt, owner_of(run.id), delay=delay)
+        leg = Leg(run.id, run.attempt, owner_of(run.id), delay=delay, is_task=is_task(run))
         if self.engine.admits(leg):
             return True
         await self.offer(run, delay=delay)

@@ -1,4 +1,4 @@
-"""Carries runs in the app's task group, one per thread at a time, whoever asked for them."""
+"""Run supervisor: executes runs in the app's task group, one per thread at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,14 @@ from pydantic import JsonValue
 from ...harness._internal.concurrency import LazyEvent
 from ...harness.agent import Agent, RunOptions, RunResult
 from ...harness.checkpoint.base import Checkpointer, Run, taken_over
-from ...harness.errors import HarnessError, JournalAway, RunEnded, Superseded, ThreadBusy
+from ...harness.errors import (
+    HarnessError,
+    JournalAway,
+    RunEnded,
+    Superseded,
+    ThreadBusy,
+    ToolError,
+)
 from ...harness.limits.carried_limits import narrowed
 from ...harness.limits.limits import Limits
 from ...harness.loop.run.events import Event, StreamMode
@@ -24,10 +31,11 @@ from ..auth.caller import Principals, owner_of
 from ..engine import Bounds, MakeEngine
 from ..engine.local import LocalRuns
 from ..sampling.queue import Offer, SamplingQueue
-from .active_run import WRITING, ActiveRun, GateHolder, ThreadLocks, busy, describe, todos_of
+from .active_run import WRITING, ActiveRun, GateHolder, ThreadLocks, busy, is_task
 from .cancellation import Cancellation
 from .contracts import Agents, Changed, Servers, Work
 from .lifecycle import JournalWait, RunFigures, Stopping
+from .progress import describe, todos_of
 from .queue import RunQueue
 from .task_inputs import StructuredRuns
 
@@ -145,12 +153,15 @@ class RunSupervisor:
         holder = self._gates.holder(run.thread_id)
         return holder is not None and holder.run_id == run.id
 
-    def working(self, owner: str | None = None) -> list[str]:
-        """Return the runs of somebody, or all, that are at work, as far as they count."""
+    def working(self, owner: str | None = None, *, tasks: bool = False) -> list[str]:
+        """Return the runs, or the background tasks, of somebody or all that are at work here.
+
+        Those that do not count are left out.
+        """
         return [
             run_id
             for run_id, live in self.live.items()
-            if live.counts and owner in (None, owner_of(run_id))
+            if live.counts and live.is_task == tasks and owner in (None, owner_of(run_id))
         ]
 
     def leave_gate(self, live: ActiveRun) -> None:
@@ -337,7 +348,7 @@ class RunSupervisor:
                 f'with wait(run_id="{run.id}"), or end it with cancel(run_id="{run.id}").',
                 run.id,
             )
-        live = ActiveRun(run.id, run.thread_id, offer=offer)
+        live = ActiveRun(run.id, run.thread_id, offer=offer, is_task=is_task(run))
         await self.take_gate(live)
 
         async def work(main: Agent, options: RunOptions) -> RunResult:
@@ -372,18 +383,6 @@ class RunSupervisor:
         about_to = self._let_go.get(run_id)
         if about_to is not None:
             await about_to.wait()
-
-    async def carry_on(self, run: Run, answers: Mapping[str, JsonValue]) -> None:
-        """Go on with a run, and return when it has paused or ended.
-
-        Raises:
-            HarnessError: It cannot go on now; nothing was stored.
-        """
-        if run.id not in self.live:
-            await self.resume(run, answers)
-        live = self.live.get(run.id)
-        if live is not None:
-            await live.finished.wait()
 
     async def drain(self, seconds: float) -> None:
         """Begin nothing more, and let the runs at work finish their step; hand over what is left.
@@ -442,10 +441,10 @@ class RunSupervisor:
             return
         try:
             await self.resume(run, {})
-        except RunEnded as error:
+        except (RunEnded, ToolError) as error:
             await self.end_superseded(run, error)
 
-    async def end_superseded(self, run: Run, error: RunEnded) -> None:
+    async def end_superseded(self, run: Run, error: HarnessError) -> None:
         """Record that a run cannot go on, unless somebody has moved it on."""
         if await self._is_still(run):
             with suppress(Superseded):  # somebody was faster

@@ -1,4 +1,4 @@
-"""Runs as their callers see them: where they stand, and waiting until they move.
+"""Run watching: the status of runs for their callers, and waiting for a change.
 
 A run does not depend on who waits for it. It may be at work in this process, wait for its turn, be
 carried by another server, or have been left by one that died; whoever waits sees no difference.
@@ -23,20 +23,20 @@ from ...harness.errors import (
 from ...harness.loop.run.choices import RunChoices
 from ...harness.loop.run.events import Emit
 from ...harness.messages.message import ToolMessage
-from ..auth.caller import OwnedJournal, current_caller
+from ..auth.caller import current_caller
+from ..auth.owned_journal import OwnedJournal
 from ..results import unknown
 from ..sampling.queue import SamplingQueue
 from .accounts import Snapshot
-from .active_run import Todos
 from .contracts import POLL_SECONDS
 from .goals import call_id
 from .lifecycle import FarEvents
+from .progress import Todos
 from .starting import RunStarter
 from .task_inputs import structured_result
 
 if TYPE_CHECKING:
     from ...harness.middleware.todo_list import Todo
-    from ...harness.subagents.background.launcher import BackgroundSubAgents
 
 __all__ = ["RunWatcher"]
 
@@ -71,9 +71,9 @@ class RunWatcher(RunStarter):
             if to_lend:
                 thread_id = (await self._find(run_id)).thread_id
                 watching.enter_context(self.sampling.watching(thread_id, scope.cancel))
-            while _is_at_work(
-                run := await self._find_patiently(run_id), self._carrier.tasks
-            ) or await self._goes_on(run):
+            while _is_at_work(run := await self._find_patiently(run_id)) or await self._goes_on(
+                run
+            ):
                 live = self._carrier.live.get(run_id)
                 if live is not None:
                     await live.listen(emit)
@@ -221,6 +221,6 @@ class RunWatcher(RunStarter):
         return run
 
 
-def _is_at_work(run: Run, tasks: BackgroundSubAgents | None) -> bool:
+def _is_at_work(run: Run) -> bool:
     """Whether a run goes on by itself: it works, or waits for its turn."""
-    return run.status in ("queued", "running") or (tasks is not None and tasks.has_in_line(run))
+    return run.status in ("queued", "running")

@@ -1,4 +1,4 @@
-"""The live view of a run at a terminal: steps above, and what is going on in the last lines."""
+"""Live view of a run at a terminal: steps above, and current work in the last lines."""
 
 from __future__ import annotations
 

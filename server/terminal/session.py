@@ -1,4 +1,4 @@
-"""Session: carries one run from its goal to its end at a terminal."""
+"""Terminal session: follows one run from its goal to its end at a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starts what a command asked for, and ends it with an exit code."""
+"""Working: starts what a command asks for, and ends it with an exit code."""
 
 from __future__ import annotations
 

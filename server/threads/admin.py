@@ -21,11 +21,11 @@ from ...harness.messages.message import new_id
 from ...harness.subagents.background.engine import delete_with_tasks, task_threads
 from ..agents.commands import files_of
 from ..agents.reloadable_agent import LazyModel
-from ..approvals.questions import event_page
 from ..auth.caller import RULES_PREFIX, Principals
+from ..auth.owned_journal import id_among_all
 from ..auth.shared_state import open_shared_state
-from ..auth.thread_names import id_among_all
 from ..results import Answer, moment, unknown
+from ..runs.accounts import event_page
 from ..settings.settings import Settings
 from .journals import Beside, journal_beside_servers
 from .listing import cost_of, run_facts, show_thread, transcript

@@ -1,4 +1,4 @@
-"""Opens the journal of a state directory, encrypted if a key is set; seals and unseals it whole."""
+"""Journals of a state directory: opened, and encrypted or decrypted as a whole."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from ...harness.limits.usage import Used
 from ...harness.messages.message import AIMessage, HumanMessage, Message, ToolCall, ToolMessage
 from ...harness.middleware.todo_list import Todo, render_todos
 from ..approvals.questions import call_lines, show
-from ..auth.caller import JournalReader
+from ..auth.owned_journal import JournalReader
 from ..results import Answer, moment
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""The tools of the MCP face. Their names and shapes stay."""
+"""Tools of the MCP server. Their names and schemas are stable."""
 
 from __future__ import annotations
 

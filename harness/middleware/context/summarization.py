@@ -1,4 +1,4 @@
-"""Keeps requests inside the model's window by summarising old messages. The log is never shortened.
+"""Summarization: keeps requests inside the model's window. The transcript is never shortened.
 
 What the model sees is a view: the user's first and latest request word for word, summaries of
 what was cut, and the recent messages, calls and results together. Summaries are made from

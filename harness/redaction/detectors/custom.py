@@ -1,4 +1,4 @@
-"""Detectors of one's own: a regular expression, or a function."""
+"""Custom detectors: your regular expression or function."""
 
 from __future__ import annotations
 

@@ -11,15 +11,15 @@ import re
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import replace
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 import anyio
-from pydantic import JsonValue
 
 from ..._internal.records import record
-from ...checkpoint.base import Batch, Checkpointer, Run, RunStatus
+from ...checkpoint.base import Checkpointer, Run, RunStatus
 from ...errors import ToolError
 from ...loop.agent import Agent
 from ...loop.run.context import RunControl
@@ -82,19 +82,19 @@ class RunEngine(Protocol):
     async def begin(
         self, agent: str, thread_id: str, update: Mapping[str, Any], behalf: Behalf | None
     ) -> Run:
-        """Accept input on an idle thread; return the run, which does nothing yet (`paused`).
+        """Accept input on an idle thread; return the run, which does nothing yet.
 
         Raises:
+            ThreadBusy: Another process was faster; nothing was stored.
             HarnessError: The input was refused; nothing was stored.
         """
         ...
 
-    async def carry(
-        self, run: Run, answers: Mapping[str, JsonValue], behalf: Behalf | None
-    ) -> None:
-        """Carry a run to its pause or end. What it meets is in the journal then.
+    async def carry(self, run: Run, behalf: Behalf | None) -> None:
+        """Return when a run has paused or ended. What it meets is in the journal then.
 
-        A run that another living process works on stays as it is.
+        An engine may have another process carry it. A run that another living process works on
+        already stays as it is.
 
         Raises:
             RunEnded: It has ended meanwhile.
@@ -116,7 +116,13 @@ class RunEngine(Protocol):
 
 
 async def accepted_run(
-    agent: Agent, name: str, thread_id: str, update: Mapping[str, Any], options: RunOptions
+    agent: Agent,
+    name: str,
+    thread_id: str,
+    update: Mapping[str, Any],
+    options: RunOptions,
+    *,
+    for_anybody: str | None = None,
 ) -> Run:
     """Store input as the first step of a run that goes on when it is resumed.
 
@@ -126,19 +132,23 @@ async def accepted_run(
         thread_id: An idle thread.
         update: The input.
         options: How the run begins.
+        for_anybody: Why it does nothing yet, if it is left, as `running`, to whoever looks for
+            runs that nobody works on. None to leave it `paused`.
 
     Raises:
         HarnessError: As for `Agent.ainvoke`; nothing was stored.
     """
     control = RunControl()
-    control.drain()
+    if for_anybody is None:
+        control.drain()
+    else:
+        control.hand_over(for_anybody)
     run_id = options.run_id or new_id("run")
     options = replace(options, run_id=run_id, control=control, durability="sync")
-    run = (await agent.ainvoke(update, thread_id=thread_id, options=options)).run
-    if run.agent != name:
-        run = replace(run, agent=name)
-        await agent.checkpointer.commit(Batch(thread_id, runs=[run]))
-    return run
+    if agent.name != name:
+        agent = copy(agent)
+        agent.definition = replace(agent.definition, name=name)
+    return (await agent.ainvoke(update, thread_id=thread_id, options=options)).run
 
 
 _ALL = 1_000_000
@@ -191,12 +201,10 @@ class Turn:
 
     Attributes:
         run: The run.
-        answers: What it is resumed with.
         behalf: What it takes over.
     """
 
     run: Run
-    answers: Mapping[str, JsonValue]
     behalf: Behalf | None
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
 from weakref import WeakValueDictionary
 
 import anyio
-from pydantic import JsonValue
 
 from ...checkpoint.base import Checkpointer, Run, taken_over
-from ...errors import CheckpointError, HarnessError, RunEnded, ToolError
+from ...errors import CheckpointError, HarnessError, RunEnded, ThreadBusy, ToolError
 from ...loop.hooks.calling import FAILURES, as_failure
 from .engine import ALL, OPEN, AgentSource, Behalf, RunEngine, TaskQueue, Turn, parent_thread
 from .tasks import ENDED, TaskStatus, status_of, unread
@@ -79,6 +77,8 @@ class TaskRunner:
         status, turn = status_of(run), self._tasks.turn(run)
         if turn is None:
             return status
+        if status == "pending" and run.status == "running":
+            return status
         begun = run.attempt > turn.run.attempt  # before, its record says how it stopped last
         stays = status in ENDED and begun and not await self._has_unread(run)
         return status if stays else "running"
@@ -91,14 +91,7 @@ class TaskRunner:
         except ToolError:  # nobody is left who could read it
             return False
 
-    async def line_up(
-        self,
-        run: Run,
-        answers: Mapping[str, JsonValue],
-        behalf: Behalf | None,
-        *,
-        go_on: bool = False,
-    ) -> None:
+    async def line_up(self, run: Run, behalf: Behalf | None, *, go_on: bool = False) -> None:
         """Let a run be carried as soon as its thread's tasks leave room, unless it is already.
 
         Another living process keeps what it carries or has in line.
@@ -106,7 +99,7 @@ class TaskRunner:
         if run.status == "running" or _not_begun(run):
             go_on = await self._engine.is_left(run)
         if go_on:
-            self._tasks.enter(Turn(run, answers, behalf))
+            self._tasks.enter(Turn(run, behalf))
 
     async def carry(self, turn: Turn) -> None:
         """Carry a run; nothing that happens to it may end the others."""
@@ -136,7 +129,7 @@ class TaskRunner:
         answered = await self._answered(run)
         while True:
             try:
-                await self._engine.carry(run, turn.answers, turn.behalf)
+                await self._engine.carry(run, turn.behalf)
             except RunEnded as error:  # somebody was faster, such as whoever cancelled it
                 logger.info("background run %s was not continued: %s", run.id, error)
             now = await self._journal.run(run.id)
@@ -171,7 +164,7 @@ class TaskRunner:
                     await self.deliver(run.thread_id, turn.behalf)
                 else:
                     same = (now.status, now.attempt) == (run.status, run.attempt)
-                    await self.line_up(now, turn.answers, turn.behalf, go_on=same)
+                    await self.line_up(now, turn.behalf, go_on=same)
             except HarnessError as error:
                 why = str(error)
             else:
@@ -201,9 +194,16 @@ class TaskRunner:
         if run is None or run.status not in ("done", "failed"):
             return
         fresh = await unread(self._agents(run.agent), thread_id)
-        if fresh:
+        if not fresh:
+            return
+        try:
             run = await self._engine.begin(run.agent, thread_id, fresh, behalf)
-            await self.line_up(run, {}, behalf)
+        except ThreadBusy:
+            now = await self.newest(thread_id)
+            if now is None or now.id == run.id:
+                raise
+            return  # another process has delivered them in this moment
+        await self.line_up(run, behalf)
 
     async def look_after(self, thread_id: str) -> None:
         """Let a task go on with what it has not read of a run that others carried."""
@@ -260,7 +260,7 @@ class TaskRunner:
         async with self.lock(left.thread_id):
             run = await self._journal.run(left.id)
             if run is not None:
-                await self.line_up(run, {}, None)
+                await self.line_up(run, None)
 
     async def tell_of_the_end(self, run: Run) -> None:
         """Tell middleware that a run which nobody carried was cancelled."""

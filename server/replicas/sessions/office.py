@@ -1,4 +1,4 @@
-"""What the sessions of this replica tell those of the others, and hear from them."""
+"""Session exchange: what the sessions of this replica tell those of others, and learn from them."""
 
 from __future__ import annotations
 
