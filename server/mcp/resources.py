@@ -68,7 +68,7 @@ CHECKPOINTS_SHOWN = 100
 LEGACY_NOT_FOUND = -32002
 """What clients up to 2025-11-25 expect; newer ones get `INVALID_PARAMS`."""
 
-_FURTHER = ("thread://", "run://", "threads://", "inbox://", "studio://")
+_FURTHER = ("thread://", "run://", "runs://", "threads://", "inbox://", "studio://")
 """How URIs of resources that are not in the list begin."""
 
 PARTS = {
