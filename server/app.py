@@ -30,7 +30,7 @@ from ..harness.limits.limits import Limits
 from ..harness.subagents.registry import SubAgentRegistry
 from .agents.reloadable_agent import ReloadableModels, ReloadableStores
 from .agents.workplaces import Common, MountedServers, Parts, Workplaces
-from .auth.caller import OwnedJournal
+from .auth.owned_journal import OwnedJournal
 from .auth.shared_state import SharedState, open_shared_state
 from .face import Face
 from .mcp.requests import Services
@@ -313,7 +313,7 @@ def _assemble(
     live.follow(follow)
     if tasks is not None:
         tasks.attach(carrier)
-    carrier.key = shared.key
+    carrier.consents.key = shared.key
     owned = OwnedJournal(journal)
     services = Services(live, places, owned, runs, announcements, principals, schedules)
     face = Face(services, shared.key)

@@ -47,13 +47,7 @@ from .mcp.requests import (
     require_short_texts,
     too_long,
 )
-from .mcp.resources import (
-    FURTHER_METHODS,
-    UI_EXTENSION,
-    UI_SETTINGS,
-    FurtherParams,
-    Resources,
-)
+from .mcp.resources import FURTHER_METHODS, FurtherParams, Resources
 from .mcp.skill_methods import (
     SKILLS_EXTENSION,
     SKILLS_SETTINGS,
@@ -75,6 +69,7 @@ from .tools.driven import DRIVEN, DRIVING, drivable, driven_tool
 from .tools.history import History
 from .tools.task_options import with_options
 from .version import NAME, version
+from .viewer import UI_EXTENSION, UI_SETTINGS
 
 if TYPE_CHECKING:
     from .studio import Studio

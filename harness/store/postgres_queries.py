@@ -16,7 +16,7 @@ import anyio.to_thread
 from psycopg import AsyncConnection
 from psycopg.sql import Composed
 
-from ..databases.postgres import Tables
+from ..databases.postgres_tables import Tables
 from .base import Delete, Get, Item, ListNamespaces, Result
 from .items import stored, unstored
 from .postgres_search import (

@@ -18,7 +18,7 @@ from typing import Any, Final
 from psycopg import Connection, Error, connect
 from psycopg.errors import LockNotAvailable, UndefinedTable
 
-from ...harness.databases.postgres import Tables
+from ...harness.databases.postgres_tables import Tables
 from ...harness.errors import HarnessError
 from ...harness.mcp_servers.oauth_tokens import (
     Login,

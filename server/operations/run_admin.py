@@ -11,7 +11,6 @@ import anyio
 import anyio.to_thread
 from pydantic import JsonValue
 
-from ...harness._internal import count_of
 from ...harness.checkpoint.base import Batch, Checkpointer, Interrupt, Run, RunStatus, taken_over
 from ...harness.errors import HarnessError, UnknownRun
 from ...harness.limits.limits import Used
@@ -19,13 +18,13 @@ from ...harness.loop.run.caller_messages import CallerMessage, message_batch
 from ...harness.loop.run.interrupts import check_answers
 from ...harness.messages.message import new_id
 from ..approvals.decisions import note_decisions
-from ..auth.thread_names import id_among_all
+from ..auth.owned_journal import id_among_all
 from ..results import Answer, moment, unknown
 from ..runs.cancellation import Cancellation
 from ..settings.settings import Settings
 from ..threads.journal_servers import ReplicaServers
 from ..threads.journals import Beside, journal_beside_servers
-from ..threads.listing import cost_of, question_line, run_facts
+from ..threads.listing import cost_of, question_line, run_facts, run_text
 from .retries import RetryRequests
 
 __all__ = ["RunAdmin"]
@@ -143,23 +142,11 @@ class RunAdmin:
         asked = await self._journal.interrupts(run.id)
         questions = [one for one in asked if not one.answered and one.is_question]
         used = Used.from_json(json.loads(run.used)) if run.used else None
-        lines = [
-            f"Run {run.id} on thread {run.thread_id}: {run.status}{_words(place)}",
-            f"Kind: {run.kind}, by agent {run.agent}, attempt {run.attempt}",
-            f"Begun: {moment(run.created_at)}, last changed: {moment(run.updated_at)}",
-        ]
-        facts = {"Goal": run.goal, "Answer": run.answer, "Reason": run.reason}
-        lines += [f"{name}: {' '.join(text.split())}" for name, text in facts.items() if text]
-        if used is not None and used.model_calls:
-            lines.append(
-                f"Used: {count_of(used.model_calls, 'model call')}, {used.tokens:,} tokens"
-            )
-        lines += map(question_line, questions)
-        lines.append(f"What it did: deep-agent-mcp threads events {run.id}")
         data = {**_facts(run, place), "answer": run.answer, "reason": run.reason}
         data["usage"] = None if used is None else used.to_json()
         data["open_questions"] = [one.id for one in questions]
-        return Answer("\n".join(lines), data)
+        text = run_text({**data, "goal": run.goal}, _words(place), map(question_line, questions))
+        return Answer(f"{text}\nWhat it did: deep-agent-mcp threads events {run.id}", data)
 
     async def _place(self, run: Run) -> bool | None:
         """Return whether a server works on a run; None if none should."""

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from ...harness._internal.records import record
-from ...harness.databases.postgres import AsyncConnection, PostgresDatabase, Tables
+from ...harness.databases.postgres import AsyncConnection, PostgresDatabase
+from ...harness.databases.postgres_tables import Tables
 
 __all__ = ["SILENT_SECONDS", "Census", "Replica", "census_of", "take_census"]
 

@@ -7,7 +7,8 @@ the journal is. What is secret is sealed before it gets here, where there is a j
 from __future__ import annotations
 
 from ...harness.agent_file.places import split_schema
-from ...harness.databases.postgres import DatabaseKind, PostgresDatabase
+from ...harness.databases.postgres import PostgresDatabase
+from ...harness.databases.postgres_tables import DatabaseKind
 from ...harness.errors import CheckpointError, JournalAway, NewerDatabase
 
 __all__ = ["REPLICAS", "journal_schema", "open_database", "place_of"]

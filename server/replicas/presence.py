@@ -26,7 +26,8 @@ import anyio.to_thread
 
 from ...harness.checkpoint.lease import Holder
 from ...harness.checkpoint.postgres.lease import SharedLease
-from ...harness.databases.postgres import AsyncConnection, Error, Tables
+from ...harness.databases.postgres import AsyncConnection, Error
+from ...harness.databases.postgres_tables import Tables
 from ...harness.errors import CheckpointError
 from ..version import version
 from .census import SILENT_SECONDS, Census, take_census

@@ -18,12 +18,12 @@ from ...harness.checkpoint.base import Checkpointer, Run
 from ...harness.errors import HarnessError, StaleThread, ThreadBusy, UnknownThread
 from ...harness.messages.message import ToolCall
 from ...harness.subagents.background.engine import parent_thread
-from ..auth.caller import OwnedJournal, current_caller, owner_of
-from ..auth.thread_names import NAMES
+from ..auth.caller import current_caller, owner_of
+from ..auth.owned_journal import NAMES, OwnedJournal
 from ..results import unknown
 from ..sampling.queue import Offer
 from .accounts import Accounts, Snapshot
-from .active_run import ActiveRun, busy
+from .active_run import ActiveRun, agent_of, busy
 from .contracts import Agents, Work
 from .goals import Goal, call_id
 from .supervisor import QUEUE_SECONDS, RunSupervisor
@@ -188,7 +188,7 @@ class CallDriver:
             return main
         runs = await self._journal.find_runs(thread_id=thread_id, limit=20)
         newest = next((one for one in runs if one.kind == "delegate"), None)
-        return main if newest is None else self._carrier.agent_of(newest, main)
+        return main if newest is None else agent_of(newest, main, self._carrier.tasks)
 
     async def _enter(self, live: ActiveRun, *, known_idle: bool, begins: bool = False) -> bool:
         """Take the gate of an idle thread; return whether there is none yet, which `begins` allows.
@@ -228,7 +228,7 @@ class CallDriver:
         while (newest := await self._newest(live.thread_id)) is not None:
             if newest.status == "queued" or (newest.kind == "drive" and not live.brief):
                 await self._require_no_line(live)
-                holder = await self._queue.holder(live.thread_id)
+                holder = await self._queue.threads.holder(live.thread_id)
                 if holder is None:
                     return
                 newest = holder

@@ -29,7 +29,7 @@ from ..approvals.decisions import How, note_decisions
 from ..auth.caller import current_caller
 from ..engine import Bounds
 from ..sampling.queue import Offer, is_parked
-from .active_run import is_task
+from .active_run import agent_of, is_task
 from .lifecycle import KINDS, RunFigures, Stopping, kind_of
 from .queue import RunQueue
 from .supervisor import RunSupervisor
@@ -170,7 +170,7 @@ class RunManager(RunWatcher):
         await self._queue.go_on(run)
 
     def _agent_of(self, run: Run) -> Agent:
-        return self._carrier.agent_of(run, self._agent(run.id))
+        return agent_of(run, self._agent(run.id), self._carrier.tasks)
 
     async def tell(self, run: Run, message: str) -> CallerMessage:
         """Send a message to a running run, or that waits; see `Agent.asteer`."""

@@ -23,14 +23,15 @@ from ...harness.errors import (
 from ...harness.loop.run.choices import RunChoices
 from ...harness.loop.run.events import Emit
 from ...harness.messages.message import ToolMessage
-from ..auth.caller import OwnedJournal, current_caller
+from ..auth.caller import current_caller
+from ..auth.owned_journal import OwnedJournal
 from ..results import unknown
 from ..sampling.queue import SamplingQueue
 from .accounts import Snapshot
-from .active_run import Todos
 from .contracts import POLL_SECONDS
 from .goals import call_id
 from .lifecycle import FarEvents
+from .progress import Todos
 from .starting import RunStarter
 from .task_inputs import structured_result
 
@@ -121,7 +122,9 @@ class RunWatcher(RunStarter):
                 run = replace(run, status="running")
         if run.status == "queued":
             stopping = self._carrier.stopping.has_begun
-            return Snapshot(run, stopping=stopping, waits_for=await self._queue.waits_for(run))
+            return Snapshot(
+                run, stopping=stopping, waits_for=await self._queue.threads.waits_for(run)
+            )
         if run.status == "running":
             calls = self.sampling.calls(run.thread_id)
             if self._carrier.stopping.has_begun:

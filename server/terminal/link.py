@@ -127,11 +127,19 @@ class Link:
         Raises:
             LinkError: It failed.
         """
+        text, facts = await self.said(tool, **args)
+        return facts or {"text": text}
+
+    async def said(self, tool: str, **args: Any) -> tuple[str, dict[str, Any]]:
+        """Call a tool; return what it says in words, and its facts.
+
+        Raises:
+            LinkError: It failed.
+        """
         result = await self._call(tool, args)
         if result.is_error:
             raise LinkError(_text(result))
-        facts: dict[str, Any] = dict(result.structured_content or {})
-        return facts or {"text": _text(result)}
+        return _text(result), dict(result.structured_content or {})
 
     async def read(self, uri: str) -> str:
         """Return a resource's text.

@@ -15,14 +15,14 @@ from pydantic import Field, JsonValue
 
 from ...harness.checkpoint.base import Run
 from ...harness.errors import HarnessError
-from ..approvals.questions import event_page
 from ..engine import USUAL_PRIORITY
 from ..mcp.offered_agents import drives, offered_agents
 from ..mcp.requests import Context, Services, takes_tasks, wait_seconds
-from ..mcp.uris import VIEWER_URI
+from ..runs.accounts import event_page
 from ..runs.goals import Goal
 from ..runs.starting import OnBusy
 from ..sampling.client_model import offer_of
+from ..viewer import VIEWER_URI
 from . import (
     Arguments,
     FaceTool,

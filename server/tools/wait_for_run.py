@@ -29,7 +29,7 @@ from ..approvals.questions import (
 )
 from ..mcp.requests import Context, Services
 from ..runs.accounts import Snapshot
-from ..runs.active_run import reporting
+from ..runs.progress import reporting
 from ..sampling.client_model import LiveSampler, SamplingWay, live_sampling, way_to_sample
 from ..sampling.queue import is_parked
 

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from mcp.server.lowlevel import Server
 
-from ..settings.hosts import ServedHosts
-from ..settings.settings import Settings, is_loopback
+from ..settings.hosts import ServedHosts, is_loopback
+from ..settings.settings import Settings
 from ..version import NAME
 from .checked_requests import CheckedRequests
 from .signals import Stop, until

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..._internal.records import record
-from ...databases.postgres import AsyncConnection, PostgresDatabase, Tables
+from ...databases.postgres import AsyncConnection, PostgresDatabase
+from ...databases.postgres_tables import Tables
 from ..records import OPEN
 from .database import JOURNAL
 from .records import as_bytes, as_text
