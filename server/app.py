@@ -199,7 +199,7 @@ def _traced(journal: Checkpointer, telemetry: TelemetryMiddleware | None) -> Che
 
 
 def _tasks(settings: Settings, journal: Checkpointer) -> ServedTasks | None:
-    """Return what carries background tasks once it is entered; None if there shall be none."""
+    """Return what executes background tasks once it is entered; None if there are none."""
     if not settings.background_subagents:
         return None
     from .runs.background import ServedTasks

@@ -196,7 +196,7 @@ class Face:
         self.server.instructions = instructions(self._withheld)
 
     def close_streams(self) -> None:
-        """End all listen streams as the protocol has it, so that clients listen anew elsewhere."""
+        """End all listen streams as the protocol has it, so that clients listen again elsewhere."""
         self._streams.close()
 
     def scopes_of(self, name: str) -> frozenset[Scope]:

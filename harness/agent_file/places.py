@@ -300,7 +300,7 @@ def _file(what: str, url: str, base: Path | None) -> Path:
 
 
 def _conninfo(what: str, url: str) -> str:
-    """Return the URL for libpq, with a bound on connecting."""
+    """Return the URL for libpq, with a limit on connecting."""
     if _split(url) is None:
         raise _refused(what, url, "its port is not a number, or it has brackets that do not match")
     from psycopg import Error

@@ -27,11 +27,11 @@ __all__ = ["RequestUnknown", "request_of"]
 
 
 class RequestUnknown(HarnessError):
-    """What a model was asked cannot be made anew; the text says why."""
+    """What a model was asked cannot be made again; the text says why."""
 
 
 class _Seen(BaseException):
-    """Carries a request past the wrappers, none of which may take it for a failure."""
+    """Takes a request past the wrappers, none of which may take it for a failure."""
 
     def __init__(self, request: ChatRequest) -> None:
         super().__init__()

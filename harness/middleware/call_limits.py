@@ -1,4 +1,4 @@
-"""Call limits: bound how often an agent's model answers, and how often its tools are called.
+"""Call limits: limit how often an agent's model answers, and how often its tools are called.
 
 For what a whole run tree may use, subagents included, there is `harness.limits`. A count is stored
 with the result or answer that it counts, so parallel calls, pauses and crashes lose and double

@@ -145,14 +145,14 @@ class Launch:
 
 
 class ExecutionPolicy(Protocol):
-    """Says in what a shell runs. `ShellLimits` is a base for the bounds.
+    """Says in what a shell runs. `ShellLimits` is a base for the limits.
 
     A policy is shared by all sessions of an agent and keeps no state of one.
     """
 
     @property
     def limits(self) -> ShellLimits:
-        """The bounds of a session."""
+        """The limits of a session."""
         ...
 
     def check(self) -> None:

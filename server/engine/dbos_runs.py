@@ -127,16 +127,16 @@ class DbosRuns:
         return False
 
     def stirred(self) -> None:
-        """Look again whether the bounds have changed."""
+        """Look again whether the limits have changed."""
         self._stirred.set()
 
     async def drain(self) -> None:
-        """Do nothing: who carries a leg while the server stops hands it back."""
+        """Do nothing: who executes a leg while the server stops hands it back."""
 
     # --- the queue -----------------------------------------------------------------------------
 
     async def offer(self, leg: Leg) -> bool:
-        """Put a leg in the queue, unless it is there or was carried."""
+        """Put a leg in the queue, unless it is there or was executed."""
         return await self._call(partial(self._offer, leg)) or bool(await self.offered([leg]))
 
     def _offer(self, leg: Leg) -> bool:
@@ -160,7 +160,7 @@ class DbosRuns:
         return True
 
     async def withdraw(self, run_id: str) -> None:
-        """Take the legs of a run out of the queue; one that is carried only frees its place."""
+        """Take the legs of a run out of the queue; one that is executed only frees its place."""
         await self._call(partial(self._withdraw, run_id))
 
     def _withdraw(self, run_id: str) -> None:
@@ -169,7 +169,7 @@ class DbosRuns:
             DBOS.cancel_workflows([one.workflow_id for one in found])
 
     async def offered(self, legs: Sequence[Leg]) -> set[str]:
-        """Return the runs whose legs are in the queue, or carried by a server that lives."""
+        """Return the runs whose legs are in the queue, or executed by a server that lives."""
         await self._free_dead()
         found: set[str] = set()
         for start in range(0, len(legs), _PAGE):
@@ -215,7 +215,7 @@ class DbosRuns:
             ) from failed
 
     def _note_loss(self, failed: Exception) -> None:
-        """Have the tables made anew if they are gone."""
+        """Have the tables made again if they are gone."""
         text = str(failed)
         if "does not exist" in text or "no such table" in text or "not found" in text:
             self._lost = True
@@ -224,7 +224,7 @@ class DbosRuns:
     # --- carrying ------------------------------------------------------------------------------
 
     async def serve(self, carry: Carry) -> None:
-        """Carry legs as DBOS gives them to us; returns never."""
+        """Execute legs as DBOS gives them to us; returns never."""
         loop = asyncio.get_running_loop()
         send, receive = anyio.create_memory_object_stream[_Given](math.inf)
 
@@ -245,7 +245,7 @@ class DbosRuns:
                 await anyio.to_thread.run_sync(_close, abandon_on_cancel=True)
 
     def _begin(self, group: TaskGroup, carry: Carry, tasks: bool) -> None:
-        """Carry what there is room for, of owners with the better priority first.
+        """Execute what there is room for, of owners with the better priority first.
 
         With owners of several priorities each has a queue of its own, from which DBOS may give us
         as much as we carry in all.
@@ -267,7 +267,7 @@ class DbosRuns:
             self._begin(group, carry, given.is_task)
 
     async def _keep(self, leg: Callable[[str, int, bool], Awaitable[None]]) -> None:
-        """Keep DBOS going, with tables that are there and bounds that hold; returns never."""
+        """Keep DBOS going, with tables that are there and limits that hold; returns never."""
         said = ""
         while True:
             try:
@@ -336,7 +336,7 @@ def _queue(lane: int, *, tasks: bool) -> str:
 
 
 def _tune(bounds: Bounds) -> None:
-    """Let bounds hold, on all servers: the newest that are stored do."""
+    """Let limits hold, on all servers: the newest that are stored do."""
     kinds = (False, True) if bounds.has_tasks else (False,)
     lanes = {USUAL_PRIORITY, *bounds.priorities.values()}
     for tasks, lane in product(kinds, lanes):
@@ -353,7 +353,7 @@ def _tune(bounds: Bounds) -> None:
 
 
 def _forget_old() -> None:
-    """Delete legs that were carried long ago."""
+    """Delete legs that were executed long ago."""
     before = datetime.now(UTC) - timedelta(seconds=_KEPT_SECONDS)
     while True:
         old = DBOS.list_workflows(

@@ -18,7 +18,7 @@ DBOS_WORKERS = 16
 
 
 def bounds_of(settings: Settings) -> Bounds:
-    """Return how much may be carried."""
+    """Return how much may be executed."""
     workers = settings.workers
     if workers is None and settings.engine == "dbos":
         workers = DBOS_WORKERS

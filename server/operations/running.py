@@ -120,7 +120,7 @@ class App:
         self.face.fit(self.agent())
 
     async def reload_code(self, files: frozenset[str]) -> None:
-        """Make the agent of new runs anew, because its code was saved."""
+        """Make the agent of new runs again, because its code was saved."""
         assert self.source is not None
         places = self.agent.all.values()
         if await self.source.reload(files, [one.parts for one in places]):

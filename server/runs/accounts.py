@@ -91,7 +91,7 @@ class Accounts:
         self._kept: OrderedDict[tuple[str, int, str], Account] = OrderedDict()
 
     async def of(self, run: Run) -> Account | None:
-        """Return the account of a run; None while it goes on, or if it cannot be read."""
+        """Return the account of a run; None while it continues, or if it cannot be read."""
         if run.status not in ENDED:
             return None
         key = (run.id, run.attempt, run.status)

@@ -183,7 +183,7 @@ class CallDriver:
             raise live.error
 
     async def _agent_on(self, thread_id: str, main: Agent) -> Agent:
-        """Return who goes on with a thread: on that of a background task its subagent."""
+        """Return who continues a thread: on that of a background task its subagent."""
         if parent_thread(thread_id) is None:
             return main
         runs = await self._journal.find_runs(thread_id=thread_id, limit=20)
@@ -294,7 +294,7 @@ class CallDriver:
             raise await self._unknown_thread(thread_id)
 
     def _require_room(self, live: ActiveRun) -> None:
-        """Refuse one more call of somebody who has enough runs at work, and leave its gate."""
+        """Refuse one more call of somebody who has enough working runs, and leave its gate."""
         try:
             self._require_place(live.run_id)
         except ThreadBusy:
@@ -320,5 +320,5 @@ class CallDriver:
         return UnknownThread(unknown("thread", thread_id, [row.thread_id for row in rows], advice))
 
     def _unrecorded(self, live: ActiveRun) -> Run:
-        """Return the record of a run at work whose input waits for its first act."""
+        """Return the record of a running run whose input waits for its first act."""
         return Run(live.run_id, live.thread_id, "drive", self._agent(live.run_id).name)

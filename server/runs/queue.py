@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 
 class RunQueue:
-    """Puts runs in line, and has them begin or go on when their turn comes.
+    """Queues runs, and has them begin or continue when their turn comes.
 
     Args:
         journal: The journal.
@@ -83,7 +83,7 @@ class RunQueue:
         self._serves = False
 
     def serve(self) -> None:
-        """Carry what the engine gives us from now on."""
+        """Execute what the engine hands out from now on."""
         if not self._serves:
             self._serves = True
             self._group.start_soon(self.engine.serve, self.carry, name="engine")
@@ -149,7 +149,7 @@ class RunQueue:
             return False
 
     async def offer(self, run: Run, priority: int | None = None, delay: float = 0.0) -> bool:
-        """Have the engine begin a run, or go on with it; returns whether somebody will.
+        """Have the engine begin a run, or continue it; returns whether somebody will.
 
         Raises:
             HarnessError: The engine, or the journal, cannot be used.
@@ -169,7 +169,7 @@ class RunQueue:
         return await self.engine.offer(replace(leg, attempt=run.attempt + 1))
 
     async def go_on(self, run: Run) -> None:
-        """Put a run in line that stopped where it can go on, as one that nobody works on.
+        """Queue a run that stopped where it can continue, as one that nobody works on.
 
         Raises:
             HarnessError: It cannot go on; nothing was stored.
@@ -224,7 +224,7 @@ class RunQueue:
         return True
 
     async def _hand_back(self, run: Run) -> None:
-        """Have another server carry a run that came while this one stops."""
+        """Have another server execute a run that came while this one stops."""
         if run.status not in ("queued", "running"):
             return
         await anyio.sleep(PAUSE)  # else we might be given it again and again
@@ -268,7 +268,7 @@ class RunQueue:
     # --- what is left --------------------------------------------------------------------------
 
     async def may_adopt(self, run: Run) -> bool:
-        """Whether a run that nobody works on may go on here at once; else it is put in line.
+        """Whether a run that nobody works on may continue here at once; otherwise it is queued.
 
         One that has lost too many carriers is given up.
 

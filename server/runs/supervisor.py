@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 
 
 class RunSupervisor:
-    """Carries runs.
+    """Executes runs.
 
     Args:
         agent: Returns the agent of a thread or run, built when it is first needed.
@@ -127,12 +127,12 @@ class RunSupervisor:
             raise busy(live.thread_id, holder.run_id)
 
     def holds_gate(self, run: Run) -> bool:
-        """Whether the gate of its thread is a run's own: it is carried, or about to be."""
+        """Whether the gate of its thread is a run's own: it is executed, or about to be."""
         holder = self._gates.holder(run.thread_id)
         return holder is not None and holder.run_id == run.id
 
     def working(self, owner: str | None = None, *, tasks: bool = False) -> list[str]:
-        """Return the runs, or the background tasks, of somebody or all that are at work here.
+        """Return the runs, or the background tasks, of somebody or all that are working here.
 
         Those that do not count are left out.
         """
@@ -157,7 +157,7 @@ class RunSupervisor:
         trust_cache: bool = False,
         accepted: Run | None = None,
     ) -> None:
-        """Carry a run whose gate was taken, independent of the request that asked for it.
+        """Execute a run whose gate was taken, independent of the request that asked for it.
 
         Raises:
             HarnessError: It is nobody's who is known, or this server stops; the gate was left.
@@ -188,7 +188,7 @@ class RunSupervisor:
         self._group.start_soon(self._carry, live, work, options, is_new, name=name)
 
     async def _carry(self, live: ActiveRun, work: Work, options: RunOptions, is_new: bool) -> None:
-        """Carry a run to its pause or end. Nothing it does may end the task group."""
+        """Execute a run to its pause or end. Nothing it does may end the task group."""
         try:
             with self.sampling.carrying(
                 live.run_id, live.thread_id, live.control.pause, live.offer
@@ -268,7 +268,7 @@ class RunSupervisor:
         *,
         offer: Offer | None = None,
     ) -> None:
-        """Go on with a run that waits, failed, or was left behind.
+        """Continue a run that waits, failed, or was left behind.
 
         Args:
             run: The run.
@@ -322,7 +322,7 @@ class RunSupervisor:
             await about_to.wait()
 
     async def drain(self, seconds: float) -> None:
-        """Begin nothing more, and let the runs at work finish their step; hand over what is left.
+        """Begin nothing more, and let the working runs finish their step; hand over what is left.
 
         Runs that are not through with their step after `seconds` stay as they are.
         """
@@ -382,7 +382,7 @@ class RunSupervisor:
             await self.end_superseded(run, error)
 
     async def end_superseded(self, run: Run, error: HarnessError) -> None:
-        """Record that a run cannot go on, unless somebody has moved it on."""
+        """Record that a run cannot continue, unless somebody has moved it on."""
         if await self._is_still(run):
             with suppress(Superseded):  # somebody was faster
                 await self._journal.commit(taken_over(run, status="failed", reason=str(error)))

@@ -56,7 +56,7 @@ _MAX_REFUSAL = 500
 
 
 def offer_of(ctx: Context) -> Offer:
-    """Return what the client of this request lends of its model."""
+    """Return what the client of this request offers of its model."""
     capabilities = ctx.session.client_capabilities
     sampling = capabilities.sampling if capabilities else None
     if sampling is None:

@@ -76,7 +76,7 @@ def is_parked(run: Run) -> bool:
 
 
 class SampledRun:
-    """A run while it is carried.
+    """A run while it is executed.
 
     Args:
         queue: Where clients look for its calls.
@@ -175,7 +175,7 @@ current_run: ContextVar[SampledRun | None] = ContextVar("sampled_run", default=N
 
 
 class SamplingQueue:
-    """The calls of all runs this process carries.
+    """The calls of all runs this process executes.
 
     Args:
         changed: Told of a thread with a new call; must not block.
@@ -194,7 +194,7 @@ class SamplingQueue:
     def carrying(
         self, run_id: str, thread_id: str, pause: Callable[[str], None], offer: Offer | None
     ) -> Generator[SampledRun]:
-        """Let a run ask while it is carried, in the task that carries it."""
+        """Let a run ask while it is executed, in the task that executes it."""
         run = self._runs[run_id] = SampledRun(self, thread_id, pause, offer)
         token = current_run.set(run)
         try:
@@ -253,7 +253,7 @@ class SamplingQueue:
     # --- for clients -----------------------------------------------------------------------
 
     def runs(self, thread_id: str) -> list[SampledRun]:
-        """Return the runs at work on a thread: one, and those of its background tasks."""
+        """Return the working runs on a thread: one, and those of its background tasks."""
         return [one for one in self._runs.values() if _covers(thread_id, one.thread_id)]
 
     def calls(self, thread_id: str) -> list[SampledCall]:
@@ -299,7 +299,7 @@ class SamplingQueue:
 
     @contextmanager
     def attending(self, thread_id: str) -> Generator[None]:
-        """Say that a client is there that lends its model; it may be back after the block."""
+        """Say that a client is there that offers its model; it may be back after the block."""
         for run in self.runs(thread_id):
             run.offer = "tools"
         self._elsewhere.pop(thread_id, None)

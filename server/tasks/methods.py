@@ -216,7 +216,7 @@ class HandshakeTasks:
         return {"task": _task(await self._find(ctx, reply.run_id))}
 
     async def get(self, ctx: Context, params: TaskParams) -> dict[str, Any]:
-        """Return where a task stands."""
+        """Return the status of a task."""
         _require(ctx)
         return _task(await look_at(ctx, self._services, params.task_id, can_answer=True))
 

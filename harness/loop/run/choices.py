@@ -50,7 +50,7 @@ class RunChoices:
     seconds: float | None = None
 
     def narrow(self, limits: Limits) -> Limits:
-        """Return limits with the chosen bounds where they are narrower."""
+        """Return limits, lowered to the chosen ones."""
         bounds: dict[str, Any] = {}
         for name in _BOUNDS:
             own = cast("float | None", getattr(self, name))
