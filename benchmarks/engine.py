@@ -28,9 +28,9 @@ from psycopg.conninfo import conninfo_to_dict
 
 from benchmarks.client import REPO
 from benchmarks.own_postgres import own_postgres
+from benchmarks.replica_idle import cpu_seconds
 from benchmarks.replica_trio import Effects
 from benchmarks.replica_work import EFFECTS, PAUSE
-from benchmarks.replicas import cpu_seconds
 from benchmarks.report import Bar, Report, spread
 from deep_agent_mcp.harness.checkpoint.postgres import PostgresCheckpointer
 

@@ -7,13 +7,12 @@ after its result was stored. Takeover is the time from the disturbance to the fi
 another process.
 
 Beside that are measured: how much later somebody wakes up who waits through another replica; what
-replicas cost while runs wait for answers; a commit with a fence against one without; and a driven
-call over HTTP with the journal in Postgres against one in SQLite.
+replicas cost while runs wait for answers, and calls for runs; a commit with a fence against one
+without; and a driven call over HTTP with the journal in Postgres against one in SQLite.
 """
 
 from __future__ import annotations
 
-import os
 import random
 import statistics
 import sys
@@ -34,13 +33,14 @@ from psycopg.conninfo import conninfo_to_dict
 
 from benchmarks.http_client import HttpClient, HttpServerProcess
 from benchmarks.own_postgres import own_postgres, restart
+from benchmarks.replica_idle import CALLS, idle
 from benchmarks.replica_trio import Fleet, Replica, Start, replicas, started
 from benchmarks.report import Bar, Report, spread
-from deep_agent_mcp.harness.checkpoint.base import Batch, Fence, Interrupt, Run, RunEvent
+from deep_agent_mcp.harness.checkpoint.base import Batch, Fence, Run, RunEvent
 from deep_agent_mcp.harness.checkpoint.postgres import PostgresCheckpointer
 from deep_agent_mcp.server.replicas.census import SILENT_SECONDS
 
-__all__ = ["ENGINE_KINDS", "KINDS", "Outcome", "cpu_seconds", "disturbed", "run"]
+__all__ = ["ENGINE_KINDS", "KINDS", "Outcome", "disturbed", "run"]
 
 NAMES = ("a", "b", "c")
 RUNS = 9
@@ -90,8 +90,9 @@ async def _all(folder: Path, conninfo: str, seeds: int) -> Report:
             total.takeovers += outcome.takeovers
     woken = await _woken(folder, conninfo)
     measures["woken later on another replica, s"] = _times(woken)
-    for waiting, seconds in (await _idle(folder, conninfo)).items():
-        measures[f"processor, {waiting:,} waiting runs, ms/s"] = spread(seconds)
+    processor = await idle(folder, _url(conninfo))
+    for waiting, used in processor.items():
+        measures[f"processor, {waiting}, ms/s"] = spread(used)
     fenced, plain = await _fences(conninfo)
     measures["commit with a fence, ms"] = spread(fenced)
     measures["commit without, ms"] = spread(plain)
@@ -105,6 +106,7 @@ async def _all(folder: Path, conninfo: str, seeds: int) -> Report:
         Bar("calls begun again after their result was stored", total.run_again, 0, "calls"),
         Bar("takeover of a killed or stopped server, p95", _p95(total.takeovers), 5.0, "s"),
         Bar("woken later on another replica, p95", _p95(woken), 0.1, "s"),
+        Bar("processor, " + CALLS, statistics.median(processor[CALLS]), 200, "ms/s"),
         Bar("commit with a fence", _ratio(fenced, plain), 1.05, "x"),
         Bar("driven call over HTTP, Postgres / SQLite", _ratio(postgres, sqlite), 2.0, "x"),
     ]
@@ -304,51 +306,6 @@ async def _woken(folder: Path, conninfo: str, times: int = 40) -> list[float]:
                         group.start_soon(wait, number, run_id, ends)
                 later += [max(0.0, ends[number] - ends[0]) for number in (1, 2)]
     return later
-
-
-async def _idle(
-    folder: Path, conninfo: str, waiting: int = 10_000, seconds: float = 10.0
-) -> dict[int, list[float]]:
-    """Return the processor time of each idle replica, by how many runs wait for an answer."""
-    place = folder / "idle"
-    place.mkdir()
-    url = _url(conninfo)
-    found: dict[int, list[float]] = {}
-    with replicas(place, url, NAMES) as fleet:
-        for count_ in (0, waiting):
-            if count_:
-                await _ask(conninfo, f"{url.rpartition('=')[2]}_journal", count_)
-            before = [cpu_seconds(one.process.pid) for one in fleet.all.values()]
-            await anyio.sleep(seconds)
-            after = [cpu_seconds(one.process.pid) for one in fleet.all.values()]
-            found[count_] = [
-                1_000 * (now - then) / seconds for now, then in zip(after, before, strict=True)
-            ]
-    return found
-
-
-async def _ask(conninfo: str, schema: str, count_: int) -> None:
-    """Store runs that wait for an answer."""
-    async with PostgresCheckpointer(conninfo, schema=schema) as journal:
-        room = anyio.CapacityLimiter(64)
-
-        async def ask(number: int) -> None:
-            name = f"waits-{number}"
-            run = Run(f"run_{name}", name, "delegate", "main", "needs_approval")
-            asked = Interrupt(f"int_{number}", name, "", "s", run.id, "approval", (), "?", {}, {})
-            async with room:
-                await journal.commit(Batch(name, runs=[run], interrupts=[asked], synced=False))
-
-        async with anyio.create_task_group() as group:
-            for number in range(count_):
-                group.start_soon(ask, number)
-
-
-def cpu_seconds(pid: int) -> float:
-    """Return the processor time of a process so far (Linux)."""
-    stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
-    fields = stat.rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def _fences(conninfo: str, times: int = 300) -> tuple[list[float], list[float]]:

@@ -1,4 +1,4 @@
-"""A durable deep-agent engine. It is usable on its own.
+"""A durable deep-agent engine, usable without the server.
 
 The names below are imported when they are first used, so importing this costs next to nothing.
 """
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from .store.base import Store
     from .store.memory import MemoryStore
     from .store.sqlite import SqliteStore
-    from .structured_output.strategies import AutoStrategy, ProviderStrategy, ToolStrategy
+    from .structured_output import AutoStrategy, ProviderStrategy, ToolStrategy
     from .subagents.background.launcher import BackgroundSubAgents
     from .subagents.definitions import CompiledSubAgent, SubAgent
     from .subagents.registry import SubAgentRegistry
@@ -250,7 +250,7 @@ _HOMES = {
     ".store.base": ("Store",),
     ".store.memory": ("MemoryStore",),
     ".store.sqlite": ("SqliteStore",),
-    ".structured_output.strategies": (
+    ".structured_output": (
         "AutoStrategy",
         "ProviderStrategy",
         "ToolStrategy",

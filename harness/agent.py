@@ -1,4 +1,4 @@
-"""`create_agent`: model, tools and middleware become an `Agent` that moves durable threads."""
+"""`create_agent`: builds an `Agent` from a model, tools and middleware. Its threads are durable."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from .cache.entries import ModelCache, ToolCache
     from .mcp_servers.config import MCPServer
     from .store.base import Store
-    from .structured_output.strategies import ResponseFormat, StructuredOutput
+    from .structured_output import ResponseFormat, StructuredOutput
 
 __all__ = ["Agent", "RunOptions", "RunResult", "StateSnapshot", "create_agent"]
 
@@ -195,7 +195,7 @@ def _output(
 ) -> StructuredOutput | None:
     if response_format is None:
         return None
-    from .structured_output.strategies import StructuredOutput
+    from .structured_output import StructuredOutput
 
     return StructuredOutput.of(response_format, tools)
 

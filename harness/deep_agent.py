@@ -1,4 +1,4 @@
-"""`create_deep_agent`: the opinionated stack over `create_agent`."""
+"""`create_deep_agent`: an agent with todos, files, skills, memory and subagents."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from .middleware.subagents import SubAgentMiddleware
 from .middleware.todo_list import TodoListMiddleware
 from .middleware.tools.tool_calls import HumanInTheLoopMiddleware, PatchToolCallsMiddleware
 from .models.base import ChatModel
-from .models.effort import effort_settings
+from .models.settings import effort_settings
 from .policy import Action, CallPolicy, Policy
 from .profiles import Profile, ProfileRegistry, profile_for
 from .profiles.profile import EXCLUDABLE, ProfiledSubAgents, about_tools, fitted
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from .middleware.commands.execute import ExecuteMiddleware
     from .shell.policies import ExecutionPolicy
     from .store.base import Store
-    from .structured_output.strategies import ResponseFormat
+    from .structured_output import ResponseFormat
     from .subagents.background.launcher import BackgroundSubAgents
 
 __all__ = ["create_deep_agent"]

@@ -1,4 +1,4 @@
-"""Options of `create_deep_agent`: the parts of the stack they stand for."""
+"""Options of `create_deep_agent`: builds the middleware that they ask for."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .mcp_servers.middleware import MCPToolsMiddleware
     from .middleware.commands.execute import ExecuteMiddleware
     from .shell.policies import ExecutionPolicy
-    from .structured_output.strategies import ResponseFormat
+    from .structured_output import ResponseFormat
     from .subagents.background.launcher import BackgroundSubAgents
 
 __all__ = [

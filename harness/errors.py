@@ -1,4 +1,4 @@
-"""Errors that cross the public surface. Each message says what failed and what to do next."""
+"""Errors that callers can catch. Each message says what failed and what to do next."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class ModelError(HarnessError):
 
 
 class UnfinishedAnswer(ModelError):
-    """A model's answer was cut off, or empty, however often it was asked to go on.
+    """A model's answer was cut off, or empty, however often it was asked to continue.
 
     Attributes:
         text: What it said; marked at its end if it was cut off there.
@@ -124,7 +124,7 @@ class StaleThread(CheckpointError):
 
 
 class Superseded(StaleThread):
-    """Another process carries the run, or has ended it; nothing was written."""
+    """Another process executes the run, or has ended it; nothing was written."""
 
 
 class JournalAway(CheckpointError):
@@ -160,7 +160,7 @@ class UnknownRun(HarnessError):
 
 
 class RunEnded(HarnessError):
-    """The run has ended and cannot go on."""
+    """The run has ended and cannot continue."""
 
 
 class ThreadBusy(HarnessError):

@@ -1,4 +1,4 @@
-"""Memory files: AGENTS.md and the like, kept current while runs are going on.
+"""Memory files: AGENTS.md and the like, reloaded when they change.
 
 A file is read again only when its stat signature changed, so asking before each model call costs
 one stat per file. Missing files are skipped. What else is wrong with a file is kept as an error

@@ -1,4 +1,4 @@
-"""The MCP face of the harness: command line, transports and handlers.
+"""The MCP server around the engine: command line, transports and handlers.
 
 `serve` and `asgi_app` put an agent of yours behind it. They are imported when they are first used.
 """
@@ -9,8 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .embedding import serve
     from .embedding.asgi import asgi_app
-    from .embedding.serving import serve
     from .python_agents.loading import ServeContext
 
 if __name__ == "server":
@@ -21,7 +21,7 @@ __all__ = ["ServeContext", "asgi_app", "serve"]
 _HOMES = {
     "ServeContext": ".python_agents.loading",
     "asgi_app": ".embedding.asgi",
-    "serve": ".embedding.serving",
+    "serve": ".embedding",
 }
 
 

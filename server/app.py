@@ -1,4 +1,4 @@
-"""Puts a server together from its settings, and takes it down again.
+"""Server assembly: builds the server from its settings, and closes it.
 
 What all clients share lives here, outside of the SDK's lifespan, which SSE enters once per
 connection: the journal, the agent, the runs and their task group. Nothing heavy is done before the
@@ -28,9 +28,9 @@ from ..harness.deep_agent import create_deep_agent
 from ..harness.errors import HarnessError
 from ..harness.limits.limits import Limits
 from ..harness.subagents.registry import SubAgentRegistry
-from .agents.reloadable_agent import ReloadableModels
+from .agents.reloadable_agent import ReloadableModels, ReloadableStores
 from .agents.workplaces import Common, MountedServers, Parts, Workplaces
-from .auth.caller import OwnedJournal
+from .auth.owned_journal import OwnedJournal
 from .auth.shared_state import SharedState, open_shared_state
 from .face import Face
 from .mcp.requests import Services
@@ -48,7 +48,6 @@ from .settings.reloadable_settings import ReloadableSettings
 from .settings.settings import Settings, SettingsError
 from .settings.state_dir import StateDir
 from .threads.journals import open_journal
-from .threads.stores import ReloadableStores
 
 if TYPE_CHECKING:
     from ..harness.telemetry import TelemetryMiddleware
@@ -200,7 +199,7 @@ def _traced(journal: Checkpointer, telemetry: TelemetryMiddleware | None) -> Che
 
 
 def _tasks(settings: Settings, journal: Checkpointer) -> ServedTasks | None:
-    """Return what carries background tasks once it is entered; None if there shall be none."""
+    """Return what executes background tasks once it is entered; None if there are none."""
     if not settings.background_subagents:
         return None
     from .runs.background import ServedTasks
@@ -314,7 +313,7 @@ def _assemble(
     live.follow(follow)
     if tasks is not None:
         tasks.attach(carrier)
-    carrier.key = shared.key
+    carrier.consents.key = shared.key
     owned = OwnedJournal(journal)
     services = Services(live, places, owned, runs, announcements, principals, schedules)
     face = Face(services, shared.key)

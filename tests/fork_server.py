@@ -323,7 +323,7 @@ def _work_out() -> None:
     from deep_agent_mcp.harness.models.scripted import ScriptedModel
     from deep_agent_mcp.harness.skills import SkillRegistry
     from deep_agent_mcp.server.agents.workplaces import bundled_skills
-    from deep_agent_mcp.server.tools.base import Arguments, plain_schema
+    from deep_agent_mcp.server.tools import Arguments, plain_schema
     from tests.shared_parts import share_bundled_skills
 
     share_bundled_skills()

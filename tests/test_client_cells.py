@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tests.clients.cells import CELLS, cells_of, table
 
-PAGE = Path(__file__).parents[1] / "docs" / "clients.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "clients.md"
 
 
 def test_the_page_on_clients_shows_the_cells_that_are_tested() -> None:

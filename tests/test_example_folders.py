@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 import yaml
 
-from deep_agent_mcp.server.agenda.signing import new_secret, signed_headers
+from deep_agent_mcp.server.agenda.webhooks import new_secret, signed_headers
 from tests.doc_pages import ROOT
 from tests.tutorials import Newcomer, can_run
 

@@ -59,7 +59,7 @@ else:
 PAGES = """
 from tests.doc_pages import DocPage
 
-for name in ("stores.md", "journals.md"):
+for name in ("stores.md", "reference/checkpointers.md"):
     page = DocPage(name)
     page.run(page.titles[0])
 """

@@ -21,7 +21,7 @@ from deep_agent_mcp.harness.messages.message import (
 )
 from deep_agent_mcp.harness.state.channels import Mark
 from deep_agent_mcp.harness.state.schema import StateSchema
-from deep_agent_mcp.harness.structured_output.strategies import (
+from deep_agent_mcp.harness.structured_output import (
     AutoStrategy,
     MultipleStructuredOutputsError,
     OutputPlan,

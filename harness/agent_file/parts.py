@@ -1,4 +1,4 @@
-"""Parts of an agent file: what `create_deep_agent` is given for each of its tables."""
+"""Parts of an agent file: the arguments of `create_deep_agent` that each table gives."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from ..models.registry import full_name, init_chat_model
 from ..plugins import load_object
 from ..policy import Policy
 from ..state.channels import channels_of
-from ..structured_output.strategies import StructuredOutput
+from ..structured_output import StructuredOutput
 from ..subagents.definitions import SubAgent
 from ..tools.tool import Tool
 from .middlewares import made_middleware, stack_changes
-from .objects import made_object, made_tool, own_tool
 from .schema import (
     AgentFile,
     AnswerTable,
@@ -30,7 +29,7 @@ from .schema import (
     ModelTable,
     SubAgentTable,
 )
-from .values import AgentFileError, at, expanded, python_values
+from .values import AgentFileError, at, expanded, made_object, made_tool, own_tool, python_values
 
 if TYPE_CHECKING:
     from ..backends.base import Backend

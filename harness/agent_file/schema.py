@@ -79,7 +79,7 @@ _WHOLE = "a whole number, at least 1"
 
 
 class LimitsTable(_Table):
-    """Bounds of one run and all of its subagents; of a subagent, of one of its tasks."""
+    """Limits of one run and all of its subagents; of a subagent, of one of its tasks."""
 
     model_calls: StrictInt | None = Field(default=None, ge=1, description=_WHOLE)
     tool_calls: StrictInt | None = Field(default=None, ge=1, description=_WHOLE)

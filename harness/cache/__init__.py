@@ -24,7 +24,7 @@ __all__ = ["Cache", "CacheError", "MemoryCache", "SqliteCache"]
 
 
 class CacheError(HarnessError):
-    """A cache could not be read or written. A run goes on without it."""
+    """A cache could not be read or written. A run continues without it."""
 
 
 class Cache(Protocol):

@@ -1,4 +1,4 @@
-"""The journal: what is stored, and where.
+"""The journal: stores threads, runs, questions and events; one module for each place.
 
 The names below are imported when they are first used; `PostgresCheckpointer`, `RedisCheckpointer`,
 `EncryptedCheckpointer` and `Keyring` need extras. `import *` leaves out the first two where theirs
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .._internal.installed import importable
+from .._internal import importable
 
 if TYPE_CHECKING:
     from .base import Checkpoint, Checkpointer, EventLimits, Run, RunEvent

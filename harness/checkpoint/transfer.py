@@ -1,4 +1,4 @@
-"""A thread as one readable file: JSON lines out of any checkpointer, and into any other.
+"""Thread export and import: a thread as a file of JSON lines, from and to any journal.
 
 The first line names the format and the thread. Each further line is a checkpoint with the writes
 that lead to it from its parent, an unfinished task, a file change, a run or an interrupt; the

@@ -1,4 +1,4 @@
-"""Keys of ours below a prefix of a Redis server: how they are opened, versioned and reached.
+"""Redis keys below a prefix: opened, and checked for their version.
 
 Needs the extra `redis`, and an asyncio event loop.
 """
@@ -13,8 +13,8 @@ import anyio
 
 from .._internal.records import record
 from ..errors import HarnessError
+from . import Version
 from .redis import Call, Server, ServerFailed, Session, script, server_problem
-from .versions import Version
 
 __all__ = ["KeysKind", "RedisKeys"]
 

@@ -30,7 +30,7 @@ from .tools.execution import ToolPipeline
 if TYPE_CHECKING:
     from ..cache.entries import ModelCache
     from ..store.base import Store
-    from ..structured_output.strategies import ResponseFormat, StructuredOutput
+    from ..structured_output import ResponseFormat, StructuredOutput
     from .run.choices import RunChoices
 
 __all__ = [
@@ -168,7 +168,7 @@ class AgentDefinition:
         return found
 
     def _remodelled(self, model: str, effort: str) -> AgentDefinition:
-        from ..models.effort import effort_settings
+        from ..models.settings import effort_settings
 
         made = self.model
         if model:
@@ -184,7 +184,7 @@ class AgentDefinition:
         Raises:
             AgentBuildError: It is no schema of an object, or has the name of a tool.
         """
-        from ..structured_output.strategies import AutoStrategy, StructuredOutput
+        from ..structured_output import AutoStrategy, StructuredOutput
 
         strategy = AutoStrategy({**schema})
         output = StructuredOutput.of(strategy, self.tools)

@@ -26,11 +26,10 @@ from . import definition as routing
 from .definition import AgentDefinition
 from .hooks.middleware import HookName
 from .hooks.requests import Runtime, Send
-from .mailbox import Mailbox
 from .model.step import ModelStep
 from .run.context import CURRENT_AGENT, CurrentAgent, RunContext
 from .run.interrupts import Asker, Interrupted, Pause
-from .thread_input import accept_input, close_calls
+from .thread_input import Mailbox, accept_input, close_calls
 from .thread_state import ThreadState
 from .tools.step import ToolStep
 

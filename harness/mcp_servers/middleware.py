@@ -1,4 +1,4 @@
-"""Offers the tools of MCP servers to the model, and runs them through the gate."""
+"""MCP tools middleware: offers the tools of MCP servers to the model, through the policy."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ from ..policy import ALL_DECISIONS, Verdict
 from ..tools.tool import Tool
 from .config import MCPServer, digest_name, leaves_room, offered_names, prefix_of
 from .connections import Pool, ServerStatus
-from .on_demand import FoundTools, find_tools_tool
-from .tools import MCPTool
+from .tools import FoundTools, MCPTool, find_tools_tool
 
 __all__ = ["MCPToolsMiddleware"]
 

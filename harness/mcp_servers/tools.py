@@ -1,23 +1,30 @@
-"""A server's tools and their results, as ours."""
+"""MCP tools: a server's tools and their results, converted to ours.
+
+What was found stays in the thread's state, so it can be called from then on, after a restart too.
+It is offered behind all other tools and in the order in which it was found: the beginning of the
+prompt, which the provider keeps in its cache, does not change.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict, cast
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 from wcmatch import fnmatch
 
 from .._internal.records import record
 from ..backends.file_tools.results import binary_notice, media_content
 from ..errors import AgentBuildError
 from ..messages.message import ContentBlock, TextBlock
+from ..state.channels import Mark, Reducer
+from ..store.texts import indexed_words, query_words
 from ..tools.schemas import check_schema, flat_schema, schema_problems
-from ..tools.tool import Tool, ToolFunction, ToolResult
+from ..tools.tool import Tool, ToolFunction, ToolResult, tool
 from .config import offered_names
 
 if TYPE_CHECKING:
@@ -25,7 +32,15 @@ if TYPE_CHECKING:
     from mcp.types import ContentBlock as WireBlock
     from mcp.types import Tool as WireTool
 
-__all__ = ["Listing", "MCPTool", "listing", "tool_result", "usable_schema"]
+__all__ = [
+    "FoundTools",
+    "Listing",
+    "MCPTool",
+    "find_tools_tool",
+    "listing",
+    "tool_result",
+    "usable_schema",
+]
 
 _MAX_SCHEMA_NODES = 20_000
 _DEFINITIONS = ("$defs", "definitions")
@@ -240,3 +255,94 @@ def _binary(what: str, data: str) -> ContentBlock:
     except (binascii.Error, ValueError):
         return TextBlock(f"[{what} is broken: its base64 cannot be decoded]")
     return TextBlock(shown) if isinstance(shown, str) else shown[-1]
+
+
+FIND_TOOLS = "find_tools"
+
+_MOST_FOUND = 8
+_MOST_NAMED = 100
+_MOST_KEPT = 200
+_MOST_CHARS = 200
+
+
+def _joined(current: Sequence[str], write: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys([*current, *write]))[:_MOST_KEPT]
+
+
+class FoundTools(TypedDict):
+    """State of the middleware: the names of tools that were found, in that order."""
+
+    found_tools: Annotated[
+        NotRequired[list[str]], Reducer(_joined, default=list[str]), Mark.PRIVATE, Mark.CONTROL
+    ]
+
+
+def find_tools_tool(
+    servers: Sequence[str],
+    tools: Callable[[], Awaitable[Sequence[MCPTool]]],
+    problems: Callable[[], Sequence[str]],
+) -> Tool:
+    """Return the tool that finds tools.
+
+    Args:
+        servers: The servers whose tools are found.
+        tools: Returns the tools of those that can be used.
+        problems: Says why others cannot be.
+    """
+    named = ", ".join(servers)
+    description = (
+        f"Find tools of these servers: {named}. You can call what is found from your next answer "
+        "on. Describe what you want to do, or give a tool's name."
+    )
+
+    @tool(name=FIND_TOOLS, description=description, read_only=True)
+    async def find_tools(
+        query: Annotated[str, Field(description="Words, such as 'create issue', or a name.")],
+    ) -> ToolResult:
+        known = await tools()
+        found = _found(query, known)
+        lines = [f"- {one.name}: {_first_line(one.description)}" for one in found]
+        if found:
+            lines.insert(0, "You can call these tools now:")
+        else:
+            names = [one.name for one in known]
+            shown = ", ".join(names[:_MOST_NAMED]) or "none"
+            more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+            lines = [f"No tool fits. Try other words. Tools: {shown}{more}."]
+        lines += problems()
+        names = [one.name for one in found]
+        return ToolResult("\n".join(lines), {"found": [*names]}, update={"found_tools": names})
+
+    return find_tools
+
+
+def _found(query: str, tools: Sequence[MCPTool]) -> list[MCPTool]:
+    """Return the tools that fit best; names count more than descriptions."""
+    named = [one for one in tools if query.strip() in (one.name, one.remote_name)]
+    if named:
+        return named[:_MOST_FOUND]
+    wanted = query_words(query.replace("_", " "))
+    scored = [(_score(one, wanted), one) for one in tools]
+    best = sorted((pair for pair in scored if pair[0]), key=lambda pair: -pair[0])
+    return [one for _, one in best[:_MOST_FOUND]]
+
+
+def _score(tool: MCPTool, wanted: Sequence[str]) -> float:
+    name = indexed_words([f"{tool.name} {tool.title or ''}".replace("_", " ")])
+    about = indexed_words([tool.description[:2_000].replace("_", " ")])
+    score = 0.0
+    for word in wanted:
+        score += 3.0 * any(_alike(word, one) for one in name)
+        score += 1.0 * any(_alike(word, one) for one in about)
+    return score
+
+
+def _alike(left: str, right: str) -> bool:
+    """Whether two words are the same, endings such as a plural's left aside."""
+    short, long = sorted((left, right), key=len)
+    return left == right or (len(short) > 3 and long.startswith(short))
+
+
+def _first_line(text: str) -> str:
+    first = text.strip().partition("\n")[0]
+    return first if len(first) <= _MOST_CHARS else f"{first[:_MOST_CHARS]}…"

@@ -1,4 +1,4 @@
-"""Middleware that ships: a file for each or for a family, imported when it is first used."""
+"""Built-in middleware: one file for each or for a family, imported on first use."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..loop.run.interrupts import InterruptOnConfig
     from .background_subagents import BackgroundSubAgentMiddleware
+    from .call_limits import ModelCallLimitMiddleware, ToolCallLimitMiddleware
     from .commands.execute import ExecuteMiddleware
     from .commands.shell import ShellToolMiddleware
     from .context.context_editing import (
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from .file_search import FilesystemFileSearchMiddleware
     from .filesystem import FilesystemMiddleware
     from .memory import MemoryMiddleware
-    from .model_call_limit import ModelCallLimitMiddleware
     from .models.model_fallback import ModelFallbackMiddleware
     from .models.model_retry import ModelRetryMiddleware
     from .models.provider_features import PromptCachingMiddleware, ProviderToolSearchMiddleware
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from .stack import Placed
     from .subagents import SubAgentMiddleware
     from .todo_list import TodoListMiddleware
-    from .tool_call_limit import ToolCallLimitMiddleware
     from .tools.offered_tools import ToolDescriptionMiddleware, ToolExclusionMiddleware
     from .tools.tool_calls import HumanInTheLoopMiddleware, PatchToolCallsMiddleware
     from .tools.tool_results import LLMToolEmulator, ToolErrorMiddleware, ToolRetryMiddleware
@@ -93,7 +92,7 @@ _HOMES = {
     "LLMToolEmulator": "tools.tool_results",
     "LLMToolSelectorMiddleware": "tools.tool_selection",
     "MemoryMiddleware": "memory",
-    "ModelCallLimitMiddleware": "model_call_limit",
+    "ModelCallLimitMiddleware": "call_limits",
     "ModelFallbackMiddleware": "models.model_fallback",
     "ModelRetryMiddleware": "models.model_retry",
     "PIIMiddleware": "pii",
@@ -108,7 +107,7 @@ _HOMES = {
     "SubAgentMiddleware": "subagents",
     "SummarizationMiddleware": "context.summarization",
     "TodoListMiddleware": "todo_list",
-    "ToolCallLimitMiddleware": "tool_call_limit",
+    "ToolCallLimitMiddleware": "call_limits",
     "ToolDescriptionMiddleware": "tools.offered_tools",
     "ToolErrorMiddleware": "tools.tool_results",
     "ToolExclusionMiddleware": "tools.offered_tools",

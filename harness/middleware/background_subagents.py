@@ -1,4 +1,4 @@
-"""Tools that start subagents in the background, and news of them for the model.
+"""Background subagents middleware: tools that start and steer tasks, and notes about them.
 
 The model reads each notification once, as a message before its next model call. A client that
 drives the thread gets it with the result of its next call, together with the tasks' files. The

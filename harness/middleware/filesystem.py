@@ -1,4 +1,4 @@
-"""Files for an agent: tools over a backend, and a place for what is too long to show.
+"""Filesystem middleware: file tools over a backend, and eviction of long results to files.
 
 Paths are made canonical before the policy sees a call, so its rules need one form of each path. The
 tools themselves are in `harness.backends.file_tools.tools`.

@@ -32,8 +32,8 @@ from ..loop.hooks.middleware import AgentMiddleware
 from ..loop.hooks.requests import ToolCallOutcome, ToolCallRequest, ToolHandler
 from ..loop.run.redaction import SALT, RunRedaction, clean_change, current_redaction, rules_of
 from ..messages.message import MessageWrite
-from ..redaction.builtin import BUILTIN, last_four
-from ..redaction.detector import Detector
+from ..redaction import Detector
+from ..redaction.detectors import BUILTIN, last_four
 from ..redaction.detectors.custom import CallableDetector, Finder, RegexDetector
 from ..redaction.rules import Keys, PIIDetectionError, Place, Redactor, Rule, Strategy
 from ..redaction.streams import TextStream

@@ -1,4 +1,4 @@
-"""Repeat guard: tells an agent that it repeats itself, then ends the run; and a budget warning.
+"""Repeat guard: warns an agent that repeats itself, then ends the run; and a budget warning.
 
 Everything is read from the end of the transcript, so a restart changes nothing, and a healthy run
 pays for a look at its last three rounds. A *round* is an answer with tool calls and their results;

@@ -208,7 +208,7 @@ class SkillsMiddleware(AgentMiddleware):
             await anyio.to_thread.run_sync(self._registry.refresh)
 
     async def before_agent(self, state: State, runtime: Runtime) -> dict[str, Any] | None:
-        """Pin the listing when the thread starts, and the skills that shall be pinned.
+        """Pin the listing when the thread starts, and the skills that are to be pinned.
 
         Raises:
             InvalidUpdate: A skill that shall be pinned is not there.

@@ -191,7 +191,7 @@ class SubAgentMiddleware(AgentMiddleware):
             return None
 
     def _agent_of(self, definition: SubAgent) -> Any:
-        """Return the agent of a definition; one that changed is built anew."""
+        """Return the agent of a definition; one that changed is built again."""
         known = self._built.get(definition.name)
         if known is None or (known[0] is not definition and known[0] != definition):
             known = self._built[definition.name] = definition, self._build(definition)

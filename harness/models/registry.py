@@ -23,7 +23,7 @@ from pydantic import TypeAdapter, ValidationError
 from ..errors import HarnessError
 from ..messages.message import AIMessage
 from .base import ChatModel, ChatRequest, Delta
-from .setting_names import misspelt
+from .settings import misspelt
 
 __all__ = [
     "DEFAULT_MODEL",

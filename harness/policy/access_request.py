@@ -54,7 +54,7 @@ class Verdict:
         edit_notice: For `ask`: what precedes the result of a call that the person edited, with
             `{call}` for the call as it ran. None for our own text, empty for nothing.
         each_time: For `ask`: whether a person decides each call, so that no decision on an earlier
-            one lets it through (`harness.policy.consents`).
+            one lets it through (`harness.policy.composite`).
     """
 
     action: Action

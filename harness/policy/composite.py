@@ -1,4 +1,8 @@
-"""Composite policy: several policies as one, those of callers too; the strictest verdict holds."""
+"""Composite policy: several policies as one, callers' too; the strictest verdict counts.
+
+They stand in place of a person's answer and nothing else: what the policy denies stays denied, and
+what it wants decided each time is asked.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +18,19 @@ from pydantic import JsonValue
 from .access_request import Verdict, strictest
 
 if TYPE_CHECKING:
+    from ..messages.message import ToolCall
     from ..tools.tool import Tool
 
 __all__ = [
     "Arguments",
+    "CallPlace",
     "CallPolicy",
     "Caller",
     "CompositePolicy",
     "NarrowedPolicy",
     "ancestor_policies",
+    "consenting",
+    "consents_of_run",
     "narrowing",
 ]
 
@@ -147,3 +155,48 @@ def narrowing(policy: CallPolicy) -> Generator[None]:
         yield
     finally:
         _ABOVE.reset(token)
+
+
+class CallPlace(Protocol):
+    """Where a call is made."""
+
+    @property
+    def thread_id(self) -> str:
+        """The thread."""
+        ...
+
+    @property
+    def run_id(self) -> str:
+        """The run."""
+        ...
+
+    @property
+    def agent_path(self) -> Sequence[str]:
+        """Agent and call names from the root to the call."""
+        ...
+
+
+class Consents(Protocol):
+    """What a person has decided for calls that are yet to come."""
+
+    async def cover(self, call: ToolCall, tool: Tool, place: CallPlace) -> bool:
+        """Whether a call that a person would be asked about was approved beforehand."""
+        ...
+
+
+_OF_RUN: ContextVar[Consents | None] = ContextVar("consents", default=None)
+
+
+def consents_of_run() -> Consents | None:
+    """Return the consents that hold for the run being executed; None if nobody keeps any."""
+    return _OF_RUN.get()
+
+
+@contextmanager
+def consenting(consents: Consents | None) -> Generator[None]:
+    """Let consents hold for the runs that are executed inside the block."""
+    token = _OF_RUN.set(consents)
+    try:
+        yield
+    finally:
+        _OF_RUN.reset(token)

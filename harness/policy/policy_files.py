@@ -1,4 +1,4 @@
-"""The policy in force: read from files that may be edited, and as a running tool sees it."""
+"""Policy files: policies that are reloaded when their files change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plug for analysers that know names, places and more, such as Presidio's `AnalyzerEngine`.
+"""Adapter for analysers that know names, places and more, such as Presidio's `AnalyzerEngine`.
 
 No such analyser is a dependency: whatever has this method fits.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
-from .detector import Span
+from . import Span
 from .detectors.custom import Boundary, inside, within
 
 __all__ = ["Analyzer", "AnalyzerResult", "EngineDetector"]

@@ -1,4 +1,4 @@
-"""Rules: what is looked for, where, and what becomes of it; and all rules together on a text.
+"""Redaction rules: what to look for, where, and how to replace it.
 
 The rules of an agent look at the same text, not at what the one before them left: a replacement
 never hides from one rule a part of what it would have found. Matches that overlap are replaced as
@@ -17,8 +17,8 @@ import anyio
 
 from .._internal.records import record
 from ..errors import HarnessError, MiddlewareError
-from .builtin import BuiltIn
-from .detector import Detector, folded
+from . import Detector, folded
+from .detectors import BuiltIn
 from .values import Vault
 
 __all__ = ["Keys", "Match", "PIIDetectionError", "Place", "Redactor", "Rule", "Strategy"]
@@ -79,7 +79,7 @@ class Rule:
 
     @property
     def label(self) -> str:
-        """What stands for a match that is gone."""
+        """The replacement for a match that is gone."""
         return f"[REDACTED_{self.pii_type.upper()}]"
 
 
@@ -113,7 +113,7 @@ class Keys:
         return sha256(b"scope " + self.salt.encode()).hexdigest()[:32]
 
     def hash(self, rule: Rule, value: str) -> str:
-        """Return what stands for a value, the same each time."""
+        """Return the replacement for a value, the same each time."""
         return f"<{rule.pii_type}_hash:{self._digest(rule, value, rule.salt)[:8]}>"
 
     def token(self, rule: Rule, value: str) -> str:
@@ -221,7 +221,7 @@ class Redactor:
         return matches
 
     def replacement(self, text: str, match: Match) -> str:
-        """Return what stands for a match.
+        """Return the replacement for a match.
 
         Raises:
             PIIDetectionError: A rule blocks it.

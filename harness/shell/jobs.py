@@ -1,4 +1,4 @@
-"""Commands that go on in the background: each is followed by a thread of its own.
+"""Commands that continue in the background: each is followed by a thread of its own.
 
 A job belongs to a thread of the journal and lives in this process, whatever becomes of the run and
 the event loop it was started in. Its guardian ends it with the process. What it writes goes to a

@@ -1,4 +1,4 @@
-"""Execution policies: how a shell is started, what it can reach, and how long and how much.
+"""Execution policies: where commands run, what they can reach, and their limits.
 
 A policy turns a shell and a workspace into a `Launch`: a command line, an environment, limits. All
 else about a session is the same for every policy.
@@ -145,14 +145,14 @@ class Launch:
 
 
 class ExecutionPolicy(Protocol):
-    """Says in what a shell runs. `ShellLimits` is a base for the bounds.
+    """Says in what a shell runs. `ShellLimits` is a base for the limits.
 
     A policy is shared by all sessions of an agent and keeps no state of one.
     """
 
     @property
     def limits(self) -> ShellLimits:
-        """The bounds of a session."""
+        """The limits of a session."""
         ...
 
     def check(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .._internal.installed import importable
+from .._internal import importable
 
 if TYPE_CHECKING:
     from .base import (

@@ -291,7 +291,7 @@ class Store(Protocol):
         ...
 
     async def batch(self, operations: Sequence[Operation]) -> Sequence[Result]:
-        """Carry out operations in order in one transaction: all of them, or none.
+        """Run operations in order in one transaction: all of them, or none.
 
         Each sees what those before it did.
 

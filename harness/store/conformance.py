@@ -25,22 +25,22 @@ from types import ModuleType
 
 from .._internal.records import record
 from ._conformance_cases import (
+    OpenStore,
     batches,
     expiry,
     filters,
-    hostile,
     items,
+    letters,
     namespaces,
     nearness,
     searches,
 )
 from ._conformance_cases import full_text as words
-from ._conformance_cases.tools import OpenStore, letters
 from .base import Store, StoreOptions
 
 __all__ = ["OpenStore", "Promise", "check_store", "promises"]
 
-_ALWAYS = (items, batches, namespaces, searches, filters, expiry, hostile)
+_ALWAYS = (items, batches, namespaces, searches, filters, expiry)
 
 
 @record

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..loop.hooks.middleware import AgentMiddleware
     from ..loop.run.interrupts import InterruptOnConfig
     from ..models.base import ChatModel
-    from ..structured_output.strategies import ResponseFormat
+    from ..structured_output import ResponseFormat
     from ..tools.runtime import ToolFunction
     from ..tools.tool import Tool
 

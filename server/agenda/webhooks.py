@@ -1,7 +1,8 @@
 """Webhooks: tell other programs by signed requests that a run has paused or ended.
 
-The name of a host is looked up once for each delivery, every address it has is checked, and the request goes to
-the one that was checked. So no name can lead to this machine or to the network behind it.
+The name of a host is looked up once for each delivery, every address it has is checked, and the
+request goes to the one that was checked. So no name can lead to this machine or to the network
+behind it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from ...harness._internal.records import record
 from ...harness.checkpoint.base import Run
 from ...harness.errors import HarnessError
 from ..runs.active_run import ActiveRun
-from ..settings.agenda_settings import SECRET_PREFIX, parse_secrets
+from ..settings.setting_groups import SECRET_PREFIX, parse_secrets
 from ..settings.settings import Settings
 from ..version import NAME, version
 from .outbox import Delivery, Outbox

@@ -1,26 +1,31 @@
-"""The agent of new runs and its model, made anew when what they are made from has changed."""
+"""Reloadable agent: the agent of new runs, rebuilt when its settings change."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Mapping
+import threading
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ...harness.agent import Agent
 from ...harness.errors import HarnessError, ModelError
 from ...harness.messages.message import AIMessage
 from ...harness.models.base import ChatModel, ChatRequest, Delta
 from ...harness.models.registry import DEFAULT_MODEL, init_chat_model
-from ..reload.profile_files import ProfileFiles
+from ..reload import ProfileFiles
 from ..sampling.client_model import SamplingModel, declared, sampling_model
 from ..sampling.queue import current_run
 from ..settings.definition import definition_of
 from ..settings.setting_types import is_sampling
 from ..settings.settings import Settings
 
-__all__ = ["KEYS", "LazyModel", "OwnOrClientsModel", "ReloadableAgent", "ReloadableModels"]
+if TYPE_CHECKING:
+    from ...harness.cache import Cache
+    from ...harness.store.base import Store
+
+__all__ = ["KEYS", "LazyModel", "ReloadableAgent", "ReloadableModels", "ReloadableStores"]
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +65,7 @@ class ReloadableAgent:
         return self._agent
 
     def outdate(self) -> None:
-        """Have it built anew for the next run. Safe on any thread."""
+        """Have it built again for the next run. Safe on any thread."""
         self._outdated = True
 
 
@@ -234,7 +239,7 @@ def _variables() -> tuple[str | None, ...]:
 
 
 def _is_lent() -> bool:
-    """Whether the client of this run lends its model, or may: a run that goes on by itself."""
+    """Whether the client of this run offers its model, or may offer it later."""
     run = current_run.get()
     return run is not None and run.offer in ("tools", None)
 
@@ -250,3 +255,77 @@ def _nobody(error: ModelError) -> ModelError:
     text = f"{error} An MCP client that offers its own model (sampling) works without a key"
     text += f"; {declared('plain')}." if run is not None and run.offer == "plain" else "."
     return ModelError(text, kind="auth")
+
+
+class ReloadableStores:
+    """The stores and caches there have been; a run may still use an earlier one.
+
+    What is named again is the same object, so that one in memory keeps what it has. Each connects
+    at its first use. Safe on any thread, but for `aclose`.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._made: list[tuple[object, Store | Cache]] = []
+
+    def store(self, settings: Settings) -> Store | None:
+        """Return the store that settings name; None if they name none.
+
+        Raises:
+            AgentBuildError: There cannot be one there, or an extra is missing.
+        """
+        if settings.store is None:
+            return None
+        url = settings.store.get_secret_value()
+        described = definition_of(settings)
+        vectors: Mapping[str, Any] = {} if described is None else described.parts.vectors
+
+        def make() -> Store:
+            from ...harness.agent_file.places import open_store  # few have one
+
+            return open_store(url, **vectors)
+
+        return cast("Store", self._known(("store", url, dict(vectors)), make))
+
+    def cache(self, settings: Settings) -> Cache | None:
+        """Return the cache that the agent file names; None if it names none.
+
+        Raises:
+            AgentBuildError: There cannot be one there, or an extra is missing.
+        """
+        described = definition_of(settings)
+        if described is None or described.parts.cache is None:
+            return None
+        url, base = described.parts.cache, described.path.parent
+
+        def make() -> Cache:
+            from ...harness.agent_file.places import open_cache  # few have one
+
+            return open_cache(url, base=base)
+
+        return cast("Cache", self._known(("cache", url, base), make))
+
+    def take(self, settings: Settings) -> None:
+        """Make what settings name, so that what is wrong with it is found before it is used.
+
+        Raises:
+            AgentBuildError: It cannot be made.
+        """
+        self.store(settings)
+        self.cache(settings)
+
+    async def aclose(self) -> None:
+        """Close all of them."""
+        for _, one in self._made:
+            close = cast("Callable[[], Awaitable[None]] | None", getattr(one, "close", None))
+            if close is not None:
+                await close()
+
+    def _known(self, asked: object, make: Callable[[], Store | Cache]) -> Store | Cache:
+        with self._lock:
+            for known, one in self._made:
+                if known == asked:
+                    return one
+            made = make()
+            self._made.append((asked, made))
+            return made

@@ -21,7 +21,7 @@ from pydantic import JsonValue
 from ...harness.checkpoint.base import Batch, Checkpointer, Interrupt, Run
 from ...harness.errors import HarnessError
 from ...harness.messages.message import ToolCall
-from ...harness.policy.consents import CallPlace
+from ...harness.policy.composite import CallPlace
 from ..auth.caller import current_caller, current_client
 
 __all__ = [
@@ -51,7 +51,7 @@ def canonical(args: Mapping[str, JsonValue]) -> str:
 
 
 def args_digest(question: Interrupt) -> str:
-    """Return what stands for the tool and the arguments of a question in an answer to it."""
+    """Return a digest of the tool and the arguments of a question, for an answer to it."""
     args = cast("Mapping[str, JsonValue]", question.payload.get("args") or {})
     return _digest(str(question.payload.get("tool")), args)
 

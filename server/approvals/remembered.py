@@ -1,4 +1,4 @@
-"""Remembered decisions: rules a person has made of an approval, for calls that are yet to come.
+"""Remembered decisions: rules that a person made from an approval, for later calls.
 
 A rule lets calls of one tool by one agent through where the policy would ask; it never lets through
 what the policy denies, or wants decided each time. It holds on one thread or on all of one owner's,
@@ -26,7 +26,7 @@ from ...harness.checkpoint.base import Batch, Checkpointer, Interrupt
 from ...harness.errors import HarnessError
 from ...harness.messages.message import ToolCall, new_id
 from ...harness.policy import PolicyError, Rule
-from ...harness.policy.consents import CallPlace
+from ...harness.policy.composite import CallPlace
 from ...harness.subagents.background.engine import parent_thread
 from ...harness.tools.tool import Tool
 from ..auth.caller import RULES_PREFIX, owner_of
@@ -263,7 +263,7 @@ class Remembered:
 
 
 def _place(owner: str) -> str:
-    """Return what stands for the thread and the run of an owner's rules."""
+    """Return the id under which an owner's rules are stored, in place of a thread and a run."""
     return f"{RULES_PREFIX}{owner}"
 
 

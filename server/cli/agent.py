@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from .errors import Failed
+from .output import Failed
 from .state import with_settings
 
 if TYPE_CHECKING:

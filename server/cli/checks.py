@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from .errors import Refused
+from .output import Refused
 
 if TYPE_CHECKING:
     from pydantic import JsonValue

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from .errors import Failed, Refused
+from .output import Failed, Refused
 
 __all__ = ["completion"]
 

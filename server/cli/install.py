@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from .errors import Refused
+from .output import Refused
 
 if TYPE_CHECKING:
     from ..doctor import Examination, Finding, Handshake

@@ -9,17 +9,15 @@ import sys
 import click
 
 from .agent import agent, mcp
-from .chat import chat
 from .checks import models, policy
 from .completion import completion
-from .errors import Refused
 from .install import doctor, install
-from .replicas import replicas
-from .run import SHARED, run
+from .output import Refused
+from .run import SHARED, chat, run
 from .runs import runs
 from .schedules import schedules, webhooks
 from .skills import skills
-from .state import journal, token
+from .state import journal, replicas, token
 from .threads import threads
 
 __all__ = ["cli", "main"]

@@ -1,19 +1,19 @@
-"""What commands print of texts that models, tools and files have written."""
+"""What commands print: texts of models, tools and files made safe, answers, and errors."""
 
 from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..terminal.texts import clean
+from ..terminal import clean
 
 if TYPE_CHECKING:
     from ..results import Answer
 
-__all__ = ["echo", "print_answer"]
+__all__ = ["Failed", "Refused", "echo", "print_answer"]
 
 
 def echo(text: str, *, nl: bool = True) -> None:
@@ -27,3 +27,17 @@ def print_answer(answer: Answer, as_json: bool) -> None:
         click.echo(json.dumps(answer.data, ensure_ascii=False, indent=2))
     else:
         echo(answer.text)
+
+
+class Failed(click.ClickException):
+    """A command that failed; exit code 1."""
+
+    def show(self, file: Any = None) -> None:
+        """Print the message without the frame click would draw."""
+        click.echo(f"deep-agent-mcp: {clean(self.message)}", file=file or sys.stderr)
+
+
+class Refused(Failed):
+    """A command that began nothing, as it was given wrong options or settings; exit code 2."""
+
+    exit_code = 2

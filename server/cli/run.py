@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
-from .errors import Failed, Refused
+from .output import Failed, Refused
 
-__all__ = ["SHARED", "again", "approval", "only_local", "refusing", "run"]
+__all__ = ["SHARED", "chat", "run"]
 
 SHARED = (
     "agent_file",
@@ -141,8 +141,7 @@ def refusing(work: Any) -> int:
     from ...harness.errors import HarnessError
     from ..settings.settings import SettingsError
     from ..settings.state_dir import StateDirError
-    from ..terminal.exits import Exit
-    from ..terminal.states import LinkError, NotStarted
+    from ..terminal.states import Exit, LinkError, NotStarted
 
     try:
         return work()
@@ -157,7 +156,7 @@ def refusing(work: Any) -> int:
 
 
 def again(ctx: click.Context) -> str:
-    """Return the options that go on with what a command has begun, each after a space."""
+    """Return the options that continue what a command has begun, each after a space."""
     words: list[str] = []
     for one in ctx.command.params:
         value = ctx.params.get(one.name or "")
@@ -201,3 +200,53 @@ def only_local(flags: dict[str, object], globs: tuple[str, ...]) -> str:
             "set it where the server is started."
         )
     return model
+
+
+@click.command()
+@click.option("--thread", metavar="THREAD", help="Continue this thread.  [a new one]")
+@click.option("--subagent", metavar="NAME", help="Talk to this subagent.")
+@click.option(
+    "--attach",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Send a file with the first message. Repeatable.",
+)
+@click.option(
+    "--max-cost", type=click.FloatRange(0, min_open=True), help="US dollars a message at most."
+)
+@click.option(
+    "--approve",
+    multiple=True,
+    metavar="ask|never|GLOB",
+    help="Who decides what needs approval: you (ask), or nobody (never: reject it). A GLOB names "
+    "tools that need it. Repeatable.  [ask]",
+)
+@click.option("--connect", metavar="URL", help="Talk to an agent of this server.")
+@click.option("--token", metavar="TOKEN", help="For --connect.  [DEEP_AGENT_TOKEN]")
+@click.pass_context
+def chat(
+    ctx: click.Context,
+    thread: str | None,
+    subagent: str | None,
+    attach: tuple[Path, ...],
+    max_cost: float | None,
+    approve: tuple[str, ...],
+    connect: str | None,
+    token: str | None,
+    config: str | None,
+    **flags: object,
+) -> None:
+    """Talk to an agent: each message is a goal, worked on in one thread.
+
+    /files, /todos, /cost and /rewind show and undo what it did; /help lists all commands. Ctrl-C
+    pauses the agent, Ctrl-D ends. The conversation is kept: --thread continues it.
+    """
+    from ..terminal.states import Task
+    from ..terminal.working import Choices, converse
+
+    mode, globs = approval(approve)
+    model = "" if connect is None else only_local(flags, globs)
+    limits = {} if max_cost is None else {"cost": max_cost}
+    task = Task("", thread or "", subagent or "", model, None, limits)
+    choices = Choices({**flags, "approve": globs}, config, connect, token, mode, again=again(ctx))
+    sys.exit(refusing(lambda: converse(choices, task, attach)))

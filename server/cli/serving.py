@@ -1,4 +1,4 @@
-"""Starts the server in this process, and says why if it cannot."""
+"""Serving: starts the server in this process, and says why if it cannot."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .errors import Refused
+from .output import Refused
 
 if TYPE_CHECKING:
     from ..settings.settings import Settings

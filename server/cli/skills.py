@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..terminal.texts import clean
-from .errors import Failed, Refused
+from ..terminal import clean
+from .output import Failed, Refused
 
 if TYPE_CHECKING:
     from ...harness.skills import Skill
@@ -93,7 +93,7 @@ def check(paths: tuple[Path, ...]) -> None:
 
 
 def _describe(skill: Skill, programs: Sequence[str]) -> None:
-    from ...harness._internal.words import count_of
+    from ...harness._internal import count_of
 
     size = sum(one.size for one in skill.files)
     click.echo(f"{skill.name}: {count_of(len(skill.files), 'file')}, {count_of(size, 'byte')}")
@@ -168,7 +168,7 @@ def add(source: Path, to: Path | None, config: str | None, replace: bool, yes: b
 
 
 def _confirm(skill: Skill, count: int) -> None:
-    from ...harness._internal.words import count_of
+    from ...harness._internal import count_of
 
     if not sys.stdin.isatty():
         raise Refused(

@@ -16,16 +16,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from .errors import Failed
-from .output import print_answer
+from .output import Failed, print_answer
 
 if TYPE_CHECKING:
     from ..auth.caller import Scope
     from ..auth.tokens import TokenRecord, Tokens
     from ..settings.settings import Settings
 
-__all__ = ["journal", "token", "with_settings"]
-
+__all__ = ["journal", "replicas", "token", "with_settings"]
 
 T = TypeVar("T")
 
@@ -270,3 +268,18 @@ def _shown(record: TokenRecord) -> dict[str, Any]:
     shown = asdict(record)
     del shown["digest"]
     return {**shown, "scopes": list(record.scopes), "agents": list(record.agents)}
+
+
+@click.command()
+@click.option("--state-dir", metavar="DIR", help="Where this command keeps its lock.")
+@click.option("--config", metavar="FILE", help="TOML file of settings.")
+@click.option("--journal", metavar="URL", help="The journal that the servers share.")
+@click.option("--journal-url-file", metavar="FILE", help="Read the journal's URL from FILE.")
+@click.option("--journal-key-file", metavar="FILE", help="Keys of an encrypted journal.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def replicas(as_json: bool, **flags: str | None) -> None:
+    """Show the servers that share a journal, since when, and what each works on."""
+    from ..operations.replica_listing import list_replicas
+
+    answer = with_settings({**flags, "replicas": "true"}, list_replicas)
+    click.echo(json.dumps(answer.data, indent=2) if as_json else answer.text)

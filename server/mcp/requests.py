@@ -31,12 +31,12 @@ from ...harness._internal.concurrency import LazyEvent
 from ...harness.skills import SkillRegistry
 from ...harness.subagents.registry import SubAgentRegistry
 from ..agents.workplaces import Workplaces
-from ..auth.caller import JournalReader, Principals
+from ..auth.caller import Principals
+from ..auth.owned_journal import JournalReader, id_of_thread
 from ..runs.runs import RunManager
 from ..sampling.client_model import OpenRequests
 from ..settings.reloadable_settings import ReloadableSettings
 from ..settings.settings import Settings
-from ..threads.names import id_of_thread
 from .conversations import Conversations, ThreadPlace
 from .sessions import Announcements
 

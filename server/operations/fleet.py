@@ -19,11 +19,10 @@ from ...harness.checkpoint.postgres.survey import JournalSurvey
 from ...harness.databases.postgres import PostgresDatabase
 from ...harness.errors import HarnessError
 from ..mcp.sessions import Announcements
-from ..replicas.announced import AnnouncedCheckpointer
 from ..replicas.database import journal_schema, open_database
 from ..replicas.presence import Presence
 from ..replicas.sealed_values import SealError, sealer_of
-from ..replicas.signals import LEFT, Signals, channel_of
+from ..replicas.signals import LEFT, AnnouncedCheckpointer, Signals, channel_of
 from ..runs.active_run import PARTS, ThreadPart
 from ..runs.runs import RunManager
 from ..settings.settings import Settings
@@ -106,6 +105,7 @@ class Fleet:
         self.presence.counts = lambda: (runs.active, runs.stopping.has_begun)
         self.signals.on("run", self._hear_of_run)
         self.signals.on("cancel", self._hear_of_cancel)
+        self.signals.on("lend", self._hear_of_model)
         self.signals.on("thread", partial(self._hear_of_thread, announcements))
         self.signals.on("menus", partial(self._hear_of_menus, announcements))
         with suppress(HarnessError):  # it only tidies up
@@ -129,6 +129,11 @@ class Fleet:
     def _hear_of_cancel(self, run_id: str, _: str) -> None:
         if self._runs is not None and run_id in self._runs.carrier.live:
             self._group.start_soon(self._runs.carrier.cancellation.look)
+
+    def _hear_of_model(self, run_id: str, seconds: str) -> None:
+        live = None if self._runs is None else self._runs.carrier.live.get(run_id)
+        if self._runs is not None and live is not None and seconds.isdigit():
+            self._runs.sampling.wanted_elsewhere(live.thread_id, float(seconds))
 
     def _hear_of_menus(self, announcements: Announcements, tools: str, _: str) -> None:
         tell = partial(announcements.menus_changed, tools=tools == "tools", relayed=True)

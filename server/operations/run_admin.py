@@ -11,21 +11,80 @@ import anyio
 import anyio.to_thread
 from pydantic import JsonValue
 
-from ...harness._internal.words import count_of
-from ...harness.checkpoint.base import Interrupt, Run, RunStatus, taken_over
+from ...harness.checkpoint.base import Batch, Checkpointer, Interrupt, Run, RunStatus, taken_over
 from ...harness.errors import HarnessError, UnknownRun
 from ...harness.limits.limits import Used
+from ...harness.loop.run.caller_messages import CallerMessage, message_batch
+from ...harness.loop.run.interrupts import check_answers
+from ...harness.messages.message import new_id
+from ..approvals.decisions import note_decisions
+from ..auth.owned_journal import id_among_all
 from ..results import Answer, moment, unknown
 from ..runs.cancellation import Cancellation
 from ..settings.settings import Settings
 from ..threads.journal_servers import ReplicaServers
 from ..threads.journals import Beside, journal_beside_servers
-from ..threads.listing import cost_of, question_line, run_facts
-from ..threads.names import id_among_all
+from ..threads.listing import cost_of, question_line, run_facts, run_text
 from .retries import RetryRequests
-from .run_answers import open_questions, store_answers, tell, until_it_stops
 
 __all__ = ["RunAdmin"]
+
+_LOOK_SECONDS = 0.25
+
+
+async def until_it_stops(journal: Checkpointer, run: Run, seconds: float | None) -> Run:
+    """Return a run once it has paused or ended, or after so many seconds."""
+    with anyio.move_on_after(seconds):
+        while run.status in ("running", "queued"):
+            await anyio.sleep(_LOOK_SECONDS)
+            run = await journal.run(run.id) or run
+    return run
+
+
+async def open_questions(journal: Checkpointer, run: Run) -> Sequence[Interrupt]:
+    """Return what a run waits for a person to answer.
+
+    Raises:
+        HarnessError: It asks nothing.
+    """
+    asked = await journal.interrupts(run.id)
+    found = [one for one in asked if one.is_question and not one.answered]
+    if not found or run.status in ("done", "failed", "cancelled"):
+        raise HarnessError(
+            f"Run {run.id} is {run.status} and asks nothing. Nothing was stored. `runs show "
+            f"{run.id}` shows where it stands."
+        )
+    return found
+
+
+async def store_answers(journal: Checkpointer, run: Run, answers: Mapping[str, JsonValue]) -> bool:
+    """Store answers; return whether nothing is open any more.
+
+    Raises:
+        UnknownInterrupt, InvalidAnswer: One is to no question of the run, or does not fit it;
+            nothing was stored.
+    """
+    fresh = check_answers(await journal.interrupts(run.id), answers)
+    if fresh:
+        await journal.commit(Batch(run.thread_id, answers=fresh))
+        await note_decisions(journal, run, fresh.keys(), "cli")
+    asked = await journal.interrupts(run.id)
+    return all(one.answered or not one.is_question for one in asked)
+
+
+async def tell(journal: Checkpointer, run: Run, message: str) -> CallerMessage | None:
+    """Send a message to a run that works or waits in line; None if it does neither, or asks.
+
+    Whoever carries the run takes the message before its next model call.
+    """
+    asked = await journal.interrupts(run.id)
+    works = run.kind == "delegate" and run.status in ("running", "queued")
+    if not works or any(not one.answered and one.is_question for one in asked):
+        return None
+    sent = CallerMessage(new_id("msg"), run.id, message)
+    await journal.commit(message_batch(run, sent))
+    return sent
+
 
 TAKEN_SECONDS = 10.0
 """How long a server may take to go on with a run."""
@@ -83,23 +142,11 @@ class RunAdmin:
         asked = await self._journal.interrupts(run.id)
         questions = [one for one in asked if not one.answered and one.is_question]
         used = Used.from_json(json.loads(run.used)) if run.used else None
-        lines = [
-            f"Run {run.id} on thread {run.thread_id}: {run.status}{_words(place)}",
-            f"Kind: {run.kind}, by agent {run.agent}, attempt {run.attempt}",
-            f"Begun: {moment(run.created_at)}, last changed: {moment(run.updated_at)}",
-        ]
-        facts = {"Goal": run.goal, "Answer": run.answer, "Reason": run.reason}
-        lines += [f"{name}: {' '.join(text.split())}" for name, text in facts.items() if text]
-        if used is not None and used.model_calls:
-            lines.append(
-                f"Used: {count_of(used.model_calls, 'model call')}, {used.tokens:,} tokens"
-            )
-        lines += map(question_line, questions)
-        lines.append(f"What it did: deep-agent-mcp threads events {run.id}")
         data = {**_facts(run, place), "answer": run.answer, "reason": run.reason}
         data["usage"] = None if used is None else used.to_json()
         data["open_questions"] = [one.id for one in questions]
-        return Answer("\n".join(lines), data)
+        text = run_text({**data, "goal": run.goal}, _words(place), map(question_line, questions))
+        return Answer(f"{text}\nWhat it did: deep-agent-mcp threads events {run.id}", data)
 
     async def _place(self, run: Run) -> bool | None:
         """Return whether a server works on a run; None if none should."""
@@ -164,7 +211,7 @@ class RunAdmin:
         return await open_questions(self._journal, await self._find(run_id))
 
     async def answer(self, run_id: str, answers: Mapping[str, JsonValue]) -> Answer:
-        """Store answers to a run's questions, and have a server go on once all are answered.
+        """Store answers to a run's questions, and have a server continue once all are answered.
 
         Raises:
             UnknownRun, UnknownInterrupt, InvalidAnswer: Nothing was stored.
@@ -191,7 +238,7 @@ class RunAdmin:
         return Answer(text, {**run_facts(run), "message_id": sent.id})
 
     async def retry(self, run_id: str) -> Answer:
-        """Have a server go on with a run that failed, paused or was left, at its last step.
+        """Have a server continue a run that failed, paused or was left, at its last step.
 
         Raises:
             UnknownRun: There is no such run.
@@ -204,7 +251,7 @@ class RunAdmin:
         return await self._gone_on(run)
 
     async def _gone_on(self, run: Run) -> Answer:
-        """Have a server go on with a run.
+        """Have a server continue a run.
 
         Raises:
             HarnessError: A server says that it cannot.
@@ -242,7 +289,7 @@ class RunAdmin:
         return None
 
     async def _taken(self, run: Run) -> Run | None:
-        """Return the run once a server goes on with it; None if none does.
+        """Return the run once a server continues it; None if none does.
 
         Raises:
             HarnessError: A server says that it cannot.

@@ -1,8 +1,13 @@
-"""A server that runs: what clients, transports and operators reach of it."""
+"""Running server: what clients, transports and operators use of it.
+
+In order: no more work is started; each run finishes its step and is handed over; whoever waits for
+a run gets the answer that it continues; listen streams are closed; answers get a moment to be sent.
+Then the transport may close.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -24,13 +29,48 @@ from .served_files import ServedFiles
 
 if TYPE_CHECKING:
     from ..python_agents.source import AgentSource
-    from ..reload.profile_files import RulesOfAll
+    from ..reload import RulesOfAll
     from ..settings.protected_paths import GuardedRules
     from ..transports.health import Health
     from ..transports.http_sessions import SessionsOf
     from .fleet import Fleet
 
 __all__ = ["App"]
+
+ANSWER_SECONDS = 2.0
+"""How long the last requests may take to be answered."""
+
+SEND_SECONDS = 0.1
+"""How long what was answered may take to be sent."""
+
+
+async def shut_down(
+    services: Services, close_streams: Callable[[], None], seconds: float, at_once: anyio.Event
+) -> None:
+    """Bring a server to where its transport may close.
+
+    Args:
+        services: Its runs and requests.
+        close_streams: Ends the listen streams.
+        seconds: How long runs may take to finish their step.
+        at_once: Set when they may take no longer.
+    """
+    async with anyio.create_task_group() as group:
+        group.start_soon(_cut_short, at_once, group.cancel_scope)
+        await services.runs.drain(seconds)
+        group.cancel_scope.cancel()
+    services.runs.stopping.release()
+    services.requests.close()
+    close_streams()
+    if services.in_flight.calls + services.in_flight.streams:
+        with anyio.move_on_after(ANSWER_SECONDS):
+            await services.in_flight.answered()
+        await anyio.sleep(SEND_SECONDS)
+
+
+async def _cut_short(at_once: anyio.Event, drain: anyio.CancelScope) -> None:
+    await at_once.wait()
+    drain.cancel()
 
 
 @record
@@ -80,7 +120,7 @@ class App:
         self.face.fit(self.agent())
 
     async def reload_code(self, files: frozenset[str]) -> None:
-        """Make the agent of new runs anew, because its code was saved."""
+        """Make the agent of new runs again, because its code was saved."""
         assert self.source is not None
         places = self.agent.all.values()
         if await self.source.reload(files, [one.parts for one in places]):
@@ -128,7 +168,5 @@ class App:
 
     async def drain(self, at_once: anyio.Event) -> None:
         """Let runs finish their step, and answer every request; cut short when `at_once` is set."""
-        from .shutdown import shut_down
-
         seconds = self.settings.current.drain_seconds
         await shut_down(self.services, self.face.close_streams, seconds, at_once)

@@ -1,4 +1,4 @@
-"""The files that decide what agents do: which are broken, and what follows when one is saved.
+"""Served files: which files that instruct agents are broken, and what a saved one changes.
 
 They are skills, subagents, memory, policies, profiles, settings, and the code of Python agents.
 """
@@ -15,7 +15,7 @@ from pydantic import JsonValue
 
 from ...harness._internal.records import record
 from ..agents.workplaces import Common, Workplaces
-from ..reload.profile_files import FileReports, RulesOfAll
+from ..reload import FileReports, RulesOfAll
 from ..settings.protected_paths import GuardedRules
 from ..settings.reloadable_settings import ReloadableSettings
 from ..settings.setting_types import parent_of_all

@@ -19,18 +19,19 @@ from typing import Literal, Protocol, TypeAlias
 
 import anyio
 
-from ...harness.checkpoint.base import Batch, Run
+from ...harness.checkpoint.base import Batch, Checkpointer, Run
 from ...harness.checkpoint.postgres.survey import RunMark
 from ...harness.databases.postgres import PostgresDatabase
-from ...harness.errors import HarnessError
+from ...harness.errors import HarnessError, Superseded
 
-__all__ = ["LEFT", "Kind", "Signals", "channel_of"]
+__all__ = ["LEFT", "AnnouncedCheckpointer", "Signals", "channel_of"]
 
 Kind: TypeAlias = Literal[
-    "run", "events", "cancel", "thread", "menus", "session", "stream", "message"
+    "run", "events", "cancel", "lend", "thread", "menus", "session", "stream", "message"
 ]
-"""`run`: its record changed. `events`: it has more. `cancel`: it shall end. `thread`: it has other
-content. `menus`: skills or subagents have. `session`, `stream`, `message`: see `SessionSignal`."""
+"""`run`: its record changed. `events`: it has more. `cancel`: it shall end. `lend`: a client that
+lends its model waits for it. `thread`: it has other content. `menus`: skills or subagents have.
+`session`, `stream`, `message`: see `SessionSignal`."""
 
 More: TypeAlias = str | Callable[[], str]
 
@@ -40,7 +41,7 @@ LEFT = "left"
 LOOK_SECONDS = 5.0
 """How often those who wait look again, without a signal."""
 
-_URGENT = frozenset({"run", "cancel", "menus", "session", "stream", "message"})
+_URGENT = frozenset({"run", "cancel", "lend", "menus", "session", "stream", "message"})
 
 _COLLECT_SECONDS = 0.1
 """How long signals are collected that nobody waits for."""
@@ -170,6 +171,10 @@ class Signals:
             if not self._watches[run_id]:
                 del self._watches[run_id]
 
+    def lend(self, run_id: str, seconds: float) -> None:
+        """See `RunNews`."""
+        self.tell("lend", run_id, f"{seconds:.0f}")
+
     def _wake_watchers(self, run_id: str, _: str) -> None:
         for watch in self._watches.get(run_id, ()):
             watch.news.set()
@@ -221,3 +226,46 @@ class Signals:
             for run_id in waiting:
                 for watch in self._watches.get(run_id, ()):
                     watch.compare(marks.get(run_id))
+
+
+class AnnouncedCheckpointer:
+    """A `Checkpointer` that calls a function after each commit. Stand it outermost.
+
+    Args:
+        journal: Where it is stored.
+        stored: Given each batch that was stored; must not block.
+
+    Attributes:
+        superseded: How many commits were refused because another server carries the run.
+    """
+
+    def __init__(self, journal: Checkpointer, stored: Callable[[Batch], None]) -> None:
+        self._journal = journal
+        self._stored = stored
+        self.superseded = 0
+        self.load = journal.load
+        self.history = journal.history
+        self.namespaces = journal.namespaces
+        self.threads = journal.threads
+        self.run = journal.run
+        self.find_runs = journal.find_runs
+        self.interrupts = journal.interrupts
+        self.file_changes = journal.file_changes
+        self.events = journal.events
+        self.delete_thread = journal.delete_thread
+        self.copy_thread = journal.copy_thread
+        self.prune = journal.prune
+        self.delete_for_runs = journal.delete_for_runs
+        self.thread_size = journal.thread_size
+        self.rewrite = journal.rewrite
+        self.vacuum = journal.vacuum
+        self.close = journal.close
+
+    async def commit(self, batch: Batch) -> None:
+        """Store a batch; see `Checkpointer.commit`."""
+        try:
+            await self._journal.commit(batch)
+        except Superseded:
+            self.superseded += 1
+            raise
+        self._stored(batch)

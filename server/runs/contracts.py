@@ -1,4 +1,4 @@
-"""Contracts: what runs need of the rest of the server."""
+"""Contracts: what runs need from the rest of the server."""
 
 from __future__ import annotations
 
@@ -136,6 +136,10 @@ class RunNews(Protocol):
         """Watch a run. To be entered before its record is read, so that nothing is missed."""
         ...
 
+    def lend(self, run_id: str, seconds: float) -> None:
+        """Tell whoever works on a run that a client which offers its model is here for a while."""
+        ...
+
 
 class Servers(Protocol):
     """The servers that share a journal: which of them live, and what they wish of each other."""
@@ -178,6 +182,9 @@ class PolledNews:
     def watching(self, run_id: str) -> Generator[RunWatch]:
         """See `RunNews`."""
         yield self
+
+    def lend(self, run_id: str, seconds: float) -> None:
+        """Do nothing: servers of one machine have no client of another one's run."""
 
     async def next(self, run: Run) -> None:
         """See `RunWatch`."""

@@ -4,6 +4,10 @@ A call is parked in the memory of the process that carries its run, which waits 
 for any other model. Nothing of it is in the journal and nothing is lost with it: a run that goes on
 elsewhere asks again. A run that no client attends to is paused, and goes on with the next client
 that can answer.
+
+Where several servers share a journal, a run goes to the server that its client talks to: the one
+that carries it pauses it when it asks a model and the client is elsewhere. An answer that a client
+brings to a server before the run is there is kept: the same call gets it.
 """
 
 from __future__ import annotations
@@ -11,16 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 import anyio
 import anyio.lowlevel
 from mcp.types import (
-    CreateMessageRequest,
-    CreateMessageRequestParams,
-    CreateMessageResult,
-    CreateMessageResultWithTools,
     InputResponse,
 )
 
@@ -28,18 +27,16 @@ from ...harness._internal.concurrency import LazyEvent
 from ...harness.checkpoint.base import Run
 from ...harness.errors import ModelError
 from ...harness.loop.run.events import Event
-from ...harness.messages.message import new_id
 from ...harness.subagents.background.engine import parent_thread
 from .messages import Answer
+from .sampled_call import Activity, SampledCall, answer_in, digest_in, is_call
 
 __all__ = [
     "GATHER_SECONDS",
     "LEASE_SECONDS",
     "PARKED",
     "UNATTENDED_SECONDS",
-    "Activity",
     "Offer",
-    "SampledCall",
     "SampledRun",
     "SamplingQueue",
     "current_run",
@@ -61,6 +58,9 @@ LEASE_SECONDS = 600.0
 GATHER_SECONDS = 2.0
 """How long calls wait for those of other subagents, to be put to the client in one round."""
 
+MOST_KEPT = 64
+"""Answers to calls of runs that are not here yet, of one thread."""
+
 PARKED = (
     "it needs the model of an MCP client, and no client that offers one (sampling with tools) is "
     "waiting for this run. It continues when such a client calls wait or reply with its run_id, "
@@ -75,96 +75,8 @@ def is_parked(run: Run) -> bool:
     return run.status == "paused" and run.reason == PARKED
 
 
-@dataclass(slots=True, eq=False)
-class SampledCall:
-    """One call of the client's model.
-
-    Attributes:
-        params: What it is asked.
-        agent: Who asks.
-        key: Names the call and who asks; never used again.
-        answer: What it said, or why there is no answer.
-        closed: Set once there is an answer, or it is no longer wanted.
-        was_asked: Whether a client has been given it.
-    """
-
-    params: CreateMessageRequestParams
-    agent: str = ""
-    key: str = field(init=False)
-    answer: Answer | ModelError | None = None
-    closed: anyio.Event = field(default_factory=anyio.Event)
-    was_asked: bool = False
-    _askers: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
-
-    def __post_init__(self) -> None:
-        # Within `input_required` there is no `_meta`, so the key says it, too.
-        self.key = new_id("smp") + (f".{self.agent}" if self.agent else "")
-
-    def hand_out(self) -> CreateMessageRequest:
-        """Return the call as a client is given it."""
-        self.was_asked = True
-        return CreateMessageRequest(params=self.params)
-
-    def close(self, answer: Answer | ModelError | None) -> None:
-        """Say what came of it; only the first time counts."""
-        if self.closed.is_set():
-            return
-        self.answer = answer
-        self.closed.set()
-        for take_back in [*self._askers]:
-            take_back()
-
-    @contextmanager
-    def taking_back(self, take_back: Callable[[], None]) -> Generator[None]:
-        """Call `take_back` if it is closed during the block, at once if it is already."""
-        if self.closed.is_set():
-            take_back()
-        self._askers.append(take_back)
-        try:
-            yield
-        finally:
-            self._askers.remove(take_back)
-
-
-@dataclass(slots=True)
-class Activity:
-    """Open tool and model calls of a run."""
-
-    _tools: set[tuple[str, ...]] = field(default_factory=set[tuple[str, ...]])
-    _models: set[tuple[str, ...]] = field(default_factory=set[tuple[str, ...]])
-
-    def hear(self, event: Event) -> bool:
-        """Take an event in; return whether it was about a call."""
-        path = event.path
-        match event.data.get("event"):
-            case "tool_start":
-                self._tools.add(path)
-            case "tool_end":
-                self._tools.discard(path)
-                # A subagent that failed does not say that its model call is over.
-                self._models = {one for one in self._models if one[: len(path)] != path}
-            case "model_start":
-                self._models.add(path)
-            case "model_end":
-                self._models.discard(path)
-            case _:
-                return False
-        return True
-
-    def is_more_than(self, asked: int) -> bool:
-        """Whether something is at work beside so many calls of the client's model.
-
-        A tool call whose subagent asks a model is not at work itself.
-        """
-        if asked < len(self._models):
-            return True
-        return any(
-            all(model[: len(tool)] != tool for model in self._models) for tool in self._tools
-        )
-
-
 class SampledRun:
-    """A run while it is carried.
+    """A run while it is executed.
 
     Args:
         queue: Where clients look for its calls.
@@ -187,6 +99,7 @@ class SampledRun:
         self.moved = LazyEvent()
         self._queue = queue
         self._pause = pause
+        self._waits: set[anyio.CancelScope] = set()
 
     def hear(self, event: Event) -> None:
         """Take an event of the run in."""
@@ -199,6 +112,10 @@ class SampledRun:
         Raises:
             ModelError: The client has refused, or failed.
         """
+        call.answer = self._queue.kept(self.thread_id, call)
+        if call.answer is not None:
+            call.was_asked = True
+            return await self._answer(call)
         self.calls[call.key] = call
         self._move()
         self._queue.asked(self)
@@ -216,22 +133,32 @@ class SampledRun:
             if left <= 0 and not self.activity.is_more_than(len(self.calls)):
                 self._pause(PARKED)
                 await anyio.lowlevel.checkpoint()  # which is where the run stops
-            with anyio.move_on_after(left if left > 0 else LOOK_AGAIN_SECONDS):
-                await call.closed.wait()
+            with anyio.move_on_after(left if left > 0 else LOOK_AGAIN_SECONDS) as wait:
+                self._waits.add(wait)
+                try:
+                    await call.closed.wait()
+                finally:
+                    self._waits.discard(wait)
         if isinstance(call.answer, ModelError):
             raise call.answer
         return call.answer
 
-    def take(self, responses: Mapping[str, InputResponse]) -> None:
-        """Take a client's answers to calls of this run; others are ignored."""
-        for key in self.calls.keys() & responses.keys():
-            self.close(key, _answer_in(responses[key]))
+    def look(self) -> None:
+        """See again whether a client attends to the calls."""
+        for wait in self._waits:
+            wait.cancel()
 
-    def close(self, key: str, answer: Answer | ModelError) -> None:
+    def take(self, responses: Mapping[str, InputResponse]) -> None:
+        """Take a client's answers to calls of this run, also as another server asked them."""
+        same = {call.digest: key for key, call in self.calls.items()}
+        for key, response in responses.items():
+            self.close(key if key in self.calls else same.get(digest_in(key), ""), response)
+
+    def close(self, key: str, answer: InputResponse | ModelError) -> None:
         """Give the answer to a call, if it is still open."""
         call = self.calls.pop(key, None)
         if call is not None:
-            call.close(answer)
+            call.close(answer if isinstance(answer, ModelError) else answer_in(answer))
 
     async def gathered(self) -> None:
         """Wait until nothing but calls of the client's model is going on."""
@@ -248,7 +175,7 @@ current_run: ContextVar[SampledRun | None] = ContextVar("sampled_run", default=N
 
 
 class SamplingQueue:
-    """The calls of all runs this process carries.
+    """The calls of all runs this process executes.
 
     Args:
         changed: Told of a thread with a new call; must not block.
@@ -260,12 +187,14 @@ class SamplingQueue:
         self._watchers: list[tuple[str, Callable[[], None]]] = []
         self._attendants: list[str] = []
         self._leases: dict[str, float] = {}
+        self._elsewhere: dict[str, float] = {}
+        self._kept: dict[str, tuple[float, dict[str, Answer | ModelError]]] = {}
 
     @contextmanager
     def carrying(
         self, run_id: str, thread_id: str, pause: Callable[[str], None], offer: Offer | None
     ) -> Generator[SampledRun]:
-        """Let a run ask while it is carried, in the task that carries it."""
+        """Let a run ask while it is executed, in the task that executes it."""
         run = self._runs[run_id] = SampledRun(self, thread_id, pause, offer)
         token = current_run.set(run)
         try:
@@ -291,15 +220,40 @@ class SamplingQueue:
 
     def attended_until(self, thread_id: str, begun: float) -> float:
         """Return until when a call that began at `begun` may wait."""
+        now = anyio.current_time()
         if any(_covers(one, thread_id) for one in self._attendants):
-            return anyio.current_time() + UNATTENDED_SECONDS
+            return now + UNATTENDED_SECONDS
+        if any(until > now for one, until in self._elsewhere.items() if _covers(one, thread_id)):
+            return now
         leases = [until for one, until in self._leases.items() if _covers(one, thread_id)]
         return max([begun + UNATTENDED_SECONDS, *leases])
+
+    def kept(self, thread_id: str, call: SampledCall) -> Answer | ModelError | None:
+        """Return the answer to a call that a client has brought before; it is forgotten here."""
+        for one, (until, answers) in self._kept.items():
+            if _covers(one, thread_id) and until > anyio.current_time():
+                return answers.pop(call.digest, None)
+        return None
+
+    # --- for other servers -----------------------------------------------------------------
+
+    def wanted_elsewhere(self, thread_id: str, seconds: float) -> None:
+        """Let the runs of a thread go where their client is, when they ask and none is here.
+
+        Args:
+            thread_id: The thread.
+            seconds: How long the client will be there.
+        """
+        now = anyio.current_time()
+        self._elsewhere = {one: until for one, until in self._elsewhere.items() if until > now}
+        self._elsewhere[thread_id] = now + seconds
+        for run in self.runs(thread_id):
+            run.look()
 
     # --- for clients -----------------------------------------------------------------------
 
     def runs(self, thread_id: str) -> list[SampledRun]:
-        """Return the runs at work on a thread: one, and those of its background tasks."""
+        """Return the working runs on a thread: one, and those of its background tasks."""
         return [one for one in self._runs.values() if _covers(thread_id, one.thread_id)]
 
     def calls(self, thread_id: str) -> list[SampledCall]:
@@ -307,9 +261,26 @@ class SamplingQueue:
         return [call for run in self.runs(thread_id) for call in run.calls.values()]
 
     def take(self, thread_id: str, responses: Mapping[str, InputResponse]) -> None:
-        """Take a client's answers to calls of a thread; what answers none is ignored."""
-        for run in self.runs(thread_id):
+        """Take a client's answers to calls of a thread.
+
+        What answers none is ignored; but if no run of the thread is here, it is kept for a while.
+        """
+        runs = self.runs(thread_id)
+        for run in runs:
             run.take(responses)
+        if runs:
+            return
+        now = anyio.current_time()
+        self._kept = {one: kept for one, kept in self._kept.items() if kept[0] > now}
+        found = {
+            digest_in(key): answer_in(response)
+            for key, response in responses.items()
+            if is_call(key)
+        }
+        if found:
+            kept = self._kept.get(thread_id, (0.0, {}))[1] | found
+            newest = dict([*kept.items()][-MOST_KEPT:])
+            self._kept[thread_id] = (now + LEASE_SECONDS, newest)
 
     async def gathered(self, thread_id: str) -> list[SampledCall]:
         """Return the open calls of a thread, after a moment for those that are about to come."""
@@ -328,9 +299,10 @@ class SamplingQueue:
 
     @contextmanager
     def attending(self, thread_id: str) -> Generator[None]:
-        """Say that a client is there that lends its model; it may be back after the block."""
+        """Say that a client is there that offers its model; it may be back after the block."""
         for run in self.runs(thread_id):
             run.offer = "tools"
+        self._elsewhere.pop(thread_id, None)
         self._attendants.append(thread_id)
         try:
             yield
@@ -354,12 +326,3 @@ class SamplingQueue:
 def _covers(thread_id: str, other: str) -> bool:
     """Whether a thread is the other one, or that of its background task."""
     return other == thread_id or other.startswith(f"{thread_id}.")
-
-
-def _answer_in(response: InputResponse) -> Answer | ModelError:
-    if isinstance(response, CreateMessageResult | CreateMessageResultWithTools):
-        return response
-    return ModelError(
-        "The client answered a call of its model with something else "
-        f"({type(response).__name__}); nothing was kept. Continue the run to ask again."
-    )

@@ -17,8 +17,7 @@ from ...harness.checkpoint.base import Checkpoint, Run, RunEvent, ThreadSlice
 from ...harness.limits.prices import price_of
 from ...harness.messages.message import AIMessage, HumanMessage, Message, Usage
 from ..mcp.requests import Services
-from .branches import Branch, Branches, namespace_of
-from .journal_steps import messages_in
+from .journal_steps import Branch, Branches, messages_in, namespace_of
 from .queries import NotThere, instant
 
 __all__ = ["AgentTree", "spans_of"]

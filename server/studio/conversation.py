@@ -25,9 +25,16 @@ from ...harness.messages.message import (
 )
 from ..mcp.requests import Services
 from ..runs.active_run import ActiveRun
-from .branches import Branch, Branches, namespace_of
 from .diffs import diff_of
-from .journal_steps import messages_in, place, written_by, written_by_each
+from .journal_steps import (
+    Branch,
+    Branches,
+    messages_in,
+    namespace_of,
+    place,
+    written_by,
+    written_by_each,
+)
 from .queries import NotThere, Query, instant
 
 __all__ = ["Conversation"]

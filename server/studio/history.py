@@ -17,20 +17,25 @@ from pydantic import JsonValue
 from ...harness.agent import Agent
 from ...harness.backends.base import FileEntry, FileError, Restorable, canonical_path
 from ...harness.checkpoint.base import Checkpoint
+from ..mcp.media import file_contents
 from ..mcp.requests import Services
-from ..mcp.resources import file_contents
 from ..threads.listing import todos_as_json
 from ..threads.rewinding import guarded_files
-from .branches import Branches
 from .diffs import diff_of
 from .file_versions import ABSENT, FileVersions, Version, changed_file, compared
-from .journal_steps import keys_of, written_by
+from .journal_steps import Branches, keys_of, written_by
 from .previews import files_now
 from .queries import NotThere, Query, instant
 
 __all__ = ["History"]
 
 MOST_ENTRIES = 2_000
+
+_BUSY = {
+    "running": "The run is still working. Cancel it, or wait until it ends, and then rewind.",
+    "needs_approval": "The run waits for an answer. Answer or cancel it first, and then rewind.",
+}
+"""Why a thread with such a run cannot be rewound."""
 
 
 class History:
@@ -190,9 +195,9 @@ class History:
             files.append({**changed_file(path, new, old, found), "action": action, "why": why})
         needs_force = problem is not None
         runs = await self._services.journal.find_runs(thread_id=thread_id, limit=1)
-        if runs and runs[0].status in ("running", "needs_approval"):
+        if runs and runs[0].status in _BUSY:
             needs_force = False  # it would not help
-            problem = f"Run {runs[0].id} is {runs[0].status}; cancel it or wait for its end first."
+            problem = _BUSY[runs[0].status]
         return {
             "checkpoint": _checkpoint(made),
             "allowed": problem is None,

@@ -1,18 +1,39 @@
-"""Steps of the journal as values: what each checkpoint of a thread wrote."""
+"""Steps of the journal as values, on the branches of a thread that count.
+
+What a rewind left behind does not count: only the ancestors of a namespace's newest checkpoint do,
+and only subagents whose call is among them. Heads of checkpoints never change, so those of the
+threads that were looked at last are kept, and each look reads what is new.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
+import anyio
+
 from ...harness.agent import Agent
-from ...harness.checkpoint.base import Checkpoint, StoredWrite
+from ...harness.checkpoint.base import Checkpoint, StoredWrite, step_id
 from ...harness.errors import CheckpointError
 from ...harness.messages.message import AIMessage, HumanMessage, Message, ToolMessage
 from ...harness.state.channels import Overwrite
-from ..auth.caller import JournalReader
+from ..auth.owned_journal import JournalReader
 
-__all__ = ["keys_of", "last_answer", "messages_in", "place", "written_by", "written_by_each"]
+__all__ = [
+    "Branch",
+    "Branches",
+    "keys_of",
+    "last_answer",
+    "messages_in",
+    "namespace_of",
+    "place",
+    "written_by",
+    "written_by_each",
+]
 
 
 async def written_by(journal: JournalReader, made: Checkpoint) -> list[StoredWrite]:
@@ -120,3 +141,151 @@ def keys_of(writes: Iterable[StoredWrite]) -> Mapping[str, int]:
     for one in writes:
         sizes[one.channel] = sizes.get(one.channel, 0) + len(one.value)
     return sizes
+
+
+KEPT = 16
+"""Threads."""
+
+_FIRST, _MORE = 50, 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """A namespace, taken apart.
+
+    Attributes:
+        ns: It, empty for the main agent.
+        parent: That of the agent that made the call.
+        call_id: The call that started the subagent; empty for the main agent.
+        step: The step of that call.
+    """
+
+    ns: str
+    parent: str
+    call_id: str
+    step: str
+
+
+def namespace_of(ns: str) -> Namespace:
+    """Return the parts of a namespace."""
+    parent, _, own = ns.rpartition("/")
+    call_id, _, step = own.removeprefix("task:").rpartition("@")
+    return Namespace(ns, parent, call_id, step)
+
+
+@dataclass(frozen=True)
+class Branch:
+    """The checkpoints of a thread that count.
+
+    Attributes:
+        steps: They, oldest first.
+        heads: The newest of each namespace, the main agent's first.
+        others: How many checkpoints of the main agent do not count.
+    """
+
+    steps: Sequence[Checkpoint]
+    heads: Sequence[Checkpoint]
+    others: int = 0
+
+    @cached_property
+    def weights(self) -> Mapping[str, int]:
+        """The weights of the steps, by namespace and id; see `journal_steps.place`."""
+        return {place(one.ns, one.id): one.weight for one in self.steps}
+
+    def before(self, seq: int, limit: int) -> Sequence[Checkpoint]:
+        """Return the steps right before one, oldest first."""
+        stop = bisect_left(self.steps, seq, key=_seq)
+        return self.steps[max(0, stop - limit) : stop]
+
+    def after(self, seq: int, limit: int) -> Sequence[Checkpoint]:
+        """Return the steps right after one, oldest first."""
+        start = bisect_right(self.steps, seq, key=_seq)
+        return self.steps[start : start + limit]
+
+
+def _seq(made: Checkpoint) -> int:
+    return made.seq
+
+
+@dataclass(slots=True)
+class _Kept:
+    """The checkpoints of a thread by namespace, oldest first."""
+
+    made: dict[str, list[Checkpoint]] = field(default_factory=dict[str, list[Checkpoint]])
+    turn: anyio.Lock = field(default_factory=anyio.Lock)
+
+
+class Branches:
+    """Reads branches of threads."""
+
+    def __init__(self, journal: JournalReader) -> None:
+        self._journal = journal
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+
+    async def of(self, thread_id: str) -> Branch | None:
+        """Return what counts of a thread; None if it has no checkpoints."""
+        namespaces = await self._journal.namespaces(thread_id)
+        if "" not in namespaces:
+            self._kept.pop(thread_id, None)
+            return None
+        kept = self._kept.setdefault(thread_id, _Kept())
+        self._kept.move_to_end(thread_id)
+        while len(self._kept) > KEPT:
+            self._kept.popitem(last=False)
+        async with kept.turn:
+            kept.made = {ns: kept.made.get(ns, []) for ns in namespaces}
+            for ns, made in kept.made.items():
+                await self._read_new(thread_id, ns, made)
+        return _branch(kept.made)
+
+    async def _read_new(self, thread_id: str, ns: str, made: list[Checkpoint]) -> None:
+        """Add the checkpoints that came since."""
+        known = made[-1].seq if made else -1
+        fresh: list[Checkpoint] = []
+        before, limit = None, _FIRST
+        while page := await self._journal.history(thread_id, ns, before=before, limit=limit):
+            newer = [one for one in page if one.seq > known]
+            fresh += newer
+            if len(newer) < len(page) or len(page) < limit:
+                if made and page[len(newer) : len(newer) + 1] != made[-1:]:
+                    # It is not the thread that it was: pruned, or deleted and made anew.
+                    made.clear()
+                    fresh = [*await self._all(thread_id, ns)]
+                break
+            before, limit = page[-1].id, _MORE
+        made.extend(reversed(fresh))
+
+    async def _all(self, thread_id: str, ns: str) -> Sequence[Checkpoint]:
+        found: list[Checkpoint] = []
+        before: str | None = None
+        while page := await self._journal.history(thread_id, ns, before=before, limit=_MORE):
+            found += page
+            before = page[-1].id
+            if len(page) < _MORE:
+                break
+        return found
+
+
+def _branch(made: dict[str, list[Checkpoint]]) -> Branch:
+    main = _ancestors(made[""])
+    steps: list[Checkpoint] = [*main]
+    heads = [main[-1]]
+    living = {"": {one.id for one in main} | {step_id(main[-1].id)}}
+    for ns in sorted((one for one in made if one.startswith("task:")), key=len):
+        place = namespace_of(ns)
+        if made[ns] and place.step in living.get(place.parent, ()):
+            own = _ancestors(made[ns])
+            steps += own
+            heads.append(own[-1])
+            living[ns] = {one.id for one in own} | {step_id(own[-1].id)}
+    steps.sort(key=_seq)
+    return Branch(steps, heads, len(made[""]) - len(main))
+
+
+def _ancestors(made: Sequence[Checkpoint]) -> list[Checkpoint]:
+    """Return the newest checkpoint and its ancestors, oldest first."""
+    found = [made[-1]]
+    for one in reversed(made[:-1]):
+        if one.id == found[-1].parent_id:
+            found.append(one)
+    return found[::-1]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import cast
+from typing import cast, get_args
 
 from pydantic import JsonValue
 
-from ...harness.checkpoint.base import Run
+from ...harness.checkpoint.base import Run, RunStatus
 from ...harness.errors import CheckpointError
 from ...harness.limits.carried_limits import used_by
 from ...harness.limits.usage import Ledger, LedgerLine
@@ -15,15 +15,17 @@ from ..auth.caller import ALL_SCOPES, current_caller
 from ..mcp.offered_agents import offered_agents
 from ..mcp.requests import Services
 from ..settings.toolsets import withheld_tools
+from ..threads.journal_servers import ReplicaServers
 from ..threads.listing import todos_as_json
 from ..version import NAME, version
 from .catalogue import costs_of, title_of
-from .queries import NotThere, instant
+from .queries import NotThere, Query, instant
 from .questions import Questions
 
-__all__ = ["me", "run_json", "thread_overview"]
+__all__ = ["fleet", "me", "run_json", "runs_found", "thread_overview"]
 
 MOST_RUNS = 100
+STATUSES: tuple[str, ...] = get_args(RunStatus)
 
 
 async def me(services: Services) -> dict[str, JsonValue]:
@@ -73,6 +75,27 @@ def run_json(run: Run) -> dict[str, JsonValue]:
         "attempt": run.attempt,
         "usage": usage,
     }
+
+
+async def runs_found(services: Services, query: Query) -> dict[str, JsonValue]:
+    """Return the caller's runs, newest first, and whether there are more than `limit`.
+
+    Raises:
+        BadQuery: A parameter cannot be used.
+    """
+    status, thread, limit = (
+        query.text("status"),
+        query.text("thread"),
+        query.count("limit", 50, 200),
+    )
+    if status and status not in STATUSES:
+        query.refuse("status", f"one of {', '.join(STATUSES)}")
+    found = await services.journal.find_runs(
+        status=cast("RunStatus | None", status or None),
+        thread_id=await services.thread(thread) if thread else None,
+        limit=limit + 1,
+    )
+    return {"runs": [run_json(one) for one in found[:limit]], "more": len(found) > limit}
 
 
 async def thread_overview(
@@ -136,3 +159,52 @@ def costs_by_agent(runs: Iterable[Run]) -> list[JsonValue]:
                 known.cost + line.cost,
             )
     return cast("list[JsonValue]", [one.to_json() for one in Ledger(ledger.values()).lines])
+
+
+MOST_QUEUED = 500
+
+
+async def fleet(services: Services) -> dict[str, JsonValue]:
+    """Return the caller's runs that wait in line, their bounds, and the replicas if there are any.
+
+    Only callers who may see everybody's threads see the replicas.
+    """
+    caller, carrier = current_caller.get(), services.runs.carrier
+    queued = await services.journal.find_runs(status="queued", limit=MOST_QUEUED)
+    bounds = carrier.bounds
+    shown: dict[str, JsonValue] = {
+        "queued": [
+            {
+                "run_id": one.id,
+                "thread_id": one.thread_id,
+                "title": " ".join(one.goal.split())[:200],
+                "since": instant(one.created_at),
+                "doing": await services.runs.queue.threads.waits_for(one),
+            }
+            for one in reversed(queued)
+        ],
+        "quotas": {
+            "workers": bounds.workers,
+            "max_runs": bounds.max_runs,
+            "per_minute": bounds.per_minute,
+        },
+        "working": len(carrier.working(caller.owner)),
+        "schedules": "schedules://all" if services.schedules is not None else None,
+    }
+    servers = carrier.servers
+    census = servers.census if isinstance(servers, ReplicaServers) else None
+    if census is not None and (not caller.principal or caller.may("admin")):
+        shown["replicas"] = [
+            {
+                "id": one.id,
+                "host": one.host,
+                "version": one.version,
+                "started": instant(one.started_at),
+                "silent_seconds": one.silent,
+                "working": one.working,
+                "draining": one.draining,
+                "self": one.id == carrier.owner,
+            }
+            for one in census.living
+        ]
+    return shown

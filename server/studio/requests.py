@@ -1,4 +1,4 @@
-"""Requests: what a model was asked in a step, in parts that people can read.
+"""Model requests: what a model was asked in a step, in parts that people can read.
 
 They are made anew from the journal, by the agent as it is configured now: the sections of the
 system prompt, the tools, and the messages as the model saw them, after summaries and edits.
@@ -17,8 +17,7 @@ from ...harness.messages.message import AIMessage, HumanMessage, Message, Thinki
 from ...harness.models.base import ChatRequest, PromptSection
 from ...harness.tools.schemas import ToolSpec
 from ..mcp.requests import Services
-from .branches import Branches
-from .journal_steps import messages_in, written_by
+from .journal_steps import Branches, messages_in, written_by
 from .queries import NotThere, Query, instant
 
 __all__ = ["Requests"]

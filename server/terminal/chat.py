@@ -18,14 +18,13 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.output import create_output
 from rich.text import Text
 
-from ...harness._internal.words import count_of
-from .exits import Exit
+from ...harness._internal import count_of
+from . import ago, clean, dollars, one_line, seconds_of
 from .live import LiveView
 from .places import Place
 from .questions import Asker
 from .session import Outcome, Session, interrupts
-from .states import LinkError, RunState, Task
-from .texts import ago, clean, dollars, one_line, seconds_of
+from .states import Exit, LinkError, RunState, Task
 from .views import BOXES
 
 __all__ = ["Chat", "history_in"]
@@ -142,7 +141,7 @@ class Chat:
     # --- messages --------------------------------------------------------------------------
 
     async def _turn(self, task: Task | str) -> None:
-        """Give the agent a message, or go on with a run."""
+        """Give the agent a message, or continue a run."""
         with interrupts() as heard:
             outcome: Outcome
             if isinstance(task, str):

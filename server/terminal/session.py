@@ -1,4 +1,4 @@
-"""Session: carries one run from its goal to its end at a terminal."""
+"""Terminal session: follows one run from its goal to its end at a terminal."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ import anyio
 
 from ...harness._internal.concurrency import raising_one
 from ...harness._internal.records import record
-from .exits import Exit, exit_code
 from .link import Link
 from .places import Place
 from .questions import Asker, Interrupted
-from .states import LinkError, NotStarted, RunState, Task
+from .states import Exit, LinkError, NotStarted, RunState, Task, exit_code
 from .steps import Steps
 from .views import View
 
@@ -116,7 +115,7 @@ class Session:
         return await self._stay(state, heard)
 
     async def resume(self, run_id: str, heard: Interrupts) -> Outcome:
-        """Go on with a run that paused, failed, or asks something; stay with one that works.
+        """Continue a run that paused, failed, or asks something; stay with one that works.
 
         Raises:
             NotStarted: There is no such run, or it cannot go on.
@@ -179,7 +178,7 @@ class Session:
 
 
 def advice(is_local: bool, options: str) -> Callable[[RunState, Exit], str]:
-    """Return what says how to go on with a run from the command line.
+    """Return the command that continues a run.
 
     Args:
         is_local: Whether the run ends with this process.

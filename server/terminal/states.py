@@ -1,16 +1,17 @@
-"""States: what is asked of a server, and where a run stands. Imports nothing that is slow."""
+"""States: what is asked of a server, and the status of a run. Imports nothing that is slow."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from enum import IntEnum
 from typing import Any, cast
 
 from pydantic import JsonValue
 
 from ...harness._internal.records import record
 
-__all__ = ["LinkError", "NotStarted", "Question", "RunState", "Task"]
+__all__ = ["Exit", "LinkError", "NotStarted", "Question", "RunState", "Task", "exit_code"]
 
 _ARGS_SHOWN = 2_000
 """Characters of arguments that results of the server show."""
@@ -102,7 +103,7 @@ class Question:
 
 @record
 class RunState:
-    """Where a run stands.
+    """Status of a run.
 
     Attributes:
         run_id: The run.
@@ -125,3 +126,31 @@ class RunState:
     questions: Sequence[Question] = ()
     usage: Mapping[str, Any] = field(default_factory=dict[str, Any])
     notes: Sequence[str] = ()
+
+
+class Exit(IntEnum):
+    """What `run` and `runs wait` end with."""
+
+    DONE = 0
+    FAILED = 1
+    REFUSED = 2
+    NEEDS_APPROVAL = 3
+    LIMIT = 4
+    STILL_AT_WORK = 124
+    INTERRUPTED = 130
+    NO_READER = 141
+
+
+def exit_code(status: str, reason: str) -> Exit:
+    """Return the exit code for the status of a run."""
+    match status:
+        case "done":
+            return Exit.DONE
+        case "needs_approval":
+            return Exit.NEEDS_APPROVAL
+        case "running" | "queued":
+            return Exit.STILL_AT_WORK
+        case "paused":
+            return Exit.INTERRUPTED
+        case _:
+            return Exit.LIMIT if reason.startswith("limit") else Exit.FAILED

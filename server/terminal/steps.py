@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias, cast
 
 from ...harness._internal.records import record
-from .texts import one_line
+from . import one_line
 
 __all__ = ["SEPARATOR", "Event", "Kind", "Step", "Steps"]
 

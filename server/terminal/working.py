@@ -1,4 +1,4 @@
-"""Starts what a command asked for, and ends it with an exit code."""
+"""Working: starts what a command asks for, and ends it with an exit code."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from ...harness.models.registry import DEFAULT_MODEL
 from ..settings.setting_types import is_sampling
 from ..settings.settings import Settings, SettingsError
 from ..settings.sources import load_settings
-from .exits import Exit
-from .states import NotStarted, Task
-from .texts import one_line
+from . import one_line
+from .states import Exit, NotStarted, Task
 from .views import JsonView, LinesView, View, streams
 
 if TYPE_CHECKING:
@@ -183,7 +182,7 @@ def attached(files: Sequence[Path]) -> list[dict[str, str]]:
 def run_goal(
     choices: Choices, task: Task | None, resume: str | None, attach: Sequence[Path]
 ) -> int:
-    """Work on a goal, or go on with a run; return the exit code.
+    """Work on a goal, or continue a run; return the exit code.
 
     Raises:
         SettingsError, HarnessError, StateDirError, NotStarted: Nothing was started.

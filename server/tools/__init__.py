@@ -1,1 +1,239 @@
-"""The tools of the MCP face. Their names and shapes stay."""
+"""Tools of the MCP server. Their names and schemas are stable."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, Literal, TypeAlias, TypeVar, cast
+
+from mcp.types import (
+    CallToolRequestParams,
+    CallToolResult,
+    InputRequiredResult,
+    TextContent,
+    Tool,
+    ToolAnnotations,
+    ToolExecution,
+)
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+
+from ...harness._internal.records import record
+from ...harness.tools.schemas import refusal
+from ...harness.tools.tool import InvalidArguments, flat_schema
+from ..auth.caller import ALL_SCOPES, Scope
+from ..mcp.requests import Context
+from ..settings.toolsets import COMPACT_ARGUMENTS, without
+
+__all__ = [
+    "Arguments",
+    "FaceTool",
+    "Handler",
+    "TaskStarted",
+    "ToolReply",
+    "brief",
+    "compact",
+    "define",
+    "parse",
+    "plain_schema",
+    "without_advice",
+]
+
+TaskSupport: TypeAlias = Literal["forbidden", "optional"]
+"""Whether a call may become a task where the client takes one."""
+
+
+@record
+class TaskStarted:
+    """The reply of a call that continues as a task; its run is in the journal."""
+
+    run_id: str
+
+
+ToolReply: TypeAlias = CallToolResult | InputRequiredResult | TaskStarted
+Handler: TypeAlias = Callable[
+    [Context, CallToolRequestParams, dict[str, JsonValue]], Awaitable[ToolReply]
+]
+
+
+@record
+class FaceTool:
+    """A tool as clients see it, and what runs when they call it.
+
+    Attributes:
+        definition: What `tools/list` shows.
+        handler: What runs.
+        scopes: Who may call it: who has one of them.
+    """
+
+    definition: Tool
+    handler: Handler
+    scopes: frozenset[Scope] = ALL_SCOPES
+
+    def unaware_of(self, withheld: frozenset[str]) -> FaceTool:
+        """Return it with a description that does not speak of some other tools."""
+        description = without(self.definition.description or "", withheld)
+        if description == self.definition.description:
+            return self
+        changed = self.definition.model_copy(update={"description": description.strip()})
+        return replace(self, definition=changed)
+
+
+def compact(tool: Tool) -> Tool:
+    """Return a definition as the toolset `compact` shows it: the arguments most calls need."""
+    shown = COMPACT_ARGUMENTS.get(tool.name)
+    schema = tool.input_schema
+    if shown is not None:
+        properties = cast("dict[str, Any]", schema["properties"])
+        schema = {**schema, "properties": {name: properties[name] for name in shown}}
+    return tool.model_copy(update={"input_schema": schema})
+
+
+class Arguments(BaseModel):
+    """Base of the arguments of a tool: unknown ones are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+_A = TypeVar("_A", bound=Arguments)
+_R = TypeVar("_R", bound=ToolReply)
+
+
+def parse(model: type[_A], name: str, args: Mapping[str, JsonValue]) -> _A:
+    """Return validated arguments.
+
+    Raises:
+        InvalidArguments: They do not fit; the text names each problem and what is accepted.
+    """
+    try:
+        return model.model_validate(args)
+    except ValidationError as error:
+        problems = refusal(error, plain_schema(model))
+        raise InvalidArguments(f"{name} did nothing: {problems}") from error
+
+
+def plain_schema(model: type[BaseModel]) -> dict[str, JsonValue]:
+    """Return the schema of a model's fields as `tools/list` shows it; see `plain` and `brief`."""
+    return json.loads(_plain_schema(model))
+
+
+@lru_cache(maxsize=64)
+def _plain_schema(model: type[BaseModel]) -> str:
+    return json.dumps(brief(plain(model.model_json_schema())))
+
+
+def plain(schema: Mapping[str, Any]) -> dict[str, JsonValue]:
+    """Return the schema of arguments as every client understands it: no `$ref`, no `anyOf`."""
+    return cast("dict[str, JsonValue]", _without_unions(flat_schema(dict(schema))))
+
+
+def _without_unions(node: Any) -> Any:
+    """Replace "X or null" by X: leaving an argument out is how a client says null."""
+    if isinstance(node, list):
+        return [_without_unions(item) for item in cast("list[Any]", node)]
+    if not isinstance(node, dict):
+        return node
+    node = cast("dict[str, Any]", node)
+    choices = [one for one in node.get("anyOf", ()) if one.get("type") != "null"]
+    if len(choices) == 1:
+        rest = {key: value for key, value in node.items() if key not in ("anyOf", "default")}
+        node = {**choices[0], **rest}
+    kept = {key: value for key, value in node.items() if key != "description" or value}
+    return {key: _without_unions(value) for key, value in kept.items()}
+
+
+def brief(schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return the schema of an object without what a model can do without.
+
+    That is: what the object says of itself, that unknown arguments are refused, defaults that are
+    empty, and bounds that nobody would cross. The server checks all of it anyway.
+    """
+    kept = {
+        key: value
+        for key, value in schema.items()
+        if key not in ("description", "additionalProperties", "minLength", "maxLength")
+        and not (key == "default" and not value)
+        and not (key in ("minimum", "exclusiveMinimum") and value in (0, 1))
+    }
+    properties, items = kept.get("properties"), kept.get("items")
+    if isinstance(properties, dict):
+        kept["properties"] = {name: _brief_argument(one) for name, one in properties.items()}
+    if isinstance(items, dict):
+        kept["items"] = brief(items)
+    return kept
+
+
+def _brief_argument(schema: JsonValue) -> JsonValue:
+    if not isinstance(schema, dict):
+        return schema
+    said = schema.get("description")
+    return {**({"description": said} if said else {}), **brief(schema)}
+
+
+def define(
+    name: str,
+    title: str,
+    description: str,
+    schema: Mapping[str, JsonValue],
+    *,
+    read_only: bool = False,
+    destructive: bool = False,
+    idempotent: bool = False,
+    open_world: bool = False,
+    always_load: bool = False,
+    tasks: TaskSupport = "forbidden",
+    page: str = "",
+) -> Tool:
+    """Return a definition with every hint stated: an omitted one is read as its worst case.
+
+    There is no output schema: structured content needs none, models do not see it, and clients that
+    make objects of it drop what it does not name.
+    `page` is the `ui://` resource that hosts of MCP Apps show with its results.
+    """
+    meta: dict[str, Any] = {"anthropic/alwaysLoad": True} if always_load else {}
+    if page:
+        meta["ui"] = {"resourceUri": page}
+    return Tool(
+        name=name,  # the title stands in the annotations, where clients of all revisions look
+        description=" ".join(description.split()) if "\n\n" not in description else description,
+        input_schema=dict(schema),
+        annotations=ToolAnnotations(
+            title=title,
+            read_only_hint=read_only,
+            destructive_hint=destructive,
+            idempotent_hint=idempotent,
+            open_world_hint=open_world,
+        ),
+        execution=None if tasks == "forbidden" else ToolExecution(task_support=tasks),
+        _meta=meta or None,
+    )
+
+
+def without_advice(reply: _R, withheld: frozenset[str]) -> _R:
+    """Return a reply that sends nobody to some tools.
+
+    Errors, and what is called `next`, are words of ours; everything else stays as it is, and so
+    does an error that says nothing else.
+    """
+    if not isinstance(reply, CallToolResult):
+        return reply
+    facts = dict(cast("dict[str, object]", reply.structured_content or {}))
+    changed: dict[str, str] = {}
+    for key, instead in (("next", "pass the thread_id on in your next call."), ("error", "")):
+        said = facts.get(key)
+        if isinstance(said, str) and (kept := without(said, withheld)) != said:
+            facts[key] = changed[said] = kept or instead or said
+
+    def shown(text: str) -> str:
+        for said, instead in changed.items():
+            text = text.replace(said, instead)
+        return (without(text, withheld) or text) if reply.is_error else text
+
+    content = [
+        one.model_copy(update={"text": shown(one.text)}) if isinstance(one, TextContent) else one
+        for one in reply.content
+    ]
+    return reply.model_copy(
+        update={"content": content, "structured_content": facts or reply.structured_content}
+    )

@@ -24,8 +24,8 @@ from ..auth.caller import Scope
 from ..mcp.media import media_block
 from ..mcp.requests import Context, Services, takes_tasks, wait_seconds
 from ..results import Answer, error
-from ..runs.snapshot import Snapshot
-from .base import FaceTool, Handler, TaskStarted, ToolReply, brief, define, plain
+from ..runs.accounts import Snapshot
+from . import FaceTool, Handler, TaskStarted, ToolReply, brief, define, plain
 from .run_results import run_result
 from .wait_for_run import resumed_run, wait_for_run
 
@@ -120,7 +120,7 @@ def _noted(snapshot: Snapshot, notes: Sequence[str]) -> Snapshot:
 
 
 def driven_result(tool: Tool, snapshot: Snapshot) -> CallToolResult:
-    """Return what a driven call comes back with, or where its run stands."""
+    """Return what a driven call comes back with, or the status of its run."""
     run = snapshot.run
     if run.status in ("running", "needs_approval", "paused", "cancelled"):
         return run_result(snapshot)

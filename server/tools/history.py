@@ -22,13 +22,13 @@ from ..approvals.questions import show, too_late
 from ..auth.caller import current_caller
 from ..mcp.requests import Context, Services
 from ..results import Answer, error, unknown
+from ..runs.accounts import Snapshot
 from ..runs.active_run import PARTS
 from ..runs.runs import RunManager
-from ..runs.snapshot import Snapshot
 from ..sampling.queue import Offer
 from ..threads.listing import list_threads, show_thread
 from ..threads.rewinding import Rewound, rewind
-from .base import Arguments, FaceTool, ToolReply, define, parse, plain_schema
+from . import Arguments, FaceTool, ToolReply, define, parse, plain_schema
 from .run_results import example, question_line, run_result
 
 __all__ = ["REPEATED", "History", "Reply", "hand_over"]
@@ -321,7 +321,7 @@ async def _go_on(
     offer: Offer,
     go_on: GoOn | None,
 ) -> str:
-    """Let a run go on, or its thread with a message; return the run to wait for."""
+    """Let a run continue, or its thread with a message; return the run to wait for."""
     run, message = snapshot.run, reply.message
     if snapshot.stuck:
         raise HarnessError(

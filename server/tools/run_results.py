@@ -10,16 +10,16 @@ from typing import TypeVar, cast
 from mcp.types import CallToolResult, TextContent
 from pydantic import JsonValue
 
-from ...harness._internal.words import count_of
+from ...harness._internal import count_of
 from ...harness.checkpoint.base import Interrupt, Run
 from ...harness.errors import CheckpointError
 from ...harness.limits.carried_limits import used_by
 from ...harness.limits.limits import Used
 from ...harness.loop.run.caller_messages import CallerMessage
 from ..approvals.decisions import whole_arguments
-from ..approvals.questions import EventPage, call_lines, show
+from ..approvals.questions import call_lines, show
 from ..results import Answer
-from ..runs.snapshot import Snapshot
+from ..runs.accounts import EventPage, Snapshot
 from ..sampling.queue import is_parked
 from .run_accounts import account_facts
 

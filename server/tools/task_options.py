@@ -44,7 +44,7 @@ __all__ = [
 
 
 class TaskLimits(BaseModel):
-    """Bounds of one run."""
+    """Limits of one run."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -149,8 +149,8 @@ def require_allowed(
             "Nothing was started: this server does not let callers choose model or effort. Leave "
             "them out, or ask the operator to allow models with --task-model GLOB."
         )
-    from ...harness.models.effort import effort_settings
     from ...harness.models.registry import full_name
+    from ...harness.models.settings import effort_settings
 
     model = full_name(choices.model) if choices.model else ""
     if model and not any(fnmatchcase(model, glob) for glob in allowed):
@@ -175,7 +175,7 @@ def _own_model(settings: Settings, subagent: AnySubAgent | None) -> str:
 
 
 def _cut(asked: TaskLimits, settings: Settings) -> list[str]:
-    """Return a note for each bound that is wider than the operator's, which holds then."""
+    """Return a note for each limit that is wider than the operator's, which holds then."""
     notes: list[str] = []
     for name in TaskLimits.model_fields:
         wanted = cast("float | None", getattr(asked, name))

@@ -28,9 +28,10 @@ from ..approvals.questions import (
     way_to_ask,
 )
 from ..mcp.requests import Context, Services
-from ..runs.active_run import reporting
-from ..runs.snapshot import Snapshot
+from ..runs.accounts import Snapshot
+from ..runs.progress import reporting
 from ..sampling.client_model import LiveSampler, SamplingWay, live_sampling, way_to_sample
+from ..sampling.queue import is_parked
 
 __all__ = ["OwnRun", "own_run", "resumed_run", "resumes_own", "wait_for_run"]
 
@@ -76,7 +77,7 @@ class _Repetition:
 
 
 def resumed_run(params: CallToolRequestParams) -> str | None:
-    """Return the run that a repeated call goes on with, or None for a first call."""
+    """Return the run that a repeated call continues, or None for a first call."""
     if params.request_state is None:
         return None
     repetition = _Repetition.of(params)
@@ -84,7 +85,7 @@ def resumed_run(params: CallToolRequestParams) -> str | None:
 
 
 def resumes_own(params: CallToolRequestParams) -> bool:
-    """Whether a repeated call has started the run that it goes on with."""
+    """Whether a repeated call has started the run that it continues."""
     repetition = _Repetition.of(params)
     return repetition is not None and repetition.own
 
@@ -110,11 +111,10 @@ async def wait_for_run(
     sampling = way_to_sample(ctx, run_id) if changes and seconds > 0 else "none"
     thread_id = ""
     if sampling != "none":
-        await runs.unpark(run_id)
+        await runs.unpark(run_id, seconds)
         thread_id = (await runs.snapshot(run_id)).run.thread_id
-    todos = await runs.todos(run_id) if _wants_progress(ctx) else (0, 0)
     async with (
-        reporting(ctx.session.report_progress, todos) as emit,
+        _progress(ctx, services, run_id) as emit,
         live_sampling(ctx, runs.sampling, services.requests, thread_id, sampling) as sampler,
     ):
         waiting = _Waiting(ctx, services, run_id, seconds, sampling, sampler, emit)
@@ -122,9 +122,21 @@ async def wait_for_run(
         return await waiting.settled(params, round_)
 
 
-def _wants_progress(ctx: Context) -> bool:
+@asynccontextmanager
+async def _progress(ctx: Context, services: Services, run_id: str) -> AsyncGenerator[Emit | None]:
+    """Report progress during the block.
+
+    Nothing is done for an HTTP client that asks for none: thousands of them may wait at once.
+    (A client within this process asks without a token.)
+    """
     meta = (ctx.params or {}).get("_meta")
-    return isinstance(meta, Mapping) and "progressToken" in meta
+    is_wanted = isinstance(meta, Mapping) and "progressToken" in meta
+    if ctx.request is not None and not is_wanted:
+        yield None
+        return
+    todos = await services.runs.todos(run_id) if is_wanted else (0, 0)
+    async with reporting(ctx.session.report_progress, todos) as emit:
+        yield emit
 
 
 class _Waiting:
@@ -138,7 +150,7 @@ class _Waiting:
         seconds: float,
         sampling: SamplingWay,
         sampler: LiveSampler | None,
-        emit: Emit,
+        emit: Emit | None,
     ) -> None:
         self._ctx = ctx
         self._services = services
@@ -155,7 +167,7 @@ class _Waiting:
     async def settled(
         self, params: CallToolRequestParams, round_: _Repetition
     ) -> Snapshot | InputRequiredResult:
-        """Return where the run stands, or what the client shall ask before it calls again."""
+        """Return where the run stands, or what the client must ask before it calls again."""
         if round_.rounds:
             await self._take_responses(params.input_responses or {}, round_.asked)
         until = anyio.current_time() + self._seconds
@@ -164,8 +176,12 @@ class _Waiting:
             required = await self._required(snapshot, round_)
             if required is not None:
                 return required
-            if self._was_answered_elsewhere(snapshot, round_) and anyio.current_time() < until:
+            is_parked_now = self._sampling != "none" and is_parked(snapshot.run)
+            goes_on = is_parked_now or self._was_answered_elsewhere(snapshot, round_)
+            if goes_on and anyio.current_time() < until:
                 self._seconds = until - anyio.current_time()
+                if is_parked_now:  # it was on another server, or nobody was here until now
+                    await self._runs.unpark(self._run_id, self._seconds)
                 continue
             if not snapshot.questions or self._asking != "live":
                 return replace(snapshot, notes=self._notes)
@@ -213,7 +229,8 @@ class _Waiting:
         snapshot = await self._runs.snapshot(self._run_id)
         if self._sampling == "retry":
             left = {one.key for one in snapshot.calls if one.key in asked} - responses.keys()
-            self._runs.sampling.take(snapshot.run.thread_id, responses)
+            given = {key: one for key, one in responses.items() if key in asked}
+            self._runs.sampling.take(snapshot.run.thread_id, given)
             if left:
                 self._sampling = "none"
         if self._asking == "none":
@@ -228,7 +245,7 @@ class _Waiting:
             self._asking = "none"
 
     async def _ask_now(self, snapshot: Snapshot) -> bool:
-        """Ask over the open connection; return whether the run goes on.
+        """Ask over the open connection; return whether the run continues.
 
         A form is taken back when somebody else has answered, or ended the run.
         """

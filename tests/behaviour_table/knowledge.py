@@ -101,7 +101,7 @@ ROWS: dict[str, Row] = {
             "tests/middleware/test_skills.py::test_the_tool_returns_body_folder_and_other_files",
             "tests/skills/test_bundled_skills_at_work.py::test_a_question_about_a_table_is_answered_with_the_shell",
         ),
-        differs="The model is told their folder and files; running them needs a shell.",
+        differs="The model sees their folder and files; running them needs a shell.",
     ),
     "C9.1": Row(
         "Memory files are part of the prompt",
@@ -120,7 +120,7 @@ ROWS: dict[str, Row] = {
             "tests/skills/test_memory_files.py::test_comments_do_not_count",
             "tests/middleware/test_memory.py::test_a_file_that_breaks_is_told_and_never_stops_the_run",
         ),
-        differs="The model is told of a file that cannot be read; the run continues.",
+        differs="The model gets a note about a file that cannot be read; the run continues.",
     ),
     "C9.3": Row(
         "The agent sees edits of memory files, its own included, at its next model call",

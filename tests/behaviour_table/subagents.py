@@ -171,7 +171,7 @@ ROWS: dict[str, Row] = {
         differs="DeepAgents needs a server for them.",
     ),
     "C7.4": Row(
-        "The caller is told once when a background subagent finishes, fails or asks",
+        "The caller gets one note when a background subagent finishes, fails or asks",
         (
             "tests/subagents/background/test_launcher.py::test_a_task_goes_on_while_its_caller_ends_and_is_told_of_once",
             "tests/subagents/background/test_launcher.py::test_what_a_task_asks_is_told_to_its_caller_once",

@@ -17,7 +17,7 @@ from deep_agent_mcp.harness.checkpoint.base import (
 )
 from deep_agent_mcp.harness.checkpoint.postgres import PostgresCheckpointer
 from deep_agent_mcp.harness.checkpoint.postgres.database import JOURNAL
-from deep_agent_mcp.harness.databases.versions import Version
+from deep_agent_mcp.harness.databases import Version
 from deep_agent_mcp.harness.errors import CheckpointError, NewerDatabase
 from tests.checkpoint.postgres_journals import count, locked, opened, rows
 from tests.checkpoint.records import THREAD, grow, loaded, run, step_batch, values

@@ -34,7 +34,7 @@ from deep_agent_mcp.harness.checkpoint.redis import RedisCheckpointer
 from deep_agent_mcp.harness.checkpoint.redis.commits import VERSION
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.checkpoint.transfer import export_thread, import_thread
-from deep_agent_mcp.harness.databases.versions import Version
+from deep_agent_mcp.harness.databases import Version
 from deep_agent_mcp.harness.errors import CheckpointError, NewerDatabase
 from deep_agent_mcp.harness.middleware.tools.tool_calls import HumanInTheLoopMiddleware
 from tests.checkpoint.records import (

@@ -32,7 +32,7 @@ from deep_agent_mcp.harness.checkpoint.codec import SHARED_FROM
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.checkpoint.sqlite.connections import open_writer
 from deep_agent_mcp.harness.checkpoint.sqlite.migrations import VERSION
-from deep_agent_mcp.harness.databases.versions import Version
+from deep_agent_mcp.harness.databases import Version
 from deep_agent_mcp.harness.errors import CheckpointError, NewerDatabase
 from tests.checkpoint.conftest import locked
 from tests.checkpoint.records import (

@@ -48,7 +48,7 @@ from deep_agent_mcp.server.mcp.prompts import Prompts
 from deep_agent_mcp.server.mcp.requests import Context, require_tasks, takes_tasks
 from deep_agent_mcp.server.mcp.resources import Resources
 from deep_agent_mcp.server.settings.sources import load_settings
-from deep_agent_mcp.server.tools.base import FaceTool, TaskStarted, ToolReply, define
+from deep_agent_mcp.server.tools import FaceTool, TaskStarted, ToolReply, define
 from deep_agent_mcp.server.tools.driven import DRIVEN
 from deep_agent_mcp.server.transports.signals import stop_on_signals
 from deep_agent_mcp.server.transports.transports import bind, serve_http

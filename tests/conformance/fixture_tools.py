@@ -32,7 +32,7 @@ from mcp.types import (
 )
 
 from deep_agent_mcp.server.mcp.requests import Context
-from deep_agent_mcp.server.tools.base import FaceTool, TaskStarted, ToolReply
+from deep_agent_mcp.server.tools import FaceTool, TaskStarted, ToolReply
 
 PNG = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGP4z8DwHwAFAAH/iZk9HQAAAABJRU5E"

@@ -27,7 +27,7 @@ from deep_agent_mcp.harness.skills import SkillRegistry
 from deep_agent_mcp.harness.subagents.registry import SubAgentRegistry
 from deep_agent_mcp.server.app import create_app
 from deep_agent_mcp.server.doctor.environment import examine_files
-from deep_agent_mcp.server.reload.profile_files import Plan, ProfileFiles
+from deep_agent_mcp.server.reload import Plan, ProfileFiles
 from deep_agent_mcp.server.settings.sources import load_settings
 from tests.fake_anthropic import FakeAnthropic
 from tests.loop.models import Turns

@@ -16,7 +16,7 @@ from deep_agent_mcp.harness.loop.hooks.requests import (
     Runtime,
 )
 from deep_agent_mcp.harness.messages.message import ToolCall, ToolMessage
-from deep_agent_mcp.harness.middleware.tool_call_limit import ToolCallLimitMiddleware
+from deep_agent_mcp.harness.middleware.call_limits import ToolCallLimitMiddleware
 from deep_agent_mcp.harness.state.channels import Mark, State
 from deep_agent_mcp.harness.tools.tool import tool
 from tests.loop.models import Turns, call, says

@@ -6,12 +6,12 @@ from deep_agent_mcp.harness.agent import RunResult, create_agent
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, ToolMessage
+from deep_agent_mcp.harness.middleware.call_limits import ToolCallLimitMiddleware
 from deep_agent_mcp.harness.middleware.context.context_editing import (
     ClearToolUsesEdit,
     ContextEditingMiddleware,
 )
 from deep_agent_mcp.harness.middleware.skill_texts import active_skills
-from deep_agent_mcp.harness.middleware.tool_call_limit import ToolCallLimitMiddleware
 from deep_agent_mcp.harness.middleware.tools.tool_calls import HumanInTheLoopMiddleware
 from deep_agent_mcp.harness.models.base import ChatRequest
 from deep_agent_mcp.harness.tools.tool import Tool, tool

@@ -15,7 +15,7 @@ from deep_agent_mcp.harness.errors import HarnessError
 from deep_agent_mcp.harness.limits.limits import Limits
 from deep_agent_mcp.harness.loop.run.choices import RunChoices
 from deep_agent_mcp.harness.messages.message import ToolCall, Usage
-from deep_agent_mcp.harness.models.effort import effort_settings
+from deep_agent_mcp.harness.models.settings import effort_settings
 from deep_agent_mcp.harness.profiles import Profile
 from deep_agent_mcp.harness.structured_output.given_schemas import InvalidSchema, checked_schema
 from deep_agent_mcp.harness.structured_output.schemas import SchemaMismatch, members_of

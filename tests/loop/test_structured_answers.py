@@ -12,7 +12,7 @@ from deep_agent_mcp.harness.errors import AgentBuildError
 from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware, hook_config
 from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, ToolMessage
 from deep_agent_mcp.harness.policy import Policy, Rule
-from deep_agent_mcp.harness.structured_output.strategies import (
+from deep_agent_mcp.harness.structured_output import (
     AutoStrategy,
     MultipleStructuredOutputsError,
     ProviderStrategy,

@@ -13,7 +13,7 @@ from deep_agent_mcp.harness.limits.limits import Limits
 from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware, hook_config
 from deep_agent_mcp.harness.loop.hooks.requests import ModelResponse
 from deep_agent_mcp.harness.state.channels import Mark, Reducer
-from deep_agent_mcp.harness.structured_output.strategies import StructuredOutputError
+from deep_agent_mcp.harness.structured_output import StructuredOutputError
 from deep_agent_mcp.harness.tools.tool import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 from tests.loop.test_structured_answers import (

@@ -9,7 +9,7 @@ from deep_agent_mcp.harness.errors import AgentBuildError, ModelError
 from deep_agent_mcp.harness.limits.limits import LimitReached
 from deep_agent_mcp.harness.loop.hooks.decorators import after_agent, before_model
 from deep_agent_mcp.harness.messages.message import AIMessage
-from deep_agent_mcp.harness.middleware.model_call_limit import ModelCallLimitMiddleware
+from deep_agent_mcp.harness.middleware.call_limits import ModelCallLimitMiddleware
 from deep_agent_mcp.harness.middleware.models.model_retry import ModelRetryMiddleware
 from deep_agent_mcp.harness.tools.tool import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says

@@ -13,8 +13,8 @@ from deep_agent_mcp.harness.loop.hooks.requests import (
     ModelRequest,
     ModelResponse,
 )
+from deep_agent_mcp.harness.middleware.call_limits import ToolCallLimitMiddleware
 from deep_agent_mcp.harness.middleware.commands.shell import ShellToolMiddleware
-from deep_agent_mcp.harness.middleware.tool_call_limit import ToolCallLimitMiddleware
 from deep_agent_mcp.harness.middleware.tools.tool_results import (
     LLMToolEmulator,
     ToolErrorMiddleware,

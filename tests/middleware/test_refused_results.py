@@ -8,8 +8,8 @@ import pytest
 from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware
 from deep_agent_mcp.harness.messages.message import ImageBlock, TextBlock
+from deep_agent_mcp.harness.middleware.call_limits import ToolCallLimitMiddleware
 from deep_agent_mcp.harness.middleware.pii import PIIMiddleware
-from deep_agent_mcp.harness.middleware.tool_call_limit import ToolCallLimitMiddleware
 from deep_agent_mcp.harness.state.channels import Reducer
 from deep_agent_mcp.harness.subagents.definitions import SubAgent
 from deep_agent_mcp.harness.tools.tool import ToolResult, tool

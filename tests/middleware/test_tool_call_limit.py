@@ -12,7 +12,7 @@ from deep_agent_mcp.harness.loop.hooks.decorators import before_model
 from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware
 from deep_agent_mcp.harness.loop.hooks.requests import Command, Send
 from deep_agent_mcp.harness.messages.message import AIMessage, ToolMessage, pending_tool_calls
-from deep_agent_mcp.harness.middleware.tool_call_limit import ToolCallLimitMiddleware
+from deep_agent_mcp.harness.middleware.call_limits import ToolCallLimitMiddleware
 from deep_agent_mcp.harness.middleware.tools.tool_calls import HumanInTheLoopMiddleware
 from deep_agent_mcp.harness.policy import Policy, Rule
 from deep_agent_mcp.harness.tools.tool import ToolResult, ToolRuntime, tool

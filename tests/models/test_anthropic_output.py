@@ -10,7 +10,7 @@ from deep_agent_mcp.harness.errors import ModelError
 from deep_agent_mcp.harness.messages.message import HumanMessage, Message
 from deep_agent_mcp.harness.models.anthropic import AnthropicModel
 from deep_agent_mcp.harness.models.base import ChatRequest
-from deep_agent_mcp.harness.structured_output.strategies import (
+from deep_agent_mcp.harness.structured_output import (
     AutoStrategy,
     ProviderStrategy,
     StructuredOutput,

@@ -10,8 +10,8 @@ import pytest
 from deep_agent_mcp.harness.policy import Policy, PolicyError, PolicyFiles, Rule
 from deep_agent_mcp.harness.policy import parsing as toml_file
 from deep_agent_mcp.harness.policy.parsing import PolicyText
+from deep_agent_mcp.server.reload import FileReports
 from deep_agent_mcp.server.reload.hot_reload import watch
-from deep_agent_mcp.server.reload.profile_files import FileReports
 
 FULL = """\
 [defaults]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.errors import AgentBuildError, MiddlewareError
-from deep_agent_mcp.harness.redaction.builtin import BUILTIN
+from deep_agent_mcp.harness.redaction.detectors import BUILTIN
 from deep_agent_mcp.harness.redaction.detectors.custom import CallableDetector, RegexDetector
 from deep_agent_mcp.harness.redaction.engine import EngineDetector
 from deep_agent_mcp.harness.redaction.rules import Keys, PIIDetectionError, Redactor, Strategy

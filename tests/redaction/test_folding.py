@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deep_agent_mcp.harness.redaction.detector import folded
+from deep_agent_mcp.harness.redaction import folded
 from tests.redaction.samples import SECRETS
 from tests.redaction.test_streams import redactor, rule
 

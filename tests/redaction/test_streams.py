@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.models.base import Delta
-from deep_agent_mcp.harness.redaction.builtin import BUILTIN
-from deep_agent_mcp.harness.redaction.detector import Detector
+from deep_agent_mcp.harness.redaction import Detector
+from deep_agent_mcp.harness.redaction.detectors import BUILTIN
 from deep_agent_mcp.harness.redaction.detectors.custom import CallableDetector, RegexDetector
 from deep_agent_mcp.harness.redaction.rules import Keys, PIIDetectionError, Redactor, Rule, Strategy
 from deep_agent_mcp.harness.redaction.streams import DeltaStream, JsonStream, TextStream

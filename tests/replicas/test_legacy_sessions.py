@@ -13,8 +13,7 @@ from mcp import Client, types
 
 from deep_agent_mcp.server.auth.tokens import TokenFile
 from deep_agent_mcp.server.replicas.database import open_database
-from deep_agent_mcp.server.replicas.sessions.seals import Seal, name_of
-from deep_agent_mcp.server.replicas.sessions.store import SessionStore
+from deep_agent_mcp.server.replicas.sessions.store import Seal, SessionStore, name_of
 from tests.databases import Database, made_database
 from tests.e2e.raw_sessions import Raw, Stream, raw
 from tests.replicas.session_replicas import Replica, Switch, replica

@@ -12,8 +12,7 @@ from deep_agent_mcp.harness.databases.postgres import PostgresDatabase
 from deep_agent_mcp.server.replicas.database import open_database
 from deep_agent_mcp.server.replicas.sessions import event_log
 from deep_agent_mcp.server.replicas.sessions.event_log import Event, EventKind, EventLog
-from deep_agent_mcp.server.replicas.sessions.seals import Seal, name_of
-from deep_agent_mcp.server.replicas.sessions.store import SessionStore
+from deep_agent_mcp.server.replicas.sessions.store import Seal, SessionStore, name_of
 from tests.databases import Database, made_database
 
 pytestmark = pytest.mark.anyio

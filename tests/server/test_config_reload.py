@@ -13,7 +13,7 @@ import pytest
 
 from deep_agent_mcp.server.agents.reloadable_agent import ReloadableModels
 from deep_agent_mcp.server.app import App, create_app
-from deep_agent_mcp.server.reload.profile_files import ProfileFiles
+from deep_agent_mcp.server.reload import ProfileFiles
 from deep_agent_mcp.server.settings.reloadable_settings import ReloadableSettings
 from deep_agent_mcp.server.settings.settings import Settings
 from deep_agent_mcp.server.settings.sources import load_settings

@@ -9,7 +9,7 @@ import pytest
 
 from deep_agent_mcp.harness.memory import MemoryFiles
 from deep_agent_mcp.server.app import create_app
-from deep_agent_mcp.server.reload.profile_files import FileReports
+from deep_agent_mcp.server.reload import FileReports
 from deep_agent_mcp.server.settings.sources import load_settings
 from tests.skills.folders import save
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from deep_agent_mcp.harness.errors import HarnessError
 from deep_agent_mcp.server.app import App, create_app
 from deep_agent_mcp.server.auth.caller import Caller, Scope, current_caller
-from deep_agent_mcp.server.auth.principal_file import PrincipalFile
+from deep_agent_mcp.server.auth.shared_state import PrincipalFile
 from deep_agent_mcp.server.cli.main import cli
 from deep_agent_mcp.server.settings.setting_types import directory_name
 from deep_agent_mcp.server.settings.settings import Settings, SettingsError

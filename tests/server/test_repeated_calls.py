@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from mcp.types import JSONRPCRequest
 
-from deep_agent_mcp.server.tools.base import FaceTool, define
-from deep_agent_mcp.server.tools.repeated_calls import RepeatedCalls
+from deep_agent_mcp.server.operations.shared_sessions import RepeatedCalls
+from deep_agent_mcp.server.tools import FaceTool, define
 
 
 async def handler(*_: Any) -> Any:

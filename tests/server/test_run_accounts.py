@@ -14,7 +14,7 @@ from mcp import Client
 from mcp.client.extension import ClientExtension
 from mcp.types import CallToolResult, ImageContent, Implementation, ResourceLink, TextContent
 
-from deep_agent_mcp.harness.backends.file_tools.line_counts import counted_lines
+from deep_agent_mcp.harness.backends.file_tools.file_guards import counted_lines
 from deep_agent_mcp.harness.messages.message import ImageBlock
 from deep_agent_mcp.server.app import create_app
 from deep_agent_mcp.server.runs import accounts

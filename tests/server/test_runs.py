@@ -23,7 +23,7 @@ from deep_agent_mcp.server.auth.caller import (
     UnknownPrincipal,
     current_caller,
 )
-from deep_agent_mcp.server.auth.principal_file import PrincipalFile
+from deep_agent_mcp.server.auth.shared_state import PrincipalFile
 from deep_agent_mcp.server.runs import supervisor as run_carrier
 from deep_agent_mcp.server.runs.active_run import ActiveRun, GateHolder, ThreadLocks
 from deep_agent_mcp.server.runs.cancellation import ServerProcesses

@@ -27,19 +27,14 @@ from deep_agent_mcp.harness.models.base import ChatRequest
 from deep_agent_mcp.harness.models.registry import UnknownModel
 from deep_agent_mcp.server.app import App, create_app
 from deep_agent_mcp.server.auth.caller import ALL_SCOPES, Caller, current_caller
-from deep_agent_mcp.server.auth.principal_file import PrincipalFile
+from deep_agent_mcp.server.auth.shared_state import PrincipalFile
 from deep_agent_mcp.server.doctor.environment import examine_key
 from deep_agent_mcp.server.engine import Bounds
 from deep_agent_mcp.server.sampling import queue as sampling_queue
 from deep_agent_mcp.server.sampling.client_model import sampling_model
 from deep_agent_mcp.server.sampling.messages import params_of
-from deep_agent_mcp.server.sampling.queue import (
-    PARKED,
-    Activity,
-    SampledCall,
-    SampledRun,
-    SamplingQueue,
-)
+from deep_agent_mcp.server.sampling.queue import PARKED, SampledRun, SamplingQueue
+from deep_agent_mcp.server.sampling.sampled_call import Activity, SampledCall
 from deep_agent_mcp.server.settings.sources import load_settings
 from tests.e2e.client_model import ClientModel, calls, says
 from tests.e2e.servers import ERAS, Era, call, refused, text_of

@@ -20,7 +20,7 @@ from deep_agent_mcp.server.mcp.prompts import instructions
 from deep_agent_mcp.server.settings.settings import SettingsError
 from deep_agent_mcp.server.settings.sources import load_settings
 from deep_agent_mcp.server.settings.toolsets import READ_ONLY, TOOLSETS, Toolset, without
-from deep_agent_mcp.server.tools.base import without_advice
+from deep_agent_mcp.server.tools import without_advice
 
 pytestmark = pytest.mark.anyio
 

@@ -23,7 +23,7 @@ from deep_agent_mcp.harness.store import (
 )
 from deep_agent_mcp.harness.store import postgres as tables
 from deep_agent_mcp.harness.store import postgres_queries as queries
-from deep_agent_mcp.harness.store._conformance_cases.tools import HandClock, keys, letters
+from deep_agent_mcp.harness.store._conformance_cases import HandClock, keys, letters
 from tests.databases import Database, blocked
 
 pytestmark = pytest.mark.anyio

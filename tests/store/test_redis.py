@@ -17,7 +17,7 @@ from deep_agent_mcp.harness.store import (
     RedisStore,
     StoreError,
 )
-from deep_agent_mcp.harness.store._conformance_cases.tools import HandClock, keys, letters
+from deep_agent_mcp.harness.store._conformance_cases import HandClock, keys, letters
 from tests.redis_server import SERVER, Keys
 from tests.redis_server import keys as fresh_keys
 

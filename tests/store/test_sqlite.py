@@ -25,7 +25,7 @@ from deep_agent_mcp.harness.store import (
     StoreError,
 )
 from deep_agent_mcp.harness.store import sqlite as files
-from deep_agent_mcp.harness.store._conformance_cases.tools import HandClock, letters
+from deep_agent_mcp.harness.store._conformance_cases import HandClock, letters
 from deep_agent_mcp.harness.store.sqlite import add_similarity, load_extension
 from deep_agent_mcp.harness.store.texts import direction
 

@@ -10,7 +10,7 @@ from deep_agent_mcp.harness.limits.carried_limits import bounds
 from deep_agent_mcp.harness.limits.limits import Limits
 from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware
 from deep_agent_mcp.harness.loop.run.interrupts import InterruptOnConfig
-from deep_agent_mcp.harness.middleware.tool_call_limit import ToolCallLimitMiddleware
+from deep_agent_mcp.harness.middleware.call_limits import ToolCallLimitMiddleware
 from deep_agent_mcp.harness.policy import Policy, Rule
 from deep_agent_mcp.harness.skills import SkillRegistry
 from deep_agent_mcp.harness.subagents.definitions import SubAgent

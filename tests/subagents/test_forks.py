@@ -13,11 +13,11 @@ from deep_agent_mcp.harness.limits.carried_limits import bounds
 from deep_agent_mcp.harness.limits.limits import Limits
 from deep_agent_mcp.harness.memory import MemoryFiles
 from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, pending_tool_calls
-from deep_agent_mcp.harness.middleware.tool_call_limit import ToolCallLimitMiddleware
+from deep_agent_mcp.harness.middleware.call_limits import ToolCallLimitMiddleware
 from deep_agent_mcp.harness.policy import Policy, Rule
 from deep_agent_mcp.harness.profiles import Profile
 from deep_agent_mcp.harness.skills import SkillRegistry
-from deep_agent_mcp.harness.structured_output.strategies import ToolStrategy
+from deep_agent_mcp.harness.structured_output import ToolStrategy
 from deep_agent_mcp.harness.subagents.definitions import SubAgent
 from deep_agent_mcp.harness.tools.tool import ToolRuntime, tool
 from tests.fake_anthropic import Answer

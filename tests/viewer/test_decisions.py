@@ -77,6 +77,7 @@ def test_a_host_that_would_change_a_number_gets_none(browser: Browser, served: S
         browser.press("Approve with these arguments")
         browser.until_text("The number 12345678901234567891 does not pass through")
         assert served.status(run_id) == "needs_approval"
+        browser.press("Back")
         browser.press("Approve")
         until_status(browser, "done")
     assert result_of_pay(served, run_id) == EXACT
@@ -185,7 +186,7 @@ def test_a_decision_without_an_answer_is_not_said_to_have_failed(
     browser.until_text("Approve")
     browser.run("window.fetch = async () => { throw new TypeError('away'); };")
     browser.press("Approve")
-    browser.until_text("It may have heard you all the same")
+    browser.until_text("It may have received this")
     served.call("cancel", run_id=run_id)
 
 
@@ -194,11 +195,13 @@ def test_a_rule_is_shown_before_it_is_written_and_can_be_revoked(
 ) -> None:
     open_run(browser, served, "write once")
     browser.press("Remember…")
-    browser.until("document.querySelector('.rule-facts')?.innerText.includes('/once.txt')")
+    browser.until("document.querySelector('.rule-facts')")
+    browser.click("//label[contains(., 'every write_file on /once.txt')]")
+    browser.until("document.querySelector('.rule-facts').innerText.includes('/once.txt')")
     assert not (served.setup.root / "once.txt").exists()
-    browser.press("Approve and write the rule")
+    browser.press("Approve and save the rule")
     until_status(browser, "done")
     browser.go(f"{served.page}#rules")
     browser.press("Revoke")
-    browser.press("Revoke it")
+    browser.press("Revoke the rule")
     browser.until_text("No rules yet.")

@@ -132,7 +132,7 @@ def test_a_host_that_passes_no_calls_on_still_shows_the_result(
 ) -> None:
     with hosting(browser, served) as host:
         host.show("task", {"goal": "write once"}, capabilities={})
-        browser.until_text("This application lets pages call no tools", "needs an answer")
+        browser.until_text("This application does not let pages call tools", "needs an answer")
         assert browser.run("return document.querySelectorAll('button').length") == 0
         run_id = browser.text("main code")
     served.call("cancel", run_id=run_id)
@@ -145,7 +145,7 @@ def test_a_call_that_began_no_run_is_quoted_and_no_run_is_looked_for(
     with hosting(browser, served) as host:
         host.show("task", {"goal": "survey the house", "agent": "nobody"})
         browser.until_text("There is no subagent 'nobody'")
-        assert "The run begins" not in browser.text()
+        assert "The run is starting" not in browser.text()
         browser.leave_frame()
         before = browser.run(f"return {looks}")
         browser.enter_frame()
@@ -160,4 +160,4 @@ def test_a_call_that_began_no_run_is_quoted_and_no_run_is_looked_for(
 def test_a_host_that_refuses_a_call_is_quoted(browser: Browser, served: Served) -> None:
     with hosting(browser, served) as host:
         host.show("wait", {"run_id": "run_nobody"}, call_tool=False)
-        browser.until_text("There is no run run_nobody on this server", "Look again")
+        browser.until_text("There is no run run_nobody on this server", "Try again")

@@ -52,7 +52,7 @@ def test_a_run_is_found_followed_live_and_approved(browser: Browser, served: Ser
     browser.click("#tab-agents")
     browser.until_text("7 model calls")
     agents = browser.text(".agents")
-    assert agents.count("general-purpose done") == 2 and "main waits for an answer" in agents
+    assert agents.count("general-purpose done") == 2 and "main needs an answer" in agents
     assert "look at the attic" in agents and "look at the cellar" in agents
     assert "3,702 tokens" in browser.text(".panel")
     assert not (served.setup.root / "survey.txt").exists()
@@ -138,7 +138,7 @@ def test_a_run_is_cancelled_only_after_a_second_look(browser: Browser, served: S
     until_status(browser, "running")
     browser.until_text("Right now: main: thinking")
     browser.press("Cancel")
-    browser.press("Let it go on")
+    browser.press("Keep it running")
     assert served.call("wait", run_id=run_id, wait_seconds=0)["status"] == "running"
     browser.press("Cancel")
     browser.press("Stop the run")
@@ -166,7 +166,7 @@ def test_a_failed_run_says_why_and_can_go_on(browser: Browser, served: Served) -
     open_run(browser, served, "fail at once")
     until_status(browser, "failed")
     browser.until_text("Reason: ")
-    browser.press("Go on")
+    browser.press("Continue")
     until_status(browser, "failed")
 
 
@@ -195,9 +195,9 @@ def test_a_long_run_is_caught_up_with_at_once(browser: Browser, served: Served) 
     first = "document.querySelector('#steps > li').innerText.includes('look everywhere')"
     browser.until(f"({scroller}.scrollTop = 0, {first})")
     assert browser.run("return +document.querySelector('#steps > li').ariaSetSize") > 400
-    browser.until_text("To the end")
+    browser.until_text("Jump to the end")
     assert browser.run(f"return {drawn}") < 100
-    browser.press("To the end")
+    browser.press("Jump to the end")
     browser.until("document.querySelector('#steps').lastChild?.innerText.includes('Looked.')")
 
 
@@ -208,7 +208,7 @@ def test_there_is_a_way_to_every_thread(browser: Browser, served: Served) -> Non
     browser.write("#search", "sort:updated")
     rows = "document.querySelectorAll('#threads tbody tr').length"
     browser.until(f"{rows} === 50")
-    browser.press("More")
+    browser.press("Show more")
     browser.until(f"{rows} > 50")
     browser.write("#search", made[0], clear=True)
     browser.until(f"{rows} === 1")
@@ -218,7 +218,7 @@ def test_there_is_a_way_to_every_thread(browser: Browser, served: Served) -> Non
 
 def test_an_unknown_run_is_said_to_be_unknown(browser: Browser, served: Served) -> None:
     browser.go(f"{served.page}#run_nobody")
-    browser.until_text("There is no run run_nobody on this server", "Look again")
+    browser.until_text("There is no run run_nobody on this server", "Try again")
     browser.go(f"{served.page}#thr_nobody")
     browser.until_text("There is no thread thr_nobody on this server")
     browser.go(f"{served.page}#%E0%A4%A")  # no text at all
@@ -247,7 +247,7 @@ def test_texts_of_a_run_are_texts_and_nothing_else(browser: Browser, served: Ser
     browser.until_text("<script>window.owned")
     browser.go(f"{served.page}#{run_id}")
     browser.until_text("Approve", "<img src=x onerror=", "[U+202E]gpj.exe[U+202C]")
-    assert "[U+202E]gpj.exe" in browser.text(".question .hunks")
+    browser.until("document.querySelector('.question .hunks')?.innerText.includes('[U+202E]gpj')")
     browser.press("Edit…")
     assert "\\u202e" in browser.run("return document.querySelector('.question textarea').value")
     browser.press("Approve with these arguments")

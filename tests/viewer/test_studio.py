@@ -56,19 +56,19 @@ def test_a_rewind_says_what_it_will_change_and_a_fork_goes_on_elsewhere(
     browser.click("#tab-history")
     browser.until("document.querySelectorAll('.checkpoint').length > 5")
     browser.click(
-        "//button[contains(@class, 'checkpoint')][contains(., 'calls write_todos, edit')]"
+        "//button[contains(@class, 'checkpoint')][contains(., 'Calls write_todos, edit')]"
     )
     browser.press("Rewind to here…")
     browser.until("document.querySelector('dialog .plan')?.innerText.includes('/notes/changes.md')")
     assert notes.read_text() != before, "so far it only says what it would do"
-    browser.press("Leave it as it is", "//dialog")
+    browser.press("Change nothing", "//dialog")
     changed = notes.read_text()
     notes.write_text("Somebody else's\n")
     browser.press("Rewind to here…")
     browser.until(f"{FORCED} && !{FORCED}.disabled")
     assert "somebody else changed" in browser.text("dialog")
     notes.write_text(changed)
-    browser.press("Leave it as it is", "//dialog")
+    browser.press("Change nothing", "//dialog")
     browser.press("Rewind to here…")
     browser.press("Rewind", "//dialog")
     browser.until("!document.querySelector('dialog')")

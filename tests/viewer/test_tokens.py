@@ -60,7 +60,7 @@ def test_an_address_with_a_slash_at_its_end_leads_to_the_page_without_a_token(
 
 def test_who_needs_a_token_of_an_issuer_is_told_so(browser: Browser, guarded: Served) -> None:
     browser.go(guarded.page)
-    browser.until_text("Made with “deep-agent-mcp token create NAME”")
+    browser.until_text("Create one with “deep-agent-mcp token create NAME”")
     assert "OAuth" not in browser.text()
     browser.run(
         'const challenge = \'Bearer scope="drive", resource_metadata="https://a.example/x"\';'
@@ -68,7 +68,7 @@ def test_who_needs_a_token_of_an_issuer_is_told_so(browser: Browser, guarded: Se
         "window.fetch = async () => new Response('{}', {status: 401, headers});"
         "dispatchEvent(new Event('hashchange'));"
     )
-    browser.until_text("An access token of this server's OAuth issuer")
+    browser.until_text("Use an access token of this server's OAuth issuer")
     browser.complaints()
 
 

@@ -23,8 +23,10 @@ from ..state import StateBackend
 from ..text import decode, fit, read_page, shown
 from .file_guards import (
     canonicaliser,
+    changed_lines,
     claimed,
     read,
+    replaced_by,
     require_file,
     require_first,
     require_free,
@@ -32,7 +34,6 @@ from .file_guards import (
     seen,
     with_hint,
 )
-from .line_counts import changed_lines, replaced_by
 from .results import (
     ENTRIES,
     FLAG,

@@ -32,8 +32,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 
 from ..._internal.records import record
+from ...databases import Version
 from ...databases.redis import Server, ServerFailed, Session, server_problem, server_version
-from ...databases.versions import Version
 from ...errors import CheckpointError, JournalAway
 from ..base import Batch, EventLimits, Rewrite
 from ..codec import off_loop, weight_of

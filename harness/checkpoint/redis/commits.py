@@ -16,8 +16,8 @@ from typing import Any
 
 import anyio
 
+from ...databases import Version
 from ...databases.redis import Argument, Server, ServerFailed, Session
-from ...databases.versions import Version
 from ...errors import CheckpointError, HarnessError, JournalAway, NewerDatabase
 from ..admission import (
     check_checkpoint,

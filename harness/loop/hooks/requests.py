@@ -20,7 +20,7 @@ from ...tools.tool import InterruptFn, Tool, ToolRuntime
 
 if TYPE_CHECKING:
     from ...store.base import Store
-    from ...structured_output.strategies import ResponseFormat
+    from ...structured_output import ResponseFormat
 
 __all__ = [
     "Command",

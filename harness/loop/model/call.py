@@ -41,7 +41,7 @@ from ..thread_state import ThreadState
 
 if TYPE_CHECKING:
     from ...cache.entries import ModelCache
-    from ...structured_output.strategies import StructuredOutput
+    from ...structured_output import StructuredOutput
     from ..run.redaction import RunRedaction
 
 __all__ = ["Answered", "ModelCall", "configured"]

@@ -95,7 +95,7 @@ class RunControl:
         self.drained.set()
 
     def leave(self) -> None:
-        """Stop at once and record nothing, as a crash would; whoever resumes the run goes on."""
+        """Stop at once and record nothing, as a crash would; whoever resumes the run continues."""
         self.scope.cancel()
 
     def _stop(self, reason: str, ends_as: Literal["cancelled", "paused"]) -> None:
@@ -259,7 +259,7 @@ class RunContext:
             anyio.from_thread.run_sync(self.control.drain)
 
     async def wait(self, seconds: float) -> None:
-        """Wait within a step that can be made anew.
+        """Wait within a step that can be made again.
 
         Raises:
             Interrupted: The run drains; it pauses without having finished the step.

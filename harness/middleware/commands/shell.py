@@ -151,7 +151,7 @@ class ShellToolMiddleware(AgentMiddleware):
         await self._pool.close(_key(runtime))
 
     async def run_stopped(self, run: Run) -> None:
-        """End the sessions of a run, unless it waits to go on."""
+        """End the sessions of a run, unless it waits to continue."""
         if run.status not in ("needs_approval", "paused"):
             await self._pool.close((run.id, ""), orderly=run.status == "done")
 

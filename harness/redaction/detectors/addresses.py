@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from ipaddress import IPv6Address
 
-from ..detector import GRAPH, Span, run_start
+from .. import GRAPH, Span, run_start
 
 __all__ = [
     "find_email",
@@ -103,7 +103,7 @@ def open_url(text: str) -> int:
 
 
 def mask_url(value: str) -> str:
-    """Return what stands for any address."""
+    """Return the replacement for any address."""
     return "[MASKED_URL]"
 
 

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from ..detector import GRAPH, Span
+from .. import GRAPH, Span
 
 __all__ = [
     "find_api_key",
@@ -99,5 +99,5 @@ def open_private_key(text: str) -> int:
 
 
 def mask_private_key(value: str) -> str:
-    """Return what stands for any block."""
+    """Return the replacement for any block."""
     return "[MASKED_PRIVATE_KEY]"

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 
-from ..detector import Span, folded
+from .. import Span, folded
 
 __all__ = [
     "find_card",

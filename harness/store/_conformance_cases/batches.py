@@ -21,7 +21,7 @@ from ..base import (
     Search,
     Store,
 )
-from .tools import OpenStore, equal, keys, only, refused
+from . import OpenStore, equal, keys, only, refused
 
 NS = ("batches",)
 

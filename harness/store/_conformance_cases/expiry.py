@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..base import Get, InvalidOperation, Put, Search, Store
-from .tools import HandClock, OpenStore, equal, keys, refused
+from . import HandClock, OpenStore, equal, keys, refused
 
 NS = ("expiry",)
 

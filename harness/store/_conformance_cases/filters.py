@@ -8,7 +8,7 @@ from typing import Any
 
 from ..base import InvalidOperation, Put
 from ..items import matches, parse_filter
-from .tools import OpenStore, equal, keys, put_all, refused
+from . import OpenStore, equal, keys, put_all, refused
 
 NS = ("filters",)
 

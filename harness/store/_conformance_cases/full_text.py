@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..base import InvalidOperation, Put
-from .tools import HandClock, OpenStore, equal, keys, put_all, refused
+from . import HandClock, OpenStore, equal, keys, put_all, refused
 
 NS = ("words",)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..base import InvalidNamespace, InvalidOperation, Namespace, Put, Store
-from .tools import HandClock, OpenStore, equal, refused
+from . import HandClock, OpenStore, equal, refused
 
 DOCUMENTS: list[Namespace] = [
     ("prod", "documents", "private", "x"),

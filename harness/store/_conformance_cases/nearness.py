@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..base import InvalidOperation, Item, Put, Search, StoreError
-from .tools import (
+from . import (
     HandClock,
     OpenStore,
     equal,

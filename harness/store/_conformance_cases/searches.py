@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..base import InvalidOperation, Namespace, Put, Store
-from .tools import OpenStore, equal, keys, put_all, refused
+from . import OpenStore, equal, keys, put_all, refused
 
 NS = ("searches",)
 

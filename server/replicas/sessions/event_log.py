@@ -23,8 +23,7 @@ from mcp.types import (
 from ....harness._internal.records import changed, record
 from ....harness.databases.postgres import AsyncConnection, PostgresDatabase
 from ....harness.errors import HarnessError
-from .seals import Seal
-from .store import message_text
+from .store import Seal, message_text
 
 __all__ = ["KEEP_SECONDS", "Event", "EventKind", "EventLog"]
 

@@ -31,10 +31,8 @@ from ....harness.databases.postgres import PostgresDatabase
 from ....harness.errors import HarnessError
 from .event_log import EventLog
 from .office import SessionOffice
-from .repeats import NoCalls, Repeats
-from .seals import Seal, name_of
-from .signals import Peers, SessionSignals
-from .store import SessionStore
+from .signals import NoCalls, Peers, Repeats, SessionSignals
+from .store import Seal, SessionStore, name_of
 from .streams import SessionStreams
 from .transport import SessionRefused, SharedTransport
 

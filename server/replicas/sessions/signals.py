@@ -1,11 +1,13 @@
-"""What sessions need of the other replicas: to wake them, and to know which of them live."""
+"""Session signals: what sessions need from other replicas, such as waking them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Literal, Protocol, TypeAlias
 
-__all__ = ["Peers", "SessionSignal", "SessionSignals"]
+from mcp.types import JSONRPCRequest
+
+__all__ = ["NoCalls", "Peers", "Repeats", "SessionSignals"]
 
 SessionSignal: TypeAlias = Literal["session", "stream", "message"]
 """`session`: it ended, or what is known of it changed. `stream`: one of its streams has more.
@@ -43,3 +45,27 @@ class Peers(Protocol):
     async def is_alive(self, owner: str) -> bool:
         """Whether a replica lives; yes as long as nobody can tell."""
         ...
+
+
+class Repeats(Protocol):
+    """Knows which requests may be served again."""
+
+    def prepared(self, request: JSONRPCRequest) -> JSONRPCRequest:
+        """Return a request as it is served, with what lets it be repeated."""
+        ...
+
+    def can_repeat(self, request: JSONRPCRequest) -> bool:
+        """Whether serving it a second time does nothing more than the first."""
+        ...
+
+
+class NoCalls:
+    """Lets everything be repeated except calls of tools: all else reads, or sets what it names."""
+
+    def prepared(self, request: JSONRPCRequest) -> JSONRPCRequest:
+        """Return it as it is."""
+        return request
+
+    def can_repeat(self, request: JSONRPCRequest) -> bool:
+        """Whether it calls no tool."""
+        return request.method != "tools/call"

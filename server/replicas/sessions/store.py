@@ -1,19 +1,60 @@
-"""The tables of sessions: who they belong to, what they watch, and messages for other replicas."""
+"""The tables of sessions: who they belong to, what they watch, and messages for other replicas.
+
+Whoever reads the tables learns neither what was said nor the id with which one could speak.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Collection, Sequence
+from hashlib import blake2b
 from typing import Any, Final, TypeAlias
 
 from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from mcp.types import JSONRPCMessage, JSONRPCRequest, jsonrpc_message_adapter
 
 from ....harness._internal.records import record
 from ....harness.databases.postgres import AsyncConnection, PostgresDatabase
-from .seals import Seal, name_of
 
-__all__ = ["Letter", "SessionStore", "StoredSession", "message_text"]
+__all__ = ["Seal", "SessionStore", "StoredSession", "message_text", "name_of"]
+
+_NONCE_BYTES: Final = 12
+
+
+def name_of(secret: str) -> str:
+    """Return the name under which the tables know a session id, a stream or a resource."""
+    return blake2b(secret.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+class Seal:
+    """Seals texts with a key that all replicas share.
+
+    A sealed text can be opened only where it was stored: it is bound to its place.
+
+    Args:
+        key: The shared key; another one is derived from it.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        derived = blake2b(key, digest_size=32, person=b"mcp sessions").digest()
+        self._cipher = AESGCM(derived)
+
+    def close(self, text: str, place: str) -> bytes:
+        """Return a text as it is stored."""
+        nonce = os.urandom(_NONCE_BYTES)
+        return nonce + self._cipher.encrypt(nonce, text.encode(), place.encode())
+
+    def open(self, sealed: bytes, place: str) -> str:
+        """Return a stored text.
+
+        Raises:
+            InvalidTag: It was sealed with another key, or for another place.
+        """
+        nonce, secret = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
+        return self._cipher.decrypt(nonce, secret, place.encode()).decode()
+
 
 IDLE_SECONDS: Final = 31 * 60.0
 """How long a session lasts that no replica has used; each replica closes its own part sooner."""

@@ -11,10 +11,14 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Callable
+from types import TracebackType
 from typing import Final, TypeAlias
 
 import anyio
 from mcp.server.streamable_http import GET_STREAM_KEY, EventCallback, EventMessage
+from mcp.shared._context_streams import ContextSendStream
+from mcp.shared._stream_protocols import WriteStream
+from mcp.shared.message import SessionMessage
 from mcp.types import (
     INTERNAL_ERROR,
     ErrorData,
@@ -27,10 +31,10 @@ from mcp.types import (
 from ....harness._internal.records import record
 from ....harness.errors import HarnessError
 from .event_log import KEEP_SECONDS, Event, EventKind, EventLog
-from .seals import name_of
 from .signals import Peers
+from .store import name_of
 
-__all__ = ["Place", "SessionStreams", "TakeOver"]
+__all__ = ["InboundStream", "Item", "OutboundStream", "Place", "SessionStreams"]
 
 STANDING_STREAM: Final = name_of(GET_STREAM_KEY)
 
@@ -158,7 +162,7 @@ class SessionStreams:
         return Place("", await self._log.newest(self.session), STANDING_STREAM)
 
     async def position(self, place: Place) -> int | None:
-        """Return where a stream goes on after a place; None if nothing is known of the place.
+        """Return where a stream continues after a place; None if nothing is known of the place.
 
         What the writer of the stream has not written yet is waited for.
         """
@@ -245,7 +249,7 @@ class SessionStreams:
             await self._news.wait()
 
     async def _settle(self, stream: str, take_over: TakeOver) -> str | None:
-        """Go on with a request whose replica is dead, or end its stream.
+        """Continue a request whose replica is dead, or end its stream.
 
         Whoever is faster, here or on another replica, does it.
 
@@ -284,3 +288,72 @@ class SessionStreams:
 
 def _event_id(event: Event) -> str:
     return Place(event.replica, event.number, event.stream).event_id
+
+
+Item: TypeAlias = SessionMessage | Exception
+
+
+class InboundStream(ContextSendStream[Item]):
+    """What a client sends, on its way to the SDK.
+
+    Args:
+        stream: The SDK's own.
+        look: Returns what is passed on in a message's place; None for nothing.
+    """
+
+    __slots__ = ("_look",)
+
+    def __init__(
+        self, stream: ContextSendStream[Item], look: Callable[[Item], Awaitable[Item | None]]
+    ) -> None:
+        super().__init__(stream._inner)  # pyright: ignore[reportPrivateUsage]
+        self._look = look
+
+    async def send(self, item: Item) -> None:
+        """Pass a message on, or what stands in its place."""
+        found = await self._look(item)
+        if found is not None:
+            await super().send(found)
+
+    async def send_past(self, item: SessionMessage) -> None:
+        """Pass a message on that nobody has to look at."""
+        await super().send(item)
+
+
+class OutboundStream:
+    """What the SDK sends to a client.
+
+    Args:
+        stream: The SDK's own.
+        look: Returns what is passed on in a message's place; None for nothing.
+    """
+
+    def __init__(
+        self,
+        stream: WriteStream[SessionMessage],
+        look: Callable[[SessionMessage], Awaitable[SessionMessage | None]],
+    ) -> None:
+        self._stream = stream
+        self._look = look
+
+    async def send(self, item: SessionMessage, /) -> None:
+        """Pass a message on, or what stands in its place."""
+        found = await self._look(item)
+        if found is not None:
+            await self._stream.send(found)
+
+    async def aclose(self) -> None:
+        """Close the stream."""
+        await self._stream.aclose()
+
+    async def __aenter__(self) -> OutboundStream:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> bool | None:
+        return await self._stream.__aexit__(exc_type, exc_val, exc_tb)

@@ -34,8 +34,7 @@ from starlette.types import Send
 from ....harness.messages.message import new_id
 from .questions import Answer, Questions, asker_of, cancelled_request
 from .store import StoredSession
-from .streams import Place, SessionStreams
-from .tapped_streams import InboundStream, Item, OutboundStream
+from .streams import InboundStream, Item, OutboundStream, Place, SessionStreams
 
 __all__ = ["NOTICES", "Office", "SessionRefused", "SharedTransport"]
 
@@ -333,7 +332,7 @@ class SharedTransport(StreamableHTTPServerTransport, EventStore):
         return None
 
     def _take_over(self, request: JSONRPCRequest) -> Callable[[], Awaitable[None]] | None:
-        """Return what goes on with a dead replica's request; None if nobody may."""
+        """Return what continues a dead replica's request; None if nobody may."""
         return partial(self._go_on_with, request) if self._office.can_repeat(request) else None
 
     async def _tell_that_all_may_have_changed(self) -> None:

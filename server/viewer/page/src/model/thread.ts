@@ -157,7 +157,7 @@ export async function acting<T>(asked: Promise<T>): Promise<T> {
     return await asked;
   } catch (failure) {
     if (!(failure instanceof Failure) || failure.kind !== "gone") throw failure;
-    const advice = "It may have heard you all the same: see how the run stands before you repeat it.";
+    const advice = "It may have received this: check the run before you try again.";
     throw new Failure("gone", `${failure.message} ${advice}`);
   }
 }
@@ -171,8 +171,8 @@ export async function found<T>(what: string, asked: Promise<T>): Promise<T> {
     if (!/^(There is no |Resource not found)/.test(failure.message)) throw failure;
     const signedIn = !server.current.hosted && Boolean(http().token);
     const why = signedIn
-      ? "that this token may see; it was deleted, or is somebody else's."
-      : "on this server; it may have been deleted.";
+      ? "that this token may see. It was deleted, or belongs to somebody else."
+      : "on this server. It may have been deleted.";
     throw new Failure("refused", `There is no ${what} ${why}`);
   }
 }

@@ -1,5 +1,6 @@
 // What calls of tools do, in plain words.
 
+import { shown } from "../lib/text";
 import type { IconName } from "../parts/icons";
 
 export type CallState = "works" | "success" | "error" | "waiting";
@@ -20,9 +21,9 @@ const TOOLS: Record<string, Words> = {
   glob: { icon: "search", verbs: ["Looking for", "Looked for", "look for"], about: "pattern" },
   grep: { icon: "search", verbs: ["Searching for", "Searched for", "search for"], about: "pattern" },
   execute: { icon: "terminal", verbs: ["Running", "Ran", "run"], about: "command" },
-  job: { icon: "terminal", verbs: ["Looking after", "Looked after", "look after"], about: "job_id" },
+  job: { icon: "terminal", verbs: ["Checking job", "Checked job", "check job"], about: "job_id" },
   skill: { icon: "book", verbs: ["Loading skill", "Loaded skill", "load skill"], about: "name" },
-  task: { icon: "agent", verbs: ["Giving out", "Gave out", "give out"], about: "description" },
+  task: { icon: "agent", verbs: ["Delegating", "Delegated", "delegate"], about: "description" },
   write_todos: { icon: "todo", verbs: ["Updating", "Updated", "update"] },
 };
 
@@ -74,6 +75,11 @@ export function inWords(
     about: typeof about === "string" ? about : brief(args),
     code: tool !== "task",
   };
+}
+
+/** Return an agent's name; the one that everybody has is no name of anybody's choice. */
+export function agentName(name: string, most = 60): string {
+  return name === "main" ? "the main agent" : shown(name, most);
 }
 
 export const STATUS_WORDS: Record<string, string> = {

@@ -31,7 +31,7 @@ export function AnswerForm({
     schema: one,
     required: !plain || (schema.required ?? []).includes(name),
     title: shown(one.title ?? (name || "Your answer"), 200),
-    hint: one.description ? ` (${shown(one.description, 500)})` : "",
+    hint: one.description ? ` ${shown(one.description, 500)}` : "",
   }));
 
   const act = async () => {
@@ -57,9 +57,11 @@ export function AnswerForm({
   return (
     <div ref={place} onKeyDown={enter}>
       {fields.map((one) => (
-        <label>
-          {one.title}
-          {one.hint}
+        <label class={one.schema.type === "boolean" ? "check" : undefined}>
+          <span>
+            {one.title}
+            <span class="quiet">{one.hint}</span>
+          </span>
           <Input schema={one.schema} required={one.required && one.schema.type !== "boolean"} />
         </label>
       ))}

@@ -83,7 +83,7 @@ export function ConversationView({
       {!atEnd.value ? (
         <button type="button" class="to-end" onClick={() => list.current?.toEnd()}>
           <Icon name="down" />
-          {fresh > 0 ? plural(fresh, "new step") : "To the end"}
+          {fresh > 0 ? plural(fresh, "new step") : "Jump to the end"}
         </button>
       ) : null}
       <p class="unseen" role="status" aria-live="polite">

@@ -8,7 +8,7 @@ import { coloured } from "../lib/highlight";
 import { Markdown } from "../lib/markdown";
 import { count, oneLine, seen, shown } from "../lib/text";
 import type { CommandPreview, FilePreview, Question } from "../model/types";
-import { brief, iconOf, inWords } from "../model/words";
+import { agentName, brief, iconOf, inWords } from "../model/words";
 import { pause } from "../server/looking";
 import { Failure, readData } from "../server/mcp";
 import { linkTo, may, server } from "../state";
@@ -109,9 +109,13 @@ export function QuestionCard({ question, answer, current, commands, linked }: Ca
   const open = (wanted: Mode) => {
     mode.value = wanted;
   };
+  const wasOpen = useRef(false);
   useEffect(() => {
-    if (mode.value && mode.value !== "remember")
-      card.current?.querySelector<HTMLElement>(".decide textarea")?.focus();
+    const fields = card.current?.querySelector<HTMLElement>(".fields");
+    fields?.scrollIntoView({ block: "nearest" });
+    if (fields) (fields.querySelector<HTMLElement>("textarea") ?? fields).focus();
+    else if (wasOpen.current) card.current?.focus(); // what had the focus is gone
+    wasOpen.current = Boolean(mode.value);
   }, [mode.value]);
 
   const isCall = typeof question.tool === "string";
@@ -121,7 +125,7 @@ export function QuestionCard({ question, answer, current, commands, linked }: Ca
   if (current && commands)
     commands.current = {
       approve: () => {
-        if (ready && decisions.includes("approve") && !sending.value) void approve();
+        if (ready && !mode.value && decisions.includes("approve") && !sending.value) void approve();
       },
       open: (wanted) => {
         const needs = wanted === "remember" ? "approve" : wanted;
@@ -134,7 +138,6 @@ export function QuestionCard({ question, answer, current, commands, linked }: Ca
     if (event.key !== "Escape" || !mode.value) return;
     event.stopPropagation();
     open("");
-    card.current?.focus();
   };
   return (
     <article
@@ -154,16 +157,16 @@ export function QuestionCard({ question, answer, current, commands, linked }: Ca
         </blockquote>
       ) : null}
       {isCall ? <Call question={whole} loading={loading} problem={problem} /> : null}
-      {isCall ? <p class="rule quiet">{shown(whole.message, 2_000)}</p> : null}
+      {isCall ? <p class="rule quiet">{shown(reason(whole), 2_000)}</p> : null}
       {!may("approve") ? (
         <p class="quiet">
-          <Icon name="note" /> Deciding needs the scope “approve”, which you do not have.
+          <Icon name="note" /> To decide, you need the scope “approve”, which your token does not have.
         </p>
       ) : null}
       <div class="decide">
         {isCall ? (
           <>
-            <div class="row">
+            <div class="row" hidden={mode.value !== ""}>
               {decisions.includes("approve") ? (
                 <Act label="Approve" style="main" hint="a" act={approve} disabled={!ready} />
               ) : null}
@@ -174,7 +177,7 @@ export function QuestionCard({ question, answer, current, commands, linked }: Ca
                 <Act label="Reject…" hint="r" act={() => open("reject")} />
               ) : null}
               {decisions.includes("respond") ? (
-                <Act label="Respond…" hint="o" act={() => open("respond")} title="Answer instead of calling" />
+                <Act label="Respond…" hint="o" act={() => open("respond")} title="Your text is the result of the call, which is not made" />
               ) : null}
               {decisions.includes("approve") && !server.current.hosted && may("approve") ? (
                 <Act label="Remember…" style="link" act={() => open("remember")} disabled={!ready} />
@@ -198,7 +201,7 @@ export function QuestionCard({ question, answer, current, commands, linked }: Ca
               <Message
                 key="reject"
                 label="Reject"
-                field="Why (optional); the agent reads it"
+                field="Reason for the agent (optional)"
                 back={() => open("")}
                 act={(message) => send({ decision: "reject", ...(message && { message }) })}
               />
@@ -207,7 +210,7 @@ export function QuestionCard({ question, answer, current, commands, linked }: Ca
               <Message
                 key="respond"
                 label="Respond"
-                field="Result of the call, instead of calling"
+                field="Result of the call, which is not made"
                 required
                 back={() => open("")}
                 act={(message) => send({ decision: "respond", message })}
@@ -227,7 +230,7 @@ export function QuestionCard({ question, answer, current, commands, linked }: Ca
 }
 
 function Who({ question, linked }: { question: Question; linked?: boolean }): VNode {
-  const who = question.asked_by.map((one) => shown(one, 100)).join(" › ");
+  const who = question.asked_by.map((one) => agentName(one, 100)).join(" › ");
   return (
     <p class="who">
       <Icon name={question.tool ? iconOf(question.tool) : "question"} />
@@ -243,6 +246,14 @@ function Who({ question, linked }: { question: Question; linked?: boolean }): VN
       ) : null}
     </p>
   );
+}
+
+/** Return which rule asks for an approval. */
+function reason({ message, rule, tool }: Question): string {
+  if (!rule) return message;
+  if (rule.startsWith("Tool execution requires approval"))
+    return `This server asks before each call of ${tool}.`;
+  return `Rule: ${rule}`;
 }
 
 function headline(question: Question): ComponentChild {
@@ -272,7 +283,7 @@ function Call({
   const { preview, args_json: json } = question;
   const size = question.args_chars;
   if (loading && (typeof json !== "string" || isFileTool(question)))
-    return <p class="quiet">Reading all of it{size ? ` (${count(size)} characters)` : ""}…</p>;
+    return <p class="quiet">Loading all of it{size ? ` (${count(size)} characters)` : ""}…</p>;
   const cut = typeof json !== "string" || parsed(json) === undefined;
   return (
     <div class="call">
@@ -294,12 +305,12 @@ function Call({
         <p class="refused">
           <Icon name="warn" />
           {typeof json === "string" && !json.endsWith("…")
-            ? "The arguments are not plain JSON: they are shown as they came."
-            : "The arguments are too long to be shown whole here, so this call cannot be approved " +
-              "here. Open the server's own page in a browser, or reject it."}
+            ? "The arguments are not valid JSON. They are shown as the model wrote them."
+            : "The arguments are too long to show in full here, so you cannot approve this call " +
+              "here. Open the server's own page in a browser, or reject the call."}
         </p>
       ) : null}
-      {problem ? <p class="quiet">More about it could not be read: {shown(problem, 500)}</p> : null}
+      {problem ? <p class="quiet">Details could not be loaded: {shown(problem, 500)}</p> : null}
     </div>
   );
 }
@@ -358,8 +369,8 @@ function Command({ preview }: { preview: CommandPreview }): VNode {
         {sandbox.about
           ? shown(sandbox.about, 500)
           : sandbox.kind === "host"
-            ? "On this machine, without a sandbox."
-            : `In a sandbox (${shown(sandbox.kind, 40)}), ${sandbox.network ? "with" : "without"} a network.`}
+            ? "Runs on this machine, without a sandbox."
+            : `Runs in a sandbox (${shown(sandbox.kind, 40)}), ${sandbox.network ? "with" : "without"} network access.`}
         {preview.timeout ? ` Stopped after ${preview.timeout} s.` : ""}
       </p>
     </div>
@@ -378,7 +389,7 @@ function Fields({
   children: ComponentChild;
 }): VNode {
   return (
-    <div class="fields">
+    <div class="fields" tabIndex={-1}>
       {children}
       <div class="row">
         <Act label={label} style="main" act={() => act()} />
@@ -465,7 +476,7 @@ export function Questions({
         />
       ))}
       {cut ? (
-        <p class="quiet">There are more questions than fit here; they appear once these are answered.</p>
+        <p class="quiet">There are more questions. They appear once you have answered these.</p>
       ) : null}
     </section>
   );
@@ -497,8 +508,6 @@ export function listen(
   window.addEventListener("keydown", hear);
   return () => window.removeEventListener("keydown", hear);
 }
-
-
 
 function ApproveAll({
   questions,
@@ -540,7 +549,7 @@ function ApproveAll({
               Back
             </button>
             <span class="quiet">
-              of {tools}: {able.map((one) => oneLine(brief(parsed(one.args_json)), 60)).join(", ")}
+              {tools}: {able.map((one) => oneLine(brief(parsed(one.args_json)), 60)).join(", ")}
             </span>
           </>
         ) : (

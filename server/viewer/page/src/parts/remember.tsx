@@ -2,7 +2,7 @@
 
 import { useSignal } from "@preact/signals";
 import type { VNode } from "preact";
-import { useEffect } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { prettyJson } from "../lib/exact";
 import { shown } from "../lib/text";
 import type { Question } from "../model/types";
@@ -52,13 +52,39 @@ export function RuleFacts({ rule }: { rule: Rule }): VNode {
       ) : null}
       <dt>For</dt>
       <dd>
-        {MATCHES[match?.kind ?? "any"] ?? shown(match?.kind, 40)}
-        {text ? <pre tabIndex={0}>{shown(text, 20_000)}</pre> : null}
+        {text && match?.kind === "exact" ? (
+          <details>
+            <summary>{MATCHES.exact}</summary>
+            <pre tabIndex={0}>{shown(text, 20_000)}</pre>
+          </details>
+        ) : (
+          <>
+            {MATCHES[match?.kind ?? "any"] ?? shown(match?.kind, 40)}{" "}
+            {text ? <code>{shown(text, 20_000)}</code> : null}
+          </>
+        )}
       </dd>
       <dt>Where</dt>
       <dd>{SCOPES[rule.scope] ?? shown(rule.scope, 20)}</dd>
     </dl>
   );
+}
+
+/** Return what a proposal would cover, in words that need no other ones. */
+function coverage({ tool, match }: Proposal): string {
+  const value = typeof match?.value === "string" ? match.value : "";
+  switch (match?.kind) {
+    case "exact":
+      return "exactly this call";
+    case "path":
+      return `every ${tool} on ${value}`;
+    case "below":
+      return `every ${tool} below ${value}`;
+    case "command":
+      return `the command ${value}`;
+    default:
+      return `every call of ${tool}`;
+  }
 }
 
 export function Remember({
@@ -71,8 +97,10 @@ export function Remember({
   back: () => void;
 }): VNode {
   const proposals = useSignal<Proposal[] | null>(null);
-  const chosen = useSignal(0);
+  const covering = useSignal("");
+  const scope = useSignal("thread");
   const refused = useSignal("");
+  const place = useRef<HTMLDivElement>(null);
   useEffect(() => {
     const end = new AbortController();
     http()
@@ -83,11 +111,18 @@ export function Remember({
       });
     return () => end.abort();
   }, [question.id]);
+  useEffect(() => {
+    if (proposals.value) place.current?.scrollIntoView({ block: "nearest" });
+  }, [proposals.value]);
+  const all = proposals.value ?? [];
+  const kinds = [...new Set(all.map(coverage))];
+  const kind = covering.value || kinds[0];
+  const scopes = all.filter((one) => coverage(one) === kind);
+  const one = scopes.find((each) => each.scope === scope.value) ?? scopes[0];
   const add = async () => {
-    const { proposal } = proposals.value![chosen.value]!;
     refused.value = "";
     try {
-      await http().method("rules/add", { proposal }, new AbortController().signal);
+      await http().method("rules/add", { proposal: one!.proposal }, new AbortController().signal);
     } catch (failure) {
       if (!(failure instanceof Failure)) throw failure;
       refused.value = failure.message;
@@ -95,44 +130,64 @@ export function Remember({
     }
     await approve();
   };
-  const all = proposals.value;
-  const one = all?.[chosen.value];
   return (
-    <div class="fields">
-      {all === null && !refused.value ? <Loading what="Asking for the rule…" /> : null}
-      {all?.length === 0 ? <p>There is no rule that would cover just this call.</p> : null}
-      {all?.length ? (
-        <fieldset>
-          <legend>Approve calls like this without asking again</legend>
-          {all.map((proposal, at) => (
-            <label class="choice">
-              <input
-                type="radio"
-                name={`remember-${question.id}`}
-                checked={at === chosen.value}
-                onChange={() => (chosen.value = at)}
-              />
-              <span>
-                <strong>{SCOPES[proposal.scope] ?? shown(proposal.scope, 20)}</strong>:{" "}
-                {shown(proposal.says, 500)}
-              </span>
-            </label>
-          ))}
-        </fieldset>
-      ) : null}
+    <div class="fields" tabIndex={-1} ref={place}>
+      {proposals.value === null && !refused.value ? <Loading /> : null}
+      {proposals.value?.length === 0 ? <p>No rule can cover just this call.</p> : null}
       {one ? (
         <>
-          <p class="quiet">This rule will be written. It can be revoked under “Rules”.</p>
+          <Choices
+            legend="Approve without asking again"
+            options={kinds.map((name) => [name, name])}
+            chosen={kind!}
+            choose={(name) => (covering.value = name)}
+          />
+          <Choices
+            legend="Where"
+            options={scopes.map((each) => [each.scope, SCOPES[each.scope] ?? each.scope])}
+            chosen={one.scope}
+            choose={(name) => (scope.value = name)}
+          />
+          <p class="quiet">This rule will be saved. You can revoke it under “Rules”.</p>
           <RuleFacts rule={one} />
         </>
       ) : null}
       <Refused text={refused.value} />
       <div class="row">
-        {one ? <Act label="Approve and write the rule" style="main" act={add} /> : null}
+        {one ? <Act label="Approve and save the rule" style="main" act={add} /> : null}
         <button type="button" onClick={back}>
           Back
         </button>
       </div>
     </div>
+  );
+}
+
+function Choices({
+  legend,
+  options,
+  chosen,
+  choose,
+}: {
+  legend: string;
+  options: [string, string][];
+  chosen: string;
+  choose: (name: string) => void;
+}): VNode {
+  return (
+    <fieldset>
+      <legend>{legend}</legend>
+      {options.map(([name, label]) => (
+        <label class="choice">
+          <input
+            type="radio"
+            name={legend}
+            checked={name === chosen}
+            onChange={() => choose(name)}
+          />
+          <span>{shown(label, 500)}</span>
+        </label>
+      ))}
+    </fieldset>
   );
 }

@@ -7,10 +7,12 @@ import { entriesOf, parsed, prettyJson } from "../lib/exact";
 import { coloured, languageOf } from "../lib/highlight";
 import { clock, duration, fullTime, oneLine, plural, shown } from "../lib/text";
 import type { Agent, Row } from "../model/conversation";
+import type { Todo } from "../model/types";
 import { brief, iconOf, inWords } from "../model/words";
 import { Arguments } from "./arguments";
 import { Changed, Diff } from "./diff";
 import { Icon } from "./icons";
+import { Todos } from "./todos";
 import { useOpened } from "./virtual";
 
 export interface RowActions {
@@ -76,12 +78,13 @@ function bodyOf(row: Row, folded: boolean, actions: RowActions): ComponentChild 
           <Time row={row} version={row.version} />
         </p>
       );
-    case "user":
     case "notice":
+      return <Notice row={row} version={row.version} actions={actions} />;
+    case "user":
       return (
         <div class="said">
           <p class="speaker">
-            {row.kind === "notice" ? `Notice${row.name ? ` from ${shown(row.name, 60)}` : ""}` : "Request"}
+            Request
             <Time row={row} version={row.version} />
           </p>
           <Markdown text={row.text} />
@@ -114,6 +117,28 @@ function bodyOf(row: Row, folded: boolean, actions: RowActions): ComponentChild 
         </div>
       );
   }
+}
+
+/** What middleware tells a model: one line until it is opened. */
+function Notice({ row, actions }: Drawn): VNode {
+  const [open, setOpen] = useOpened(row.key, false);
+  return (
+    <details class="tool" open={open} onToggle={(event) => setOpen(event.currentTarget.open)}>
+      <summary>
+        <Icon name="note" />
+        <span class="what">
+          Notice{row.name ? ` from ${shown(row.name, 60)}` : ""}: <span dir="auto">{oneLine(row.text)}</span>
+        </span>
+        <Time row={row} version={row.version} />
+      </summary>
+      {open ? (
+        <div class="body">
+          <Markdown text={row.text} />
+          <Cut row={row} version={row.version} actions={actions} />
+        </div>
+      ) : null}
+    </details>
+  );
 }
 
 function Time({ row }: Omit<Drawn, "actions">): VNode | null {
@@ -182,13 +207,15 @@ function CallBody({ row, actions }: Drawn): VNode {
   const made = text("new_string");
   const content = text("content");
   const json = row.argsText ?? (typeof row.args === "string" ? row.args : JSON.stringify(row.args ?? {}));
+  const todos = row.name === "write_todos" && Array.isArray(given.todos) ? (given.todos as Todo[]) : null;
   const isEdit = row.name === "edit_file" && old !== null && made !== null;
   const isWrite = row.name === "write_file" && content !== null;
   return (
     <div class="body">
       {isEdit ? <Diff path={path} before={old} after={made} /> : null}
       {isWrite ? <Diff path={path} before={null} after={content} /> : null}
-      {!isEdit && !isWrite ? (
+      {todos ? <Todos todos={todos} /> : null}
+      {!isEdit && !isWrite && !todos ? (
         <>
           <p class="label">
             <code>{shown(row.name, 200)}</code>
@@ -215,7 +242,7 @@ function CallBody({ row, actions }: Drawn): VNode {
           <Result text={row.text} path={row.name === "read_file" ? path : ""} />
         </>
       ) : row.state === "works" ? (
-        <p class="quiet">It is at work.</p>
+        <p class="quiet">Still running.</p>
       ) : null}
       <Cut row={row} version={row.version} actions={actions} />
     </div>

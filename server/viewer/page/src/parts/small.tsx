@@ -80,8 +80,12 @@ export function Twice({
 }): VNode {
   const asked = useSignal(false);
   const place = useRef<HTMLSpanElement>(null);
+  const wasAsked = useRef(false);
   useEffect(() => {
-    if (asked.value) place.current?.querySelector<HTMLElement>("button")?.focus();
+    // Not on the one that acts: a key that is held down would press it.
+    if (asked.value) place.current?.querySelector<HTMLElement>("button:last-of-type")?.focus();
+    else if (wasAsked.current) place.current?.querySelector<HTMLElement>("button")?.focus();
+    wasAsked.current = asked.value;
   }, [asked.value]);
   const hold = (event: MouseEvent) => {
     if (event.detail > 1) event.stopPropagation(); // it was for the button before
@@ -120,7 +124,7 @@ export function Refused({ text }: { text: string }): VNode | null {
   ) : null;
 }
 
-export function Loading({ what = "Looking…" }: { what?: string }): VNode {
+export function Loading({ what = "Loading…" }: { what?: string }): VNode {
   return (
     <p class="quiet loading">
       <span class="dots" aria-hidden="true" />
@@ -132,6 +136,7 @@ export function Loading({ what = "Looking…" }: { what?: string }): VNode {
 /** Whether a key press is a command of the page, and not part of what somebody writes. */
 export function isCommand(event: KeyboardEvent): boolean {
   if (event.ctrlKey || event.metaKey || event.altKey || event.repeat || !isSettled()) return false;
+  if (document.querySelector("dialog[open]")) return false;
   const target = event.target as Element | null;
-  return !target?.closest("input, textarea, select, [contenteditable], dialog");
+  return !target?.closest("input, textarea, select, [contenteditable]");
 }

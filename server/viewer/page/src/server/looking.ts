@@ -122,7 +122,7 @@ async function overcome(failure: unknown, failed: number, signal: AbortSignal): 
   }
   if (failure.kind !== "refused") return retryLater(failure, failed, signal);
   return heard(signal, (done) => {
-    trouble.value = { text: failure.message, label: "Look again", act: done };
+    trouble.value = { text: failure.message, label: "Try again", act: done };
     return () => {};
   });
 }
@@ -132,8 +132,8 @@ async function retryLater(failure: Failure, failed: number, signal: AbortSignal)
   const gone = failure.kind === "gone";
   if (gone) goneSince.value ||= Date.now();
   const advice = gone
-    ? " Runs do not depend on this page; those of a server that stopped go on when it is started " +
-      "again. What is shown here stays readable."
+    ? " Runs do not depend on this page. If the server stopped, they continue when it starts again. " +
+      "You can still read what is on this page."
     : "";
   const since = gone ? ` Away since ${new Date(goneSince.value).toLocaleTimeString()}.` : "";
   await heard(signal, (done) => {

@@ -4,7 +4,7 @@ import { Inexact, jsonText, plainly } from "../lib/exact";
 
 const PROTOCOL = "2026-07-28";
 const APPS_PROTOCOL = "2026-01-26";
-const CLIENT = { name: "deep-agent-studio", title: "Deep Agent", version: "1" };
+export const CLIENT = { name: "deep-agent-studio", title: "Deep Agent", version: "1" };
 const GRACE_SECONDS = 15;
 const HOST_GRACE_SECONDS = 300; // it may ask a person before it lets a call through
 const TOKEN_KEY = "deep-agent-token";

@@ -11,7 +11,7 @@ import { readData } from "../server/mcp";
 import { server } from "../state";
 
 const MOST_AGENTS = 50;
-const WORDS = { works: "works", success: "done", error: "failed", waiting: "waits for an answer" };
+const WORDS = { works: "working", success: "done", error: "failed", waiting: "needs an answer" };
 
 interface Timed {
   ns: string;
@@ -19,6 +19,7 @@ interface Timed {
   task?: string;
   started?: string;
   ended?: string | null;
+  last_step?: string;
   cost?: number | null;
   model_calls?: number;
   tool_calls?: number;
@@ -102,7 +103,11 @@ function Waterfall({ thread }: { thread: Thread }): VNode | null {
   const timed = agents.value.filter((one) => one.started).slice(0, MOST_AGENTS);
   if (timed.length < 2) return null;
   const from = Math.min(...timed.map((one) => Date.parse(one.started!)));
-  const ends = timed.map((one) => (one.ended ? Date.parse(one.ended) : Date.now()));
+  // Who waits for a person does not work meanwhile.
+  const working = thread.run?.status === "running";
+  const ends = timed.map((one) =>
+    working && !one.ended ? Date.now() : Date.parse(one.ended ?? one.last_step ?? one.started!),
+  );
   const whole = Math.max(1, Math.max(...ends) - from);
   return (
     <section>
@@ -165,7 +170,7 @@ function Costs({ overview }: { overview: Overview }): VNode {
   const all = !unpriced ? known : overview.cost ? `${known}, ${unknown}` : unknown;
   return (
     <section>
-      <h2>Used</h2>
+      <h2>Usage</h2>
       {models || tools ? (
         <p class="total">
           {all}, {count(overview.tokens ?? lines.reduce((every, one) => every + tokens(one.usage), 0))} tokens
@@ -173,7 +178,7 @@ function Costs({ overview }: { overview: Overview }): VNode {
           {duration(overview.seconds)}
         </p>
       ) : (
-        <p class="quiet">No model was asked yet.</p>
+        <p class="quiet">No model calls yet.</p>
       )}
       {lines.length ? (
         <table class="costs">

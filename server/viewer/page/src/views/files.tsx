@@ -9,10 +9,10 @@ import { bytes, plural, seen, shown } from "../lib/text";
 import { type Thread, threadUri } from "../model/thread";
 import { Changed, Diff } from "../parts/diff";
 import { Icon } from "../parts/icons";
+import { Dialog } from "../parts/dialog";
 import { Loading, Refused } from "../parts/small";
 import { readData } from "../server/mcp";
 import { server } from "../state";
-import { Dialog } from "./shell";
 
 export interface FileChangeFacts {
   path: string;
@@ -81,6 +81,7 @@ export function ChangedFiles({ files }: { files: FileChangeFacts[] }): VNode {
         <li key={one.path}>
           <details>
             <summary>
+              <Icon name="right" />
               <Icon name="file" />
               <span class="path" dir="ltr">
                 {seen(one.path)}
@@ -91,10 +92,10 @@ export function ChangedFiles({ files }: { files: FileChangeFacts[] }): VNode {
             {one.diff ? (
               <>
                 <Diff path={one.path} patch={one.diff} />
-                {one.diff_cut ? <p class="quiet">There is more of it than fits here.</p> : null}
+                {one.diff_cut ? <p class="quiet">The rest is too long to show here.</p> : null}
               </>
             ) : (
-              <p class="quiet">{one.binary ? "This is no text." : "Nothing to show."}</p>
+              <p class="quiet">{one.binary ? "This is not a text file." : "The content does not change."}</p>
             )}
           </details>
         </li>
@@ -130,7 +131,14 @@ function Folder({
         return (
           <li key={one.path}>
             {one.is_dir ? (
-              <SubFolder thread={thread} entry={one} name={name} again={again} open={open} />
+              <SubFolder
+                thread={thread}
+                entry={one}
+                name={name}
+                again={again}
+                open={open}
+                alone={data.entries.length === 1}
+              />
             ) : (
               <button type="button" class="file" onClick={() => open(one.path)}>
                 <Icon name="file" />
@@ -141,7 +149,7 @@ function Folder({
           </li>
         );
       })}
-      {data.more ? <li class="quiet">There are more than fit here.</li> : null}
+      {data.more ? <li class="quiet">There are more, which are not shown.</li> : null}
     </ul>
   );
 }
@@ -152,17 +160,21 @@ function SubFolder({
   name,
   again,
   open,
+  alone,
 }: {
   thread: Thread;
   entry: Entry;
   name: string;
   again: unknown;
   open: (path: string) => void;
+  /** Whether there is nothing beside it: it is open at first. */
+  alone: boolean;
 }): VNode {
-  const unfolded = useSignal(false);
+  const unfolded = useSignal(alone);
   return (
-    <details onToggle={(event) => (unfolded.value = event.currentTarget.open)}>
+    <details open={unfolded.value} onToggle={(event) => (unfolded.value = event.currentTarget.open)}>
       <summary>
+        <Icon name="right" />
         <Icon name="folder" />
         <span class="path">{shown(name, 300)}</span>
       </summary>

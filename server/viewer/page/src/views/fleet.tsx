@@ -1,89 +1,220 @@
-// The servers that share the work, what waits in line, and what runs by the clock.
+// What this server does by the clock, what waits in its queue, its limits, and the other replicas.
 
 import { useSignal } from "@preact/signals";
-import type { VNode } from "preact";
+import type { ComponentChild, VNode } from "preact";
 import { useEffect } from "preact/hooks";
-import { oneLine, shown } from "../lib/text";
+import { clock, count, duration, oneLine, plural, shown } from "../lib/text";
 import { Ago, Loading } from "../parts/small";
 import { keepLooking } from "../server/looking";
-import { type Data, readData } from "../server/mcp";
+import { readData } from "../server/mcp";
 import { linkTo, server } from "../state";
 import { title } from "./inbox_watch";
 
+const SECONDS = 3;
+
+interface Queued {
+  run_id: string;
+  title: string;
+  since: string;
+  doing?: string | null;
+}
+interface Schedule {
+  name: string;
+  status: string;
+  principal?: string;
+  cron: string;
+  timezone: string;
+  goal: string;
+  agent?: string | null;
+  next_at?: string | null;
+  last_at?: string | null;
+  last_run_id?: string | null;
+  last_error?: string | null;
+}
+interface Replica {
+  id: string;
+  host: string;
+  version: string;
+  started: string;
+  silent_seconds: number;
+  working: number;
+  draining: boolean;
+  self: boolean;
+}
+interface Facts {
+  queued: Queued[];
+  quotas: { workers: number | null; max_runs: number | null; per_minute: number | null };
+  working: number;
+  schedules: string | null;
+  replicas?: Replica[];
+}
+
 export function Fleet(): VNode {
-  title.value = "Servers · Deep Agent";
-  const fleet = useSignal<Data | null>(null);
+  title.value = "Server · Deep Agent";
+  const facts = useSignal<Facts | null>(null);
+  const schedules = useSignal<Schedule[]>([]);
   useEffect(() => {
     const end = new AbortController();
     const look = async () => {
-      const found = await readData(server.current, "studio://fleet", end.signal);
-      if (typeof found.schedules === "string") {
+      const found = (await readData(server.current, "studio://fleet", end.signal)) as Facts;
+      if (found.schedules) {
         const read = await readData(server.current, found.schedules, end.signal);
-        found.schedules = read.schedules;
+        schedules.value = read.schedules as Schedule[];
       }
-      fleet.value = found;
-      return 3;
+      facts.value = found;
+      return SECONDS;
     };
     void keepLooking(look, end.signal);
     return () => end.abort();
   }, []);
-  const found = fleet.value;
+  const found = facts.value;
   return (
     <div class="page">
-      <h1>Servers</h1>
-      {!found ? <Loading /> : null}
-      {found
-        ? Object.entries(found).map(([name, value]) => <Part name={name} value={value} />)
-        : null}
+      <h1>Server</h1>
+      {found ? (
+        <>
+          <p class="quiet">{load(found)}</p>
+          {found.schedules ? <Schedules schedules={schedules.value} /> : null}
+          {found.queued.length ? <Queue queued={found.queued} /> : null}
+          {found.replicas?.length ? <Replicas replicas={found.replicas} /> : null}
+        </>
+      ) : (
+        <Loading />
+      )}
     </div>
   );
 }
 
-const TITLES: Record<string, string> = {
-  replicas: "Replicas",
-  queued: "In line",
-  schedules: "Schedules",
-  quotas: "Quotas",
-};
+/** Say how much works, and how much may. */
+function load({ working, quotas }: Facts): string {
+  const parts = [
+    quotas.max_runs === null
+      ? `${plural(working, "run")} working`
+      : `${count(working)} of at most ${plural(quotas.max_runs, "run")} working`,
+  ];
+  if (quotas.workers !== null) parts.push(`${plural(quotas.workers, "worker")} on this server`);
+  if (quotas.per_minute !== null) parts.push(`at most ${count(quotas.per_minute)} new runs a minute`);
+  return `${parts.join("; ")}.`;
+}
 
-function Part({ name, value }: { name: string; value: unknown }): VNode | null {
-  if (value === null || typeof value !== "object") return null;
-  const rows = Array.isArray(value) ? (value as Data[]) : [value as Data];
-  if (!rows.length) return null;
-  const columns = [...new Set(rows.flatMap((one) => Object.keys(one)))];
+function Table({
+  name,
+  columns,
+  children,
+}: {
+  name: string;
+  columns: string[];
+  children: ComponentChild;
+}): VNode {
   return (
     <section>
-      <h2>{TITLES[name] ?? shown(name, 60)}</h2>
-      <div class="wide-table" tabIndex={0} role="group" aria-label={TITLES[name] ?? name}>
-        <table>
+      <h2>{name}</h2>
+      <div class="wide-table" tabIndex={0} role="group" aria-label={name}>
+        <table class="facts-table">
           <thead>
             <tr>
               {columns.map((one) => (
-                <th scope="col">{shown(one, 60).replaceAll("_", " ")}</th>
+                <th scope="col">{one}</th>
               ))}
             </tr>
           </thead>
-          <tbody>
-            {rows.map((row) => (
-              <tr>
-                {columns.map((one) => (
-                  <td dir="auto">
-                    <Cell value={row[one]} />
-                  </td>
-                ))}
-              </tr>
-            ))}
-          </tbody>
+          <tbody>{children}</tbody>
         </table>
       </div>
     </section>
   );
 }
 
-function Cell({ value }: { value: unknown }): VNode {
-  const text = value === null || value === undefined ? "" : value;
-  if (typeof text === "string" && /^(run|thr)_\w+$/.test(text))
-    return <a href={linkTo(text)}>{text}</a>;
-  if (typeof text === "string" && /^\d{4}-\d\d-\d\dT/.test(text)) return <Ago time={text} />;
-  return <span>{oneLine(text, 200)}</span>;
+function Schedules({ schedules }: { schedules: Schedule[] }): VNode {
+  if (!schedules.length)
+    return (
+      <section>
+        <h2>Schedules</h2>
+        <p class="quiet">
+          No schedules yet. Add one with <code>deep-agent-mcp schedules add</code>.
+        </p>
+      </section>
+    );
+  return (
+    <Table name="Schedules" columns={["Task", "When", "Next", "Last run"]}>
+      {schedules.map((one) => (
+        <tr key={`${one.principal} ${one.name}`}>
+          <td dir="auto">
+            <strong>{oneLine(one.name, 60)}</strong>
+            {one.status === "active" ? null : <span class="tag">{shown(one.status, 20)}</span>}
+            <span class="quiet below">
+              {oneLine(one.goal, 160)}
+              {one.agent ? ` (${shown(one.agent, 60)})` : ""}
+            </span>
+          </td>
+          <td>
+            <code>{shown(one.cron, 60)}</code>
+            <span class="quiet below">{shown(one.timezone, 60)}</span>
+          </td>
+          <td>
+            {one.status === "active" && one.next_at ? (
+              <>
+                <Ago time={one.next_at} />
+                <span class="quiet below">{clock(one.next_at)}</span>
+              </>
+            ) : null}
+          </td>
+          <td>
+            {one.last_run_id ? (
+              <a href={linkTo(one.last_run_id)}>
+                <Ago time={one.last_at ?? undefined} />
+              </a>
+            ) : (
+              <span class="quiet">never</span>
+            )}
+            {one.last_error ? <span class="removed below">{oneLine(one.last_error, 200)}</span> : null}
+          </td>
+        </tr>
+      ))}
+    </Table>
+  );
+}
+
+function Queue({ queued }: { queued: Queued[] }): VNode {
+  return (
+    <Table name="Queue" columns={["Task", "Waits for", "Since"]}>
+      {queued.map((one) => (
+        <tr key={one.run_id}>
+          <td dir="auto">
+            <a href={linkTo(one.run_id)}>{oneLine(one.title, 160)}</a>
+          </td>
+          <td dir="auto">{oneLine(one.doing ?? "", 160)}</td>
+          <td>
+            <Ago time={one.since} />
+          </td>
+        </tr>
+      ))}
+    </Table>
+  );
+}
+
+function Replicas({ replicas }: { replicas: Replica[] }): VNode {
+  return (
+    <Table name="Replicas" columns={["Server", "Runs", "State", "Version", "Started"]}>
+      {replicas.map((one) => (
+        <tr key={one.id}>
+          <td>
+            {shown(one.host, 80)} {one.self ? <span class="tag">this one</span> : null}
+            <code class="quiet below">{shown(one.id, 80)}</code>
+          </td>
+          <td>{count(one.working)}</td>
+          <td>
+            {one.draining ? "stopping" : "working"}
+            {one.silent_seconds >= 5 ? (
+              <span class="quiet below">last heard of {duration(one.silent_seconds)} ago</span>
+            ) : null}
+          </td>
+          <td>{shown(one.version, 40)}</td>
+          <td>
+            <Ago time={one.started} />
+          </td>
+        </tr>
+      ))}
+    </Table>
+  );
 }

@@ -6,14 +6,16 @@ import { useEffect } from "preact/hooks";
 import { oneLine, plural, seen, shown } from "../lib/text";
 import { type Thread, threadUri } from "../model/thread";
 import type { Todo } from "../model/types";
+import { agentName } from "../model/words";
 import { Changed, Diff } from "../parts/diff";
+import { Dialog } from "../parts/dialog";
 import { Icon } from "../parts/icons";
 import { Act, Ago, Loading, Refused } from "../parts/small";
-import { readData } from "../server/mcp";
+import { Todos } from "../parts/todos";
+import { CLIENT, readData } from "../server/mcp";
 import { linkTo, may, server } from "../state";
 import { ChangedFiles, FileDialog, type FileChangeFacts, useRead } from "./files";
-import { type Attempt, Todos } from "./panel";
-import { Dialog } from "./shell";
+import type { Attempt } from "./panel";
 
 interface Checkpoint {
   checkpoint_id: string;
@@ -76,11 +78,14 @@ export function History({ thread, attempt }: { thread: Thread; attempt: Attempt 
               }
             >
               <span class="what" dir="auto">
-                {oneLine(one.summary || one.author, 140)}
+                {summed(one)}
               </span>
               <span class="quiet">
-                {oneLine(one.author, 40)} · <Ago time={one.time} />
-                {one.current ? "" : " · left behind by a rewind"}
+                {one.summary && one.summary !== one.author
+                  ? `${AUTHORS[one.author] ?? oneLine(one.author, 40)} · `
+                  : ""}
+                <Ago time={one.time} />
+                {one.current ? "" : " · undone by a rewind"}
               </span>
               {one.files?.map((file) => (
                 <span class="quiet file-line">
@@ -98,6 +103,29 @@ export function History({ thread, attempt }: { thread: Thread; attempt: Attempt 
       <Decisions thread={thread} />
     </>
   );
+}
+
+const AUTHORS: Record<string, string> = {
+  model: "answer of the model",
+  tools: "results of tools",
+  input: "request",
+};
+
+const HOOKS: Record<string, string> = {
+  before_agent: "Prepared the run",
+  before_model: "Prepared the request",
+  after_model: "Checked the answer",
+  after_agent: "Finished the run",
+};
+
+/** Return what a step did: names of tools once each, with how often. */
+function summed({ summary, author }: Checkpoint): string {
+  const [, verb, names] = /^(calls|ran) (\w+(?:, \w+)*)$/.exec(summary) ?? [];
+  if (!verb) return HOOKS[summary || author] ?? oneLine(summary || author, 140);
+  const counts = new Map<string, number>();
+  for (const name of names!.split(", ")) counts.set(name, (counts.get(name) ?? 0) + 1);
+  const said = [...counts].map(([name, times]) => (times > 1 ? `${name} ×${times}` : name));
+  return oneLine(`${verb === "ran" ? "Ran" : "Calls"} ${said.join(", ")}`, 140);
 }
 
 /** How the thread was at a checkpoint, and what one can do from there. */
@@ -215,13 +243,16 @@ interface Plan {
 }
 
 const ACTIONS: Record<string, string> = {
-  restore: "is put back",
+  restore: "is restored",
   delete: "is deleted",
-  create: "is made again",
-  unchanged: "stays as it is",
-  guarded: "stays: the policy guards it",
-  conflict: "was changed by somebody else since",
+  create: "is created again",
+  unchanged: "does not change",
+  guarded: "does not change: the policy protects it",
+  left: "does not change",
+  conflict: "has changed since: somebody else changed it",
 };
+
+const PLACES: Record<string, string> = { disk: "on disk", state: "in the thread" };
 
 /** Says what a rewind will change before anything is. */
 function Rewind({
@@ -255,15 +286,15 @@ function Rewind({
   return (
     <Dialog title="Rewind to here" close={close} wide>
       <p dir="auto">
-        The thread goes back to “{oneLine(checkpoint.summary, 160)}”. What came after stays in the history,
-        and can be returned to.
+        The thread goes back to “{summed(checkpoint)}”. Later steps stay in the history, and you can go
+        back to them.
       </p>
       <Refused text={problem || (data && !data.allowed ? (data.problem ?? "It cannot be rewound.") : "")} />
       {data ? (
         <>
           <p>
-            <strong>{plural(data.messages_back, "message")}</strong> will be left behind.{" "}
-            {files.length ? "On disk and in the thread:" : "No file changes."}
+            The conversation loses its last <strong>{plural(data.messages_back, "message")}</strong>.{" "}
+            {files.length ? "Files that change:" : "No file changes."}
           </p>
           <ul class="plan">
             {files.map((one) => (
@@ -272,7 +303,7 @@ function Rewind({
                   <summary>
                     <Icon name={one.action === "conflict" || one.action === "delete" ? "warn" : "file"} />
                     <span class="path">{seen(one.path)}</span> {ACTIONS[one.action] ?? shown(one.action, 40)}
-                    {one.where ? <span class="tag">{shown(one.where, 20)}</span> : null}
+                    {one.where ? <span class="tag">{PLACES[one.where] ?? shown(one.where, 20)}</span> : null}
                     <Changed added={one.added} removed={one.removed} />
                   </summary>
                   {one.why ? <p class="quiet">{shown(one.why, 500)}</p> : null}
@@ -283,19 +314,19 @@ function Rewind({
           </ul>
         </>
       ) : problem ? null : (
-        <Loading what="Seeing what it would change…" />
+        <Loading what="Checking what would change…" />
       )}
       <Refused text={refused.value} />
       <div class="row">
         <Act
-          label={data?.needs_force ? "Rewind, over changes of others" : "Rewind"}
+          label={data?.needs_force ? "Rewind and overwrite those changes" : "Rewind"}
           style={data?.needs_force ? "stop" : "main"}
           icon="undo"
           act={act}
           disabled={!data?.allowed && !data?.needs_force}
         />
         <button type="button" onClick={close}>
-          Leave it as it is
+          Change nothing
         </button>
       </div>
     </Dialog>
@@ -314,6 +345,14 @@ interface Decided {
   edited?: boolean;
 }
 
+const DECIDED: Record<string, string> = {
+  approve: "Approved",
+  edit: "Edited and approved",
+  reject: "Rejected",
+  respond: "Responded to",
+  answer: "Answered",
+};
+
 /** Who decided what, and when. */
 function Decisions({ thread }: { thread: Thread }): VNode | null {
   const asked = thread.overview.value?.open_questions.length;
@@ -326,13 +365,15 @@ function Decisions({ thread }: { thread: Thread }): VNode | null {
         {data.decisions.map((one) => (
           <li>
             <span>
-              <strong>{shown(one.decision, 20)}</strong> {shown(one.tool ?? "", 100)}
-              {one.asked_by?.length ? <span class="quiet"> for {one.asked_by.map((who) => oneLine(who, 40)).join(" › ")}</span> : null}
+              <strong>{DECIDED[one.decision] ?? shown(one.decision, 20)}</strong> {shown(one.tool ?? "", 100)}
+              {one.asked_by?.length ? (
+                <span class="quiet"> for {one.asked_by.map((who) => agentName(who, 40)).join(" › ")}</span>
+              ) : null}
             </span>
             {one.message ? <span dir="auto">“{oneLine(one.message, 200)}”</span> : null}
             <span class="quiet">
               {shown(one.by || "you", 60)}
-              {one.client ? `, ${shown(one.client, 60)}` : ""}
+              {one.client ? (one.client === CLIENT.name ? ", in the studio" : `, ${shown(one.client, 60)}`) : ""}
               {one.how === "rule" ? ", by a rule" : ""} · <Ago time={one.time} />
             </span>
           </li>

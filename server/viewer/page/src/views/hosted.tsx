@@ -14,10 +14,10 @@ import { Icon } from "../parts/icons";
 import { Markdown } from "../lib/markdown";
 import { type Answers, Questions } from "../parts/question";
 import { Act, Loading, Refused, Status, Twice } from "../parts/small";
+import { Todos } from "../parts/todos";
 import { keepLooking, lookNow, pause, trouble } from "../server/looking";
 import { type Data, Failure, HostServer, textOf, toolData, type ToolResult } from "../server/mcp";
 import { server } from "../state";
-import { Todos } from "./panel";
 import { TroubleBar } from "./shell";
 
 const LOOK_SECONDS = 1.5;
@@ -50,7 +50,7 @@ export async function startInHost(place: HTMLElement): Promise<void> {
       render(null, place);
     },
     "tool-input": ({ arguments: args }) => {
-      if (!following()) shownNow.value = { kind: "quiet", text: "The run begins…" };
+      if (!following()) shownNow.value = { kind: "quiet", text: "The run is starting…" };
       if (!host.canCall) return;
       if (args?.run_id) follow(String(args.run_id));
       // If it is not found, the result names it.
@@ -66,7 +66,7 @@ export async function startInHost(place: HTMLElement): Promise<void> {
       showResult(result);
     },
     "tool-cancelled": () => {
-      const text = "The call was cancelled; a run that it began goes on.";
+      const text = "The call was cancelled. If it started a run, the run continues.";
       if (!following()) shownNow.value = { kind: "text", text };
     },
   });
@@ -95,7 +95,7 @@ function showResult(result: ToolResult): void {
   }
   shownNow.value = { kind: "result", data };
   trouble.value = {
-    text: "This application lets pages call no tools: what you see is where the run stood.",
+    text: "This application does not let pages call tools. You see the run as it was when the call ended.",
   };
 }
 
@@ -234,7 +234,7 @@ function Run({ id }: { id: string }): VNode {
     questions.value = questions.value.filter((one) => !Object.hasOwn(answers, one.id));
   };
   const now = data.value;
-  if (!now) return <Loading what="The run begins…" />;
+  if (!now) return <Loading what="The run is starting…" />;
   const status = String(now.status);
   const run = ((thread.value.runs ?? []) as Data[]).find((one) => one.run_id === id);
   const todos = (thread.value.todos ?? []) as Todo[];
@@ -247,14 +247,14 @@ function Run({ id }: { id: string }): VNode {
           <Twice
             label="Cancel"
             sure="Stop the run"
-            back="Let it go on"
+            back="Keep it running"
             icon="stop"
             act={() => attempt(() => act("cancel", {}))}
           />
         ) : null}
         {["failed", "paused"].includes(status) ? (
           <Act
-            label="Go on"
+            label="Continue"
             icon="play"
             style="main"
             act={() => attempt(() => act("reply", { wait_seconds: 0 }))}
@@ -286,11 +286,11 @@ function Run({ id }: { id: string }): VNode {
       ) : null}
       <ConversationView conversation={talk.value} version={version} only={only} />
       {status === "running" ? (
-        <p class="doing quiet">Right now: {now.doing ? shown(now.doing, 300) : "it works"}</p>
+        <p class="doing quiet">Right now: {now.doing ? shown(now.doing, 300) : "working"}</p>
       ) : null}
       {typeof now.answer === "string" && status === "done" ? (
         <div class="answer">
-          <Markdown text={now.answer || "(The agent ended without a text.)"} />
+          <Markdown text={now.answer || "(The agent ended without an answer.)"} />
         </div>
       ) : null}
       {transcript.value ? (

@@ -6,7 +6,7 @@ import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { parsed } from "../lib/exact";
 import { oneLine } from "../lib/text";
 import type { Inbox as Box, Question } from "../model/types";
-import { iconOf, inWords } from "../model/words";
+import { agentName, iconOf, inWords } from "../model/words";
 import { Icon } from "../parts/icons";
 import { type Answers, type Commands, listen, QuestionCard } from "../parts/question";
 import { holdHasty, unsettle } from "../parts/settle";
@@ -96,7 +96,7 @@ export function Inbox(): VNode {
           <p>
             Questions and approvals of all threads appear here as soon as an agent asks.
             {inbox.value.runs_working
-              ? ` ${inbox.value.runs_working === 1 ? "One run is" : `${inbox.value.runs_working} runs are`} at work.`
+              ? ` ${inbox.value.runs_working === 1 ? "One run is" : `${inbox.value.runs_working} runs are`} working.`
               : ""}
           </p>
         </div>
@@ -106,7 +106,7 @@ export function Inbox(): VNode {
     <div class={`inbox${open.value ? " opened" : ""}`} ref={place} tabIndex={-1}>
       <section class="inbox-list" aria-label="Questions">
         <h1>
-          Inbox <span class="quiet">{inbox.value.total - answered.value.size > 0 ? questions.length : ""}</span>
+          Inbox <span class="quiet">{questions.length}</span>
         </h1>
         <ul>
           {questions.map((one) => (
@@ -122,7 +122,7 @@ export function Inbox(): VNode {
             </li>
           ))}
         </ul>
-        {inbox.value.next ? <p class="quiet">There are more; they appear once these are answered.</p> : null}
+        {inbox.value.next ? <p class="quiet">There are more. They appear once you have answered these.</p> : null}
       </section>
       <section class="inbox-one" aria-label="The question" onClickCapture={holdHasty}>
         <button type="button" class="link narrow" onClick={() => (open.value = false)}>
@@ -160,7 +160,8 @@ function Entry({
         {oneLine(`${words.verb} ${words.about}`, 100)}
       </span>
       <span class="quiet where" dir="auto">
-        {question.asked_by.map((one) => oneLine(one, 40)).join(" › ")} · {oneLine(question.title ?? "", 60)}
+        {question.asked_by.slice(1).map((one) => `${agentName(one, 40)} · `)}
+        {oneLine(question.title ?? "", 60)}
       </span>
       <Ago time={question.since} />
     </button>

@@ -63,7 +63,7 @@ export function NewTask(): VNode {
           required
           rows={6}
           onInput={() => (key.current = freshKey())}
-          placeholder="Say the goal, what to keep in mind, and how to tell that it is done."
+          placeholder="Describe the goal, what to keep in mind, and how to know that it is done."
           onKeyDown={(event) => {
             if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) void start();
           }}
@@ -94,18 +94,18 @@ export function NewTask(): VNode {
         <summary>Budget</summary>
         <div class="row budget">
           <label>
-            At most, in dollars
+            Most it may cost, in dollars
             <input ref={dollars} type="number" min="0.01" step="any" />
           </label>
           <label>
-            At most, in minutes
+            Longest it may work, in minutes
             <input ref={minutes} type="number" min="0.1" step="any" />
           </label>
         </div>
       </details>
       {me.value?.root ? (
         <p class="quiet">
-          It works in <code>{shown(me.value.root, 200)}</code>
+          The agent works in <code>{shown(me.value.root, 200)}</code>
           {me.value.model ? (
             <>
               {" "}

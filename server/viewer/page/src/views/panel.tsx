@@ -2,9 +2,9 @@
 
 import type { Signal } from "@preact/signals";
 import type { VNode } from "preact";
-import { shown } from "../lib/text";
 import type { Thread } from "../model/thread";
 import type { Todo } from "../model/types";
+import { Todos } from "../parts/todos";
 import { Agents } from "./agents";
 import { Files } from "./files";
 import { History } from "./history";
@@ -79,20 +79,5 @@ function Progress({ todos }: { todos: Todo[] }): VNode | null {
       {" "}
       {done}/{todos.length}
     </span>
-  );
-}
-
-export function Todos({ todos }: { todos: Todo[] }): VNode {
-  if (!todos.length) return <p class="quiet">No todo list.</p>;
-  return (
-    <ul class="todos">
-      {todos.map((one) => (
-        <li data-status={shown(one.status, 20)}>
-          <span class="tick" aria-hidden="true" />
-          <span dir="auto">{shown(one.content, 2_000)}</span>
-          <span class="unseen">{shown(one.status, 20).replace("_", " ")}</span>
-        </li>
-      ))}
-    </ul>
   );
 }

@@ -3,12 +3,12 @@
 import { useSignal } from "@preact/signals";
 import type { VNode } from "preact";
 import { useEffect } from "preact/hooks";
-import { count, shown } from "../lib/text";
+import { count, plural, shown } from "../lib/text";
 import { type Thread, threadUri } from "../model/thread";
+import { Dialog } from "../parts/dialog";
 import { Loading, Refused } from "../parts/small";
 import { readData } from "../server/mcp";
 import { server } from "../state";
-import { Dialog } from "./shell";
 
 interface Part {
   name: string;
@@ -48,7 +48,7 @@ export function RequestDialog({
   const problem = useSignal("");
   useEffect(() => {
     const end = new AbortController();
-    readData(server.current, threadUri(thread.id, `request/${checkpoint}`, { ns }), end.signal)
+    readData(server.current, threadUri(thread.id, `requests/${encodeURIComponent(checkpoint)}`, { ns }), end.signal)
       .then((data) => (request.value = data as Request))
       .catch((failure: unknown) => {
         if (!end.signal.aborted) problem.value = String((failure as Error).message ?? failure);
@@ -63,9 +63,10 @@ export function RequestDialog({
       {found ? (
         <div class="request">
           {found.made_anew ? (
-            <p class="quiet">Put together again from the thread, as it stood before this answer.</p>
+            <p class="quiet">Rebuilt from the thread as it was before this answer, with the agent's current configuration.</p>
           ) : null}
           {found.notes?.map((note) => <p class="quiet">{shown(note, 500)}</p>)}
+          {found.sections?.length ? <h3>System prompt</h3> : null}
           {found.sections?.map((one) => (
             <details>
               <summary>
@@ -74,11 +75,10 @@ export function RequestDialog({
               <pre tabIndex={0}>{shown(one.text, 200_000)}</pre>
             </details>
           ))}
+          {found.tools?.length ? <h3>Tools</h3> : null}
           {found.tools?.length ? (
             <details>
-              <summary>
-                Tools <span class="quiet">{found.tools.length}</span>
-              </summary>
+              <summary>{plural(found.tools.length, "tool")}</summary>
               <dl>
                 {found.tools.map((one) => (
                   <>
@@ -91,6 +91,7 @@ export function RequestDialog({
               </dl>
             </details>
           ) : null}
+          {found.messages?.length ? <h3>Messages</h3> : null}
           {found.messages?.map((one) => (
             <details open={one === found.messages!.at(-1)}>
               <summary>

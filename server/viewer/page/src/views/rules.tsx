@@ -38,8 +38,8 @@ export function Rules(): VNode {
     <div class="page">
       <h1>Rules</h1>
       <p class="quiet">
-        What you approved for longer than once. The operator's own policy is not listed here and cannot be
-        changed from here.
+        Approvals that you asked to be remembered. The server's own policy is not listed here, and you cannot
+        change it here.
       </p>
       <Refused text={refused.value} />
       {rules.value === null ? (
@@ -67,14 +67,14 @@ export function Rules(): VNode {
                   <RuleFacts rule={one} />
                 </details>
               </div>
-              <Twice label="Revoke" sure="Revoke it" back="Keep it" act={() => revoke(one.id)} />
+              <Twice label="Revoke" sure="Revoke the rule" back="Keep it" act={() => revoke(one.id)} />
             </li>
           ))}
         </ul>
       ) : (
         <div class="empty">
           <h2>No rules yet.</h2>
-          <p>At an approval, choose “Remember…” to approve calls like it without being asked again.</p>
+          <p>When you approve a call, choose “Remember…” to approve similar calls without being asked again.</p>
         </div>
       )}
     </div>

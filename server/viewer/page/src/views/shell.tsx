@@ -3,7 +3,8 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentChild, VNode } from "preact";
 import { useEffect } from "preact/hooks";
-import { shown } from "../lib/text";
+import { plural, shown } from "../lib/text";
+import { Dialog } from "../parts/dialog";
 import { Icon, type IconName } from "../parts/icons";
 import { isCommand } from "../parts/small";
 import { trouble } from "../server/looking";
@@ -44,10 +45,16 @@ function places(): Place[] {
   ];
   if (may("delegate"))
     found.push({ to: "#new", page: "new", label: "New task", icon: "plus", key: "n" });
+  return found;
+}
+
+/** Places that a phone shows under “More”. */
+function furtherPlaces(): Place[] {
+  const found: Place[] = [];
   if (may("approve"))
     found.push({ to: "#rules", page: "rules", label: "Rules", icon: "check", key: "" });
   if (hasFleet())
-    found.push({ to: "#fleet", page: "fleet", label: "Servers", icon: "server", key: "" });
+    found.push({ to: "#fleet", page: "fleet", label: "Server", icon: "server", key: "" });
   return found;
 }
 
@@ -58,6 +65,7 @@ function hasFleet(): boolean {
 
 export function Shell({ children }: { children: ComponentChild }): VNode {
   const help = useSignal(false);
+  const more = useSignal(false);
   useEffect(() => {
     const hear = (event: KeyboardEvent) => {
       if (!isCommand(event)) return;
@@ -67,7 +75,8 @@ export function Shell({ children }: { children: ComponentChild }): VNode {
       else if (event.key === "/") {
         location.hash = "#";
         setTimeout(() => document.querySelector<HTMLInputElement>("#search")?.focus(), 50);
-      } else return;
+      } else if (event.key === "Escape" && more.value) more.value = false;
+      else return;
       event.preventDefault();
     };
     window.addEventListener("keydown", hear);
@@ -86,48 +95,31 @@ export function Shell({ children }: { children: ComponentChild }): VNode {
         </a>
         <ul>
           {places().map((one) => (
-            <li>
-              <a href={one.to} aria-current={here === one.page ? "page" : undefined}>
-                <Icon name={one.icon} />
-                <span>{one.label}</span>
-                {one.page === "inbox" && waiting.value ? (
-                  <span class="count" aria-label={`${waiting.value} waiting`}>
-                    {waiting.value}
-                  </span>
-                ) : null}
-              </a>
-            </li>
+            <PlaceLink place={one} here={here} />
           ))}
         </ul>
-        <div class="foot">
-          {canNotify.value && !notifies.value ? (
-            <button type="button" class="plain" onClick={askToNotify}>
-              <Icon name="bell" />
-              <span>Notify me</span>
-            </button>
-          ) : null}
-          <ThemeSwitch />
-          {http().token ? (
-            <button
-              type="button"
-              class="plain"
-              title={me.value?.principal ? `You are ${shown(me.value.principal, 60)}` : undefined}
-              onClick={signOut}
-            >
-              <Icon name="exit" />
-              <span>Sign out</span>
-            </button>
-          ) : null}
-          <button type="button" class="plain keys" onClick={() => (help.value = true)}>
-            <Icon name="question" />
-            <span>Keys</span>
-          </button>
-          {me.value ? (
-            <p class="quiet version">
-              {shown(me.value.server.version, 30)}
-              {inbox.value?.runs_working ? ` · ${inbox.value.runs_working} at work` : ""}
-            </p>
-          ) : null}
+        <button
+          type="button"
+          class="plain more"
+          aria-expanded={more.value}
+          aria-controls="further"
+          onClick={() => (more.value = !more.value)}
+        >
+          <Icon name="more" />
+          <span>More</span>
+        </button>
+        <div
+          class="further"
+          id="further"
+          data-open={more.value || undefined}
+          onClick={() => (more.value = false)}
+        >
+          <ul>
+            {furtherPlaces().map((one) => (
+              <PlaceLink place={one} here={here} />
+            ))}
+          </ul>
+          <Foot help={() => (help.value = true)} />
         </div>
       </nav>
       <div class="stage">
@@ -136,6 +128,57 @@ export function Shell({ children }: { children: ComponentChild }): VNode {
       </div>
       {help.value ? <Help close={() => (help.value = false)} /> : null}
     </div>
+  );
+}
+
+function Foot({ help }: { help: () => void }): VNode {
+  return (
+    <div class="foot">
+      {canNotify.value && !notifies.value ? (
+        <button type="button" class="plain" onClick={askToNotify}>
+          <Icon name="bell" />
+          <span>Notify me</span>
+        </button>
+      ) : null}
+      <ThemeSwitch />
+      {http().token ? (
+        <button
+          type="button"
+          class="plain"
+          title={me.value?.principal ? `You are ${shown(me.value.principal, 60)}` : undefined}
+          onClick={signOut}
+        >
+          <Icon name="exit" />
+          <span>Sign out</span>
+        </button>
+      ) : null}
+      <button type="button" class="plain keys" onClick={help}>
+        <Icon name="question" />
+        <span>Keys</span>
+      </button>
+      {me.value ? (
+        <p class="quiet version">
+          {shown(me.value.server.version, 30)}
+          {inbox.value?.runs_working ? ` · ${plural(inbox.value.runs_working, "run")} working` : ""}
+        </p>
+      ) : null}
+    </div>
+  );
+}
+
+function PlaceLink({ place, here }: { place: Place; here: string }): VNode {
+  return (
+    <li>
+      <a href={place.to} aria-current={here === place.page ? "page" : undefined}>
+        <Icon name={place.icon} />
+        <span>{place.label}</span>
+        {place.page === "inbox" && waiting.value ? (
+          <span class="count" aria-label={`${waiting.value} waiting`}>
+            {waiting.value}
+          </span>
+        ) : null}
+      </a>
+    </li>
   );
 }
 
@@ -165,7 +208,7 @@ const KEYS = [
   ["a", "Approve"],
   ["e", "Edit, then approve"],
   ["r", "Reject with a reason"],
-  ["o", "Answer instead"],
+  ["o", "Respond instead of calling"],
   ["Esc", "Close"],
 ];
 
@@ -185,39 +228,5 @@ function Help({ close }: { close: () => void }): VNode {
         ))}
       </dl>
     </Dialog>
-  );
-}
-
-export function Dialog({
-  title,
-  close,
-  children,
-  wide = false,
-}: {
-  title: string;
-  close: () => void;
-  children: ComponentChild;
-  wide?: boolean;
-}): VNode {
-  return (
-    <dialog
-      ref={(made) => {
-        if (made && !made.open) made.showModal();
-      }}
-      class={wide ? "wide" : undefined}
-      aria-label={title}
-      onClose={close}
-      onClick={(event) => {
-        if (event.target === event.currentTarget) close();
-      }}
-    >
-      <header>
-        <h2>{title}</h2>
-        <button type="button" class="icon" aria-label="Close" onClick={close}>
-          <Icon name="cross" />
-        </button>
-      </header>
-      {children}
-    </dialog>
   );
 }

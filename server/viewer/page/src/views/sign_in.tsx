@@ -49,10 +49,10 @@ export function SignIn({ failure }: { failure: Failure }): VNode {
         <button class="main">Sign in</button>
         <p class="quiet">
           {failure.issued
-            ? "An access token of this server's OAuth issuer; or, where the server takes them too, " +
-              "one made with “deep-agent-mcp token create NAME”."
-            : "Made with “deep-agent-mcp token create NAME”."}{" "}
-          The token is kept until this tab is closed.
+            ? "Use an access token of this server's OAuth issuer. Where the server accepts its own tokens " +
+              "too, you can create one with “deep-agent-mcp token create NAME”."
+            : "Create one with “deep-agent-mcp token create NAME”."}{" "}
+          The page forgets the token when you close this tab.
         </p>
       </form>
     </main>

@@ -6,12 +6,12 @@ import { useEffect, useMemo, useRef } from "preact/hooks";
 import { count, duration, oneLine, plural, shown } from "../lib/text";
 import { found, Thread } from "../model/thread";
 import type { Overview, RunFacts } from "../model/types";
-import { ENDED } from "../model/words";
+import { agentName, ENDED } from "../model/words";
 import { ConversationView } from "../parts/conversation_view";
 import { Icon } from "../parts/icons";
 import { type Answers, Questions } from "../parts/question";
 import { Act, Ago, Loading, Refused, Status, Twice } from "../parts/small";
-import { keepLooking } from "../server/looking";
+import { keepLooking, trouble } from "../server/looking";
 import { Failure, readData } from "../server/mcp";
 import { linkTo, may, server } from "../state";
 import { title } from "./inbox_watch";
@@ -44,7 +44,7 @@ export function ThreadPage({ id }: { id: string }): VNode {
     <Shown key={id} thread={thread.value} />
   ) : (
     <div class="page">
-      <Loading />
+      {trouble.value ? <a href="#">All threads</a> : <Loading />}
     </div>
   );
 }
@@ -87,7 +87,7 @@ function Shown({ thread }: { thread: Thread }): VNode {
   });
 
   return (
-    <div class="thread" data-tab={tab.value}>
+    <div class="thread" data-tab={tab.value} data-run={run?.status}>
       <Head thread={thread} overview={overview} run={run} attempt={attempt} />
       <div class="tabs narrow-tabs" role="tablist" aria-label="Parts of the thread">
         {(["talk", ...TABS.map((one) => one.id)] as const).map((one) => (
@@ -164,14 +164,14 @@ function Head({
             <Twice
               label="Cancel"
               sure="Stop the run"
-              back="Let it go on"
+              back="Keep it running"
               icon="stop"
               act={() => attempt(() => thread.act("cancel", { run_id: run.run_id }))}
             />
           ) : null}
           {goOn ? (
             <Act
-              label="Go on"
+              label="Continue"
               icon="play"
               style="main"
               act={() => attempt(() => thread.act("reply", { run_id: run.run_id, wait_seconds: 0 }))}
@@ -183,7 +183,7 @@ function Head({
               sure="Delete for good"
               back="Keep it"
               icon="trash"
-              text="The thread and its history; files on disk stay."
+              text="Deletes the thread and its history. Files on disk stay."
               act={() =>
                 attempt(async () => {
                   await thread.method("threads/delete", { threadId: thread.id, confirm: thread.id });
@@ -196,7 +196,7 @@ function Head({
       </div>
       <p class="facts">
         <Status status={status} live />
-        {run?.agent ? <span>{shown(run.agent, 60)}</span> : null}
+        {run?.agent ? <span>{agentName(run.agent)}</span> : null}
         <span>{duration(overview.seconds)}</span>
         <span>{money(overview)}</span>
         <span class="quiet">
@@ -230,18 +230,24 @@ function End({
   run: RunFacts | undefined;
   doing: string;
 }): VNode | null {
-  if (run?.status === "queued") return <p class="doing quiet">Waits in line until it may begin.</p>;
+  if (run?.status === "queued") return <p class="doing quiet">Waiting in the queue.</p>;
   if (run?.status === "running") {
     const now = overview.todos.find((one) => one.status === "in_progress");
     return (
       <p class="doing quiet">
         <span class="dots" aria-hidden="true" />
-        Right now: {doing ? oneLine(doing, 300) : now ? oneLine(now.content, 200) : "at work"}
+        Right now: {doing ? oneLine(doing, 300) : now ? oneLine(now.content, 200) : "working"}
       </p>
     );
   }
   if (!run) return <p class="quiet">No runs yet.</p>;
-  if (run?.status === "cancelled") return <p class="doing quiet">The run was cancelled.</p>;
+  if (run.status === "cancelled") return <p class="doing quiet">The run was cancelled.</p>;
+  if (run.status === "failed")
+    return (
+      <p class="doing quiet">
+        The run failed. “Continue” tries again from its last step. Or write below what to do differently.
+      </p>
+    );
   return null;
 }
 
@@ -283,7 +289,7 @@ function Composer({
       if (!message) return;
       const data = await thread.act("reply", { run_id: run.run_id, message, wait_seconds: 0 });
       text.value = "";
-      sent.value = ended ? "" : "Sent: it is read before the next step.";
+      sent.value = ended ? "" : "Sent. The agent reads it before its next step.";
       const next = String(data.run_id ?? run.run_id);
       if (next !== run.run_id) location.hash = linkTo(next);
       input.current?.focus();
@@ -296,7 +302,7 @@ function Composer({
           ref={input}
           rows={1}
           value={text.value}
-          placeholder={ended ? "Reply, and the agent goes on" : "Steer: read before the next step"}
+          placeholder={ended ? "Reply, and the agent continues" : "Message the agent"}
           onInput={(event) => {
             text.value = event.currentTarget.value;
             sent.value = "";

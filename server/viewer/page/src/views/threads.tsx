@@ -132,13 +132,13 @@ export function Threads(): VNode {
               <tr>
                 <th scope="col">Thread</th>
                 <th scope="col">Status</th>
-                <th scope="col" class="wide">
+                <th scope="col" class="roomy">
                   Agent
                 </th>
-                <th scope="col" class="wide number">
+                <th scope="col" class="roomy number">
                   Time
                 </th>
-                <th scope="col" class="wide number">
+                <th scope="col" class="roomy number">
                   Cost
                 </th>
                 <th scope="col" class="number">
@@ -166,7 +166,7 @@ export function Threads(): VNode {
                   lookNow();
                 }}
               >
-                More
+                Show more
               </button>
             ) : null}
           </p>
@@ -182,7 +182,7 @@ export function Threads(): VNode {
 
 const QUICK = [
   ["needs_approval", "status:waiting", "need you"],
-  ["running", "status:running", "at work"],
+  ["running", "status:running", "running"],
   ["failed", "status:failed", "failed"],
 ] as const;
 
@@ -262,12 +262,12 @@ function Row({ row }: { row: ThreadRow }): VNode {
           <span class="quiet"> {row.open_questions}</span>
         ) : null}
       </td>
-      <td class="wide">
-        {row.agent ? shown(row.agent, 60) : ""}
+      <td class="roomy">
+        {row.agent ? shown(row.agent, 40) : ""}
         {row.principal ? <span class="quiet"> {shown(row.principal, 60)}</span> : null}
       </td>
-      <td class="wide number">{duration(row.seconds)}</td>
-      <td class="wide number">{costOf(row)}</td>
+      <td class="roomy number">{duration(row.seconds)}</td>
+      <td class="roomy number">{costOf(row)}</td>
       <td class="number">
         <Ago time={row.updated} />
       </td>
@@ -285,7 +285,7 @@ function Nothing({ clear }: { clear: () => void }): VNode {
     <div class="empty">
       <h2>Nothing found</h2>
       <p>
-        Words must all occur in the title, the texts or the ids of a thread. Filters are{" "}
+        All words must occur in the title, the texts or the ids of a thread. Filters are{" "}
         <code>status:</code> <code>agent:</code> <code>since:</code> <code>until:</code>.
       </p>
       <button type="button" onClick={clear}>

@@ -1,0 +1,176 @@
+"""Groups of settings: limits of runs and commands, schedules and webhooks."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+from ipaddress import ip_address
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
+
+from .hosts import host_name
+from .setting_types import AnyPath, HostName, Url
+
+__all__ = [
+    "AgendaSettings",
+    "CommandSettings",
+    "LimitSettings",
+    "parse_secrets",
+    "require_complete_agenda",
+]
+
+SECRET_PREFIX = "whsec_"
+_LEAST, _MOST = 24, 64
+"""Bytes of a secret."""
+
+
+def parse_secrets(text: str) -> list[bytes]:
+    """Return the secrets in a text; a request is signed with each of them.
+
+    Raises:
+        ValueError: It holds none, or one that is none.
+    """
+    found = [_parsed(one) for one in text.replace(",", " ").split()]
+    if not found:
+        raise ValueError("it is empty")
+    return found
+
+
+def _parsed(text: str) -> bytes:
+    try:
+        secret = base64.b64decode(text.removeprefix(SECRET_PREFIX), validate=True)
+    except (binascii.Error, ValueError):
+        secret = b""
+    if not text.startswith(SECRET_PREFIX) or not _LEAST <= len(secret) <= _MOST:
+        raise ValueError(f"a secret is {SECRET_PREFIX} and base64 of {_LEAST} to {_MOST} bytes")
+    return secret
+
+
+def _secrets(value: SecretStr) -> SecretStr:
+    parse_secrets(value.get_secret_value())
+    return value
+
+
+def _webhook(value: str) -> str:
+    parts = urlsplit(value)
+    _ = parts.port  # refuses one that is too high
+    if parts.username is not None or parts.fragment:
+        raise ValueError("a URL without user and fragment")
+    if parts.scheme != "https" and not _is_loopback(parts.hostname or ""):
+        raise ValueError("a URL that begins with https:// (http:// for a loopback address)")
+    return value
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class AgendaSettings(BaseModel):
+    """The settings; `Settings` adds all others.
+
+    Attributes:
+        schedules: Whether this server fires schedules.
+        schedule_tool: Whether the agent may ask for schedules, each of which a person approves.
+        webhooks: URLs that get a request when a run pauses or ends.
+        webhook_hosts: Hosts that may be called for that.
+        webhook_secret: Secrets that the requests are signed with, each of them.
+        webhook_secret_file: Where `webhook_secret` was read from, if it was a file.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    schedules: bool = Field(default=False, description="true or false")
+    schedule_tool: bool = Field(default=False, description="true or false")
+    webhooks: tuple[Annotated[Url, AfterValidator(_webhook)], ...] = Field(
+        default=(), description="URLs that begin with https://"
+    )
+    webhook_hosts: tuple[HostName, ...] = Field(
+        default=(), description="host names without scheme, port or path"
+    )
+    webhook_secret: Annotated[SecretStr, AfterValidator(_secrets)] | None = Field(
+        default=None,
+        description="secrets that `deep-agent-mcp webhooks new-secret` prints, with spaces or line "
+        "feeds between them",
+    )
+    webhook_secret_file: AnyPath | None = Field(
+        default=None, description="a file that only its owner can read"
+    )
+
+
+def require_complete_agenda(chosen: AgendaSettings) -> None:
+    """Refuse schedules and webhooks that lack something.
+
+    Raises:
+        ValueError: They do.
+    """
+    if chosen.schedule_tool and not chosen.schedules:
+        raise ValueError(
+            "schedule_tool lets the agent ask for schedules, which this server does not fire: set "
+            "schedules, too."
+        )
+    if not chosen.webhooks:
+        return
+    missing = _unlisted(chosen.webhooks, chosen.webhook_hosts)
+    if missing:
+        raise ValueError(
+            f"webhooks name {', '.join(missing)}, which webhook_hosts does not list. Allow each "
+            "host with --webhook-host."
+        )
+    if chosen.webhook_secret is None:
+        raise ValueError(
+            "webhooks are signed: name a file with --webhook-secret-file, or set "
+            "DEEP_AGENT_WEBHOOK_SECRET. `deep-agent-mcp webhooks new-secret` prints a new secret."
+        )
+
+
+def _unlisted(urls: Sequence[str], hosts: Sequence[str]) -> list[str]:
+    named = [host_name(urlsplit(one).hostname or "") for one in urls]
+    return [one for one in dict.fromkeys(named) if one not in hosts]
+
+
+_WHOLE = "a whole number, at least 1"
+_SECONDS = "seconds, more than 0"
+_BYTES = "bytes, at least 1024"
+
+
+class LimitSettings(BaseModel):
+    """Limits for one run and all of its subagents; see `harness.limits.limits.Limits`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model_calls: int = Field(default=200, ge=1, description=_WHOLE)
+    tool_calls: int = Field(default=1_000, ge=1, description=_WHOLE)
+    depth: int = Field(default=3, ge=0, description="a whole number, at least 0")
+    parallel_tool_calls: int = Field(default=16, ge=1, description=_WHOLE)
+    fan_out: int = Field(default=32, ge=1, description=_WHOLE)
+    tokens: int | None = Field(default=None, ge=1, description=_WHOLE)
+    cost: float | None = Field(default=None, gt=0, description="US dollars, more than 0")
+    seconds: float | None = Field(default=None, gt=0, description=_SECONDS)
+    thread_tokens: int | None = Field(default=None, ge=1, description=_WHOLE)
+    thread_cost: float | None = Field(default=None, gt=0, description="US dollars, more than 0")
+    thread_model_calls: int | None = Field(default=None, ge=1, description=_WHOLE)
+
+
+class CommandSettings(BaseModel):
+    """Limits for commands of agents and clients; see `docs/commands.md`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    seconds: float = Field(default=30, gt=0, description=_SECONDS)
+    max_seconds: float = Field(default=600, gt=0, description=_SECONDS)
+    cpu_seconds: int | None = Field(default=None, ge=1, description=_WHOLE)
+    memory_bytes: int = Field(default=4 << 30, ge=32 << 20, description="bytes, at least 33554432")
+    processes: int = Field(default=1_024, ge=8, description="a whole number, at least 8")
+    output_lines: int = Field(default=100, ge=1, description=_WHOLE)
+    output_bytes: int = Field(default=8_000, ge=1_024, description=_BYTES)
+    kept_bytes: int = Field(default=1 << 20, ge=1_024, description=_BYTES)
+    jobs: int = Field(default=4, ge=0, description="a whole number, at least 0 (no jobs)")
+    jobs_in_all: int = Field(default=64, ge=1, description=_WHOLE)
+    job_seconds: float = Field(default=3_600, gt=0, description=_SECONDS)
+    job_output_bytes: int = Field(default=8 << 20, ge=1_024, description=_BYTES)
