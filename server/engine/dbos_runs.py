@@ -14,16 +14,13 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import getpass
 import heapq
 import logging
 import math
-import os
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count, product
-from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
@@ -37,16 +34,14 @@ from dbos import (
     WorkflowStatus,
     error,
 )
-from psycopg.conninfo import conninfo_to_dict
-from sqlalchemy import URL
 from sqlalchemy.exc import SQLAlchemyError
 
 from ...harness._internal.records import record
-from ...harness.agent_file.places import split_schema
 from ...harness.errors import HarnessError
 from . import USUAL_PRIORITY, Bounds, Carry, Leg, Working
+from .dbos_place import Place
 
-__all__ = ["DbosRuns", "EngineAway", "Place", "place_of"]
+__all__ = ["DbosRuns", "EngineAway"]
 
 POLL_SECONDS = 0.15
 """How often a server looks for legs; each look is a transaction or two."""
@@ -72,52 +67,6 @@ logger = logging.getLogger(__name__)
 
 class EngineAway(HarnessError):
     """The engine's tables cannot be used now; what was not offered is offered again later."""
-
-
-@record
-class Place:
-    """Where the engine's tables are.
-
-    Attributes:
-        url: Of the database.
-        schema: In it; None where a database has none.
-    """
-
-    url: str
-    schema: str | None
-
-
-def place_of(journal: str | None, directory: Path) -> Place:
-    """Return the place beside a journal.
-
-    Args:
-        journal: The journal's URL; None for a file.
-        directory: Where the tables are kept if the journal is in no Postgres.
-    """
-    if journal is None or not journal.startswith(("postgresql:", "postgres:")):
-        return Place(f"sqlite:///{directory / 'engine.db'}", None)
-    conninfo, schema = split_schema(journal)
-    return Place(_url(conninfo), "deep_agent_engine" if schema is None else f"{schema}_engine")
-
-
-def _url(conninfo: str) -> str:
-    """Return a connection string of Postgres as a URL that names the database, as DBOS wants it."""
-    found = {key: str(value) for key, value in conninfo_to_dict(conninfo).items()}
-    user = found.pop("user", None) or os.environ.get("PGUSER") or getpass.getuser()
-    host, port = found.pop("host", None), found.pop("port", None)
-    if host is not None and (host.startswith("/") or "," in host):
-        found |= {"host": host, **({} if port is None else {"port": port})}
-        host = port = None
-    url = URL.create(
-        "postgresql",
-        user,
-        found.pop("password", None),
-        host,
-        None if port is None else int(port),
-        found.pop("dbname", None) or os.environ.get("PGDATABASE") or user,
-        found,
-    )
-    return url.render_as_string(hide_password=False)
 
 
 @record

@@ -46,7 +46,8 @@ def engine_of(settings: Settings, state: StateDir, owner: str, servers: Servers)
     """
     if settings.engine == "local":
         return LocalRuns
-    from ..engine.dbos_runs import DbosRuns, place_of  # it is an extra, and slow to import
+    from ..engine.dbos_place import place_of
+    from ..engine.dbos_runs import DbosRuns
 
     url = None if settings.journal is None else settings.journal.get_secret_value()
     return partial(DbosRuns, place_of(url, state.path), owner, servers.is_alive)

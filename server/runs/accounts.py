@@ -18,11 +18,12 @@ from pydantic import JsonValue
 from ...harness._internal.records import record
 from ...harness.checkpoint.base import Checkpointer, Interrupt, Run, RunEvent
 from ...harness.errors import HarnessError
-from ...harness.loop.tools.execution import REFUSED, REJECTED
+from ...harness.loop.tools.execution import REFUSED
+from ...harness.loop.tools.outcomes import REJECTED
 from ...harness.messages.message import AIMessage, MediaBlock, ToolMessage, is_media
 from ..auth.owned_journal import JournalReader
 from ..results import moment
-from ..sampling.queue import SampledCall
+from ..sampling.sampled_call import SampledCall
 from .contracts import Agents
 
 __all__ = ["Account", "Accounts", "ChangedFile", "EventPage", "Snapshot", "event_page"]

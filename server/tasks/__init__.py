@@ -20,7 +20,7 @@ from ..mcp.requests import Context, Services
 from ..results import moment
 from ..runs.accounts import Snapshot
 from ..sampling.client_model import way_to_sample
-from ..sampling.queue import SampledCall
+from ..sampling.sampled_call import SampledCall
 from ..settings.toolsets import withheld_tools, without
 from ..tools import without_advice
 from ..tools.driven import driven_result
