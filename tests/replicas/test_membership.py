@@ -113,7 +113,7 @@ def test_a_root_that_all_replicas_see_is_allowed(tmp_path: Path) -> None:
 async def test_replicas_and_a_server_alone_keep_each_other_out(
     tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal_places, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(journal_places, "WAIT_SECONDS", 0.1)
     async with serving(tmp_path, url, "a", replicas=True):
         with pytest.raises((HarnessError, BaseExceptionGroup)) as refused:
             async with serving(tmp_path, url, "b"):
