@@ -172,7 +172,7 @@ class Fleet:
         folder = self.place / name
         folder.mkdir(exist_ok=True)
         command = [
-            *(sys.executable, "-m", "deep_agent_mcp", "serve", self.agent),
+            *(sys.executable, "-m", "deep_agent_mcp", "serve", *filter(None, [self.agent])),
             *("--transport", "http", "--port", "0", "--state-dir", str(folder / "state")),
             *("--replicas", *self.flags),
         ]
@@ -220,7 +220,7 @@ def replicas(
         start: Starts a process.
         flags: Further options of `serve`.
         env: Further variables.
-        agent: The agent that they serve.
+        agent: The agent that they serve; empty for the built-in one.
     """
     fleet = Fleet(place, url, start, flags, env or {}, agent)
     try:

@@ -1,4 +1,4 @@
-"""Thread access: state, history, and writes from outside."""
+"""Thread access: reads a thread's state and history, and updates it from outside of runs."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class ThreadAccess:
     async def get_request(
         self, thread_id: str, checkpoint_id: str, *, ns: str = "", path: Sequence[str] = ()
     ) -> ChatRequest:
-        """Return what a model was asked in a step, made anew by the agents as they are.
+        """Return what a model was asked in a step, made again by the agents as they are.
 
         Args:
             thread_id: The thread.

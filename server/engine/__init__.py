@@ -1,4 +1,4 @@
-"""Engines: who carries which run, how many at once, and whose first.
+"""Engines: decide which server executes which run, how many at once, and whose first.
 
 A *leg* is what is carried at once: a run from where it stands to its next pause or end. An engine
 decides when a leg begins and on which server. The journal alone says what a run is: an engine knows
@@ -21,7 +21,7 @@ USUAL_PRIORITY = 5
 
 @record
 class Leg:
-    """A run, to be carried from where it stands.
+    """A run, to be executed from where it stands.
 
     Attributes:
         run_id: The run.
@@ -29,6 +29,8 @@ class Leg:
         owner: Whose it is, as it stands in the run's id; empty for the local user.
         priority: Among the legs of its owner; 1 goes first.
         delay: Seconds before it may begin.
+        is_task: Whether it is a background task. Tasks have places of their own, as many as runs
+            have: whoever waits for a task would otherwise keep it from beginning.
     """
 
     run_id: str
@@ -36,23 +38,27 @@ class Leg:
     owner: str = ""
     priority: int = USUAL_PRIORITY
     delay: float = 0.0
+    is_task: bool = False
 
 
 @record
 class Bounds:
-    """How much may be carried.
+    """How much may be executed.
 
     Attributes:
-        workers: Runs that a server carries at once; None for any number.
-        max_runs: Runs of one owner at once. With an engine that replicas share, over all of them.
+        workers: Runs that a server carries at once, and tasks besides; None for any number.
+        max_runs: Runs of one owner at once, and tasks besides. With an engine that replicas share,
+            over all of them.
         per_minute: Runs of one owner that may begin within a minute; None for any number.
         priorities: Of owners that have one of their own, by owner.
+        has_tasks: Whether there are background tasks.
     """
 
     workers: int | None = None
     max_runs: int = 32
     per_minute: int | None = None
     priorities: Mapping[str, int] = field(default_factory=dict[str, int])
+    has_tasks: bool = False
 
     def priority_of(self, owner: str) -> int:
         """Return the priority of somebody's runs among those of all."""
@@ -64,10 +70,10 @@ Carry: TypeAlias = Callable[[str], Awaitable[None]]
 
 
 class Working(Protocol):
-    """Which runs a server carries right now."""
+    """Which runs a server executes right now."""
 
-    def working(self, owner: str | None = None) -> Collection[str]:
-        """Return the runs of somebody, or all, as far as they count."""
+    def working(self, owner: str | None = None, *, tasks: bool = False) -> Collection[str]:
+        """Return the runs, or the background tasks, of somebody or all, as far as they count."""
         ...
 
 
@@ -96,11 +102,11 @@ class RunEngine(Protocol):
         ...
 
     async def withdraw(self, run_id: str) -> None:
-        """Take a run out of the line, if it is there; one that is carried goes on."""
+        """Take a run out of the line, if it is there; one that is executed continues."""
         ...
 
     async def serve(self, carry: Carry) -> None:
-        """Carry legs as they may begin; returns never."""
+        """Execute legs as they may begin; returns never."""
         ...
 
     def stirred(self) -> None:
@@ -112,7 +118,7 @@ class RunEngine(Protocol):
         ...
 
     async def offered(self, legs: Sequence[Leg]) -> set[str]:
-        """Return the runs whose legs are in line, or carried by a server that lives.
+        """Return the runs whose legs are in line, or executed by a server that lives.
 
         What servers that died have held is free afterwards.
 
@@ -126,5 +132,5 @@ class MakeEngine(Protocol):
     """Makes the engine of a server."""
 
     def __call__(self, bounds: Callable[[], Bounds], at_work: Working) -> RunEngine:
-        """Return one that is given how much may be carried, and what is."""
+        """Return one that is given how much may be executed, and what is."""
         ...

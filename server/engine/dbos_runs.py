@@ -1,4 +1,4 @@
-"""DBOS engine: a queue of legs in a database, for servers that share it.
+"""DBOS engine: a queue of runs in a database, for servers that share it.
 
 The only module that imports `dbos`, and no more of it is used than its queue. A leg is one workflow
 without steps, `<run id>:<attempt>`, whose only argument is the run's id. DBOS bounds how many legs
@@ -14,16 +14,13 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import getpass
 import heapq
 import logging
 import math
-import os
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import count
-from pathlib import Path
+from itertools import count, product
 from typing import Any, TypeVar
 
 import anyio
@@ -37,19 +34,20 @@ from dbos import (
     WorkflowStatus,
     error,
 )
-from psycopg.conninfo import conninfo_to_dict
-from sqlalchemy import URL
 from sqlalchemy.exc import SQLAlchemyError
 
 from ...harness._internal.records import record
-from ...harness.agent_file.places import split_schema
 from ...harness.errors import HarnessError
 from . import USUAL_PRIORITY, Bounds, Carry, Leg, Working
+from .dbos_place import Place
 
-__all__ = ["DbosRuns", "EngineAway", "Place", "place_of"]
+__all__ = ["DbosRuns", "EngineAway"]
 
 POLL_SECONDS = 0.15
 """How often a server looks for legs; each look is a transaction or two."""
+
+_TASK_POLL_SECONDS = 0.3
+"""How often it looks for those of background tasks, for which nobody sits and waits."""
 
 _VERSION = "legs-1"
 """Changes when a leg means something else; servers of all releases with one take each other's."""
@@ -72,63 +70,19 @@ class EngineAway(HarnessError):
 
 
 @record
-class Place:
-    """Where the engine's tables are.
-
-    Attributes:
-        url: Of the database.
-        schema: In it; None where a database has none.
-    """
-
-    url: str
-    schema: str | None
-
-
-def place_of(journal: str | None, directory: Path) -> Place:
-    """Return the place beside a journal.
-
-    Args:
-        journal: The journal's URL; None for a file.
-        directory: Where the tables are kept if the journal is in no Postgres.
-    """
-    if journal is None or not journal.startswith(("postgresql:", "postgres:")):
-        return Place(f"sqlite:///{directory / 'engine.db'}", None)
-    conninfo, schema = split_schema(journal)
-    return Place(_url(conninfo), "deep_agent_engine" if schema is None else f"{schema}_engine")
-
-
-def _url(conninfo: str) -> str:
-    """Return a connection string of Postgres as a URL that names the database, as DBOS wants it."""
-    found = {key: str(value) for key, value in conninfo_to_dict(conninfo).items()}
-    user = found.pop("user", None) or os.environ.get("PGUSER") or getpass.getuser()
-    host, port = found.pop("host", None), found.pop("port", None)
-    if host is not None and (host.startswith("/") or "," in host):
-        found |= {"host": host, **({} if port is None else {"port": port})}
-        host = port = None
-    url = URL.create(
-        "postgresql",
-        user,
-        found.pop("password", None),
-        host,
-        None if port is None else int(port),
-        found.pop("dbname", None) or os.environ.get("PGDATABASE") or user,
-        found,
-    )
-    return url.render_as_string(hide_password=False)
-
-
-@record
 class _Given:
     """A leg that DBOS has given to us.
 
     Attributes:
         run_id: The run.
         lane: The priority of its owner.
+        is_task: Whether it takes a place of background tasks.
         over: Set when it is not carried any more.
     """
 
     run_id: str
     lane: int
+    is_task: bool
     over: concurrent.futures.Future[None]
 
 
@@ -162,8 +116,8 @@ class DbosRuns:
         self._ready = anyio.Event()
         self._stirred = anyio.Event()
         self._calls = anyio.CapacityLimiter(4)
-        self._waiting: list[tuple[int, int, _Given]] = []
-        self._carried: set[str] = set()
+        self._waiting: dict[bool, list[tuple[int, int, _Given]]] = {False: [], True: []}
+        self._carried: dict[bool, set[str]] = {False: set(), True: set()}
         self._numbers = count()
         self._lost = False
         self.tuned: Bounds | None = None
@@ -173,16 +127,16 @@ class DbosRuns:
         return False
 
     def stirred(self) -> None:
-        """Look again whether the bounds have changed."""
+        """Look again whether the limits have changed."""
         self._stirred.set()
 
     async def drain(self) -> None:
-        """Do nothing: who carries a leg while the server stops hands it back."""
+        """Do nothing: who executes a leg while the server stops hands it back."""
 
     # --- the queue -----------------------------------------------------------------------------
 
     async def offer(self, leg: Leg) -> bool:
-        """Put a leg in the queue, unless it is there or was carried."""
+        """Put a leg in the queue, unless it is there or was executed."""
         return await self._call(partial(self._offer, leg)) or bool(await self.offered([leg]))
 
     def _offer(self, leg: Leg) -> bool:
@@ -190,7 +144,7 @@ class DbosRuns:
         lane = self._bounds().priority_of(leg.owner)
         options: EnqueueOptions = {
             "workflow_name": "leg",
-            "queue_name": _queue(lane),
+            "queue_name": _queue(lane, tasks=leg.is_task),
             "workflow_id": _name(leg),
             "workflow_id_reuse_policy": "reject",
             "app_version": _VERSION,
@@ -200,13 +154,13 @@ class DbosRuns:
         if leg.delay:
             options["delay_seconds"] = leg.delay
         try:
-            DBOS.enqueue_workflow_with_options(options, leg.run_id, lane)
+            DBOS.enqueue_workflow_with_options(options, leg.run_id, lane, leg.is_task)
         except error.DBOSWorkflowIDInUseError:
             return False
         return True
 
     async def withdraw(self, run_id: str) -> None:
-        """Take the legs of a run out of the queue; one that is carried only frees its place."""
+        """Take the legs of a run out of the queue; one that is executed only frees its place."""
         await self._call(partial(self._withdraw, run_id))
 
     def _withdraw(self, run_id: str) -> None:
@@ -215,7 +169,7 @@ class DbosRuns:
             DBOS.cancel_workflows([one.workflow_id for one in found])
 
     async def offered(self, legs: Sequence[Leg]) -> set[str]:
-        """Return the runs whose legs are in the queue, or carried by a server that lives."""
+        """Return the runs whose legs are in the queue, or executed by a server that lives."""
         await self._free_dead()
         found: set[str] = set()
         for start in range(0, len(legs), _PAGE):
@@ -261,7 +215,7 @@ class DbosRuns:
             ) from failed
 
     def _note_loss(self, failed: Exception) -> None:
-        """Have the tables made anew if they are gone."""
+        """Have the tables made again if they are gone."""
         text = str(failed)
         if "does not exist" in text or "no such table" in text or "not found" in text:
             self._lost = True
@@ -270,12 +224,12 @@ class DbosRuns:
     # --- carrying ------------------------------------------------------------------------------
 
     async def serve(self, carry: Carry) -> None:
-        """Carry legs as DBOS gives them to us; returns never."""
+        """Execute legs as DBOS gives them to us; returns never."""
         loop = asyncio.get_running_loop()
         send, receive = anyio.create_memory_object_stream[_Given](math.inf)
 
-        async def leg(run_id: str, lane: int) -> None:
-            given = _Given(run_id, lane, concurrent.futures.Future())
+        async def leg(run_id: str, lane: int, is_task: bool = False) -> None:
+            given = _Given(run_id, lane, is_task, concurrent.futures.Future())
             loop.call_soon_threadsafe(send.send_nowait, given)
             await asyncio.wrap_future(given.over)
 
@@ -283,35 +237,37 @@ class DbosRuns:
             async with send, receive, anyio.create_task_group() as group:
                 group.start_soon(self._keep, leg)
                 async for given in receive:
-                    heapq.heappush(self._waiting, (given.lane, next(self._numbers), given))
-                    self._begin(group, carry)
+                    entry = given.lane, next(self._numbers), given
+                    heapq.heappush(self._waiting[given.is_task], entry)
+                    self._begin(group, carry, given.is_task)
         finally:
             with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
                 await anyio.to_thread.run_sync(_close, abandon_on_cancel=True)
 
-    def _begin(self, group: TaskGroup, carry: Carry) -> None:
-        """Carry what there is room for, of owners with the better priority first.
+    def _begin(self, group: TaskGroup, carry: Carry, tasks: bool) -> None:
+        """Execute what there is room for, of owners with the better priority first.
 
         With owners of several priorities each has a queue of its own, from which DBOS may give us
         as much as we carry in all.
         """
         workers = self._bounds().workers
-        while self._waiting and (workers is None or len(self._carried) < workers):
-            _, _, given = heapq.heappop(self._waiting)
-            self._carried.add(given.run_id)
+        waiting, carried = self._waiting[tasks], self._carried[tasks]
+        while waiting and (workers is None or len(carried) < workers):
+            _, _, given = heapq.heappop(waiting)
+            carried.add(given.run_id)
             group.start_soon(self._carry, group, carry, given)
 
     async def _carry(self, group: TaskGroup, carry: Carry, given: _Given) -> None:
         try:
             await carry(given.run_id)
         finally:
-            self._carried.discard(given.run_id)
+            self._carried[given.is_task].discard(given.run_id)
             if not given.over.done():
                 given.over.set_result(None)
-            self._begin(group, carry)
+            self._begin(group, carry, given.is_task)
 
-    async def _keep(self, leg: Callable[[str, int], Awaitable[None]]) -> None:
-        """Keep DBOS going, with tables that are there and bounds that hold; returns never."""
+    async def _keep(self, leg: Callable[[str, int, bool], Awaitable[None]]) -> None:
+        """Keep DBOS going, with tables that are there and limits that hold; returns never."""
         said = ""
         while True:
             try:
@@ -341,7 +297,7 @@ class DbosRuns:
             with anyio.move_on_after(_LOOK_SECONDS):
                 await self._stirred.wait()
 
-    def _launch(self, leg: Callable[[str, int], Awaitable[None]]) -> None:
+    def _launch(self, leg: Callable[[str, int, bool], Awaitable[None]]) -> None:
         _close()
         self.tuned = None
         config: DBOSConfig = {
@@ -375,27 +331,29 @@ def _name(leg: Leg) -> str:
     return f"{leg.run_id}:{leg.attempt}"
 
 
-def _queue(lane: int) -> str:
-    return f"runs-{lane}"
+def _queue(lane: int, *, tasks: bool) -> str:
+    return f"{'tasks' if tasks else 'runs'}-{lane}"
 
 
 def _tune(bounds: Bounds) -> None:
-    """Let bounds hold, on all servers: the newest that are stored do."""
-    limit = bounds.per_minute
-    for lane in {USUAL_PRIORITY, *bounds.priorities.values()}:
+    """Let limits hold, on all servers: the newest that are stored do."""
+    kinds = (False, True) if bounds.has_tasks else (False,)
+    lanes = {USUAL_PRIORITY, *bounds.priorities.values()}
+    for tasks, lane in product(kinds, lanes):
+        limit = None if tasks else bounds.per_minute
         DBOS.register_queue(
-            _queue(lane),
+            _queue(lane, tasks=tasks),
             worker_concurrency=bounds.workers or None,
             partition_concurrency=bounds.max_runs,
             partition_limiter=None if limit is None else {"limit": limit, "period": 60.0},
-            polling_interval_sec=POLL_SECONDS,
+            polling_interval_sec=_TASK_POLL_SECONDS if tasks else POLL_SECONDS,
             # Who only serves requests does not know how much the others carry.
             on_conflict="never_update" if bounds.workers == 0 else "always_update",
         )
 
 
 def _forget_old() -> None:
-    """Delete legs that were carried long ago."""
+    """Delete legs that were executed long ago."""
     before = datetime.now(UTC) - timedelta(seconds=_KEPT_SECONDS)
     while True:
         old = DBOS.list_workflows(

@@ -1,8 +1,9 @@
-"""Local engine: each server carries what it has accepted, in its own memory.
+"""Local engine: each server executes the runs it has accepted, queued in its own memory.
 
 Nothing is stored: after a crash the journal says which runs wait. Legs of one owner begin by their
 priority, then in the order in which they came. Of owners, the one with the better priority goes
-first, then whoever has waited longest since their last turn.
+first, then whoever has waited longest since their last turn. Background tasks have lines, and
+places, of their own.
 """
 
 from __future__ import annotations
@@ -26,14 +27,18 @@ _MINUTE = 60.0
 
 @dataclass(slots=True)
 class _Line:
-    """What one owner has in line.
+    """What one owner has in line: runs, or background tasks.
 
     Attributes:
+        owner: Whose it is.
+        tasks: Whether it is one of tasks.
         legs: By priority, then by arrival.
         served: The number of the owner's last turn.
         begun: When runs began within the last minute, where that counts.
     """
 
+    owner: str
+    tasks: bool
     legs: list[tuple[int, int, Leg]] = field(default_factory=list[tuple[int, int, Leg]])
     served: int = 0
     begun: deque[float] = field(default_factory=deque[float])
@@ -58,25 +63,25 @@ class LocalRuns:
         self._bounds = bounds
         self._at_work = at_work
         self._clock = clock
-        self._lines: dict[str, _Line] = {}
+        self._lines: dict[tuple[str, bool], _Line] = {}
         self._later: list[tuple[float, int, Leg]] = []
         self._legs: dict[str, Leg] = {}
-        self._carried: dict[str, str] = {}
+        self._carried: dict[str, Leg] = {}
         self._numbers = count(1)
         self._stirred = anyio.Event()
         self._draining = False
 
     def admits(self, leg: Leg) -> bool:
         """Whether there is room for a leg, and nothing of its owner is in line before it."""
-        line = self._lines.get(leg.owner)
-        waits = leg.delay > 0 or leg.run_id in self._legs or (line is not None and line.legs)
-        if self._draining or waits or not self._has_room(leg.owner):
+        line = self._line(leg)
+        waits = leg.delay > 0 or leg.run_id in self._legs or line.legs
+        if self._draining or waits or not self._has_room(line):
             return False
-        self._note_begin(leg.owner)
+        self._note_begin(line)
         return True
 
     async def offer(self, leg: Leg) -> bool:
-        """Put a leg in line, unless the run is there or carried; yes."""
+        """Put a leg in line, unless the run is there or executed; yes."""
         if leg.run_id not in self._legs and leg.run_id not in self._carried:
             self._legs[leg.run_id] = leg
             due = self._clock() + leg.delay
@@ -97,16 +102,16 @@ class LocalRuns:
         self._draining = True
 
     async def offered(self, legs: Sequence[Leg]) -> set[str]:
-        """Return which of some runs are in line here, or carried."""
+        """Return which of some runs are in line here, or executed."""
         return {one.run_id for one in legs if one.run_id in self._legs.keys() | self._carried}
 
     async def serve(self, carry: Carry) -> None:
-        """Carry legs as there is room; returns never."""
+        """Execute legs as there is room; returns never."""
         async with anyio.create_task_group() as group:
             while True:
                 self._stirred = anyio.Event()
                 while (leg := self._next()) is not None:
-                    self._carried[leg.run_id] = leg.owner
+                    self._carried[leg.run_id] = leg
                     group.start_soon(self._carry, carry, leg)
                 with anyio.move_on_after(self._pause()):
                     await self._stirred.wait()
@@ -123,7 +128,7 @@ class LocalRuns:
         now = self._clock()
         while self._later and self._later[0][0] <= now:
             _, number, leg = heapq.heappop(self._later)
-            heapq.heappush(self._line(leg.owner).legs, (leg.priority, number, leg))
+            heapq.heappush(self._line(leg).legs, (leg.priority, number, leg))
         if self._draining:
             return None
         for line in self._lines.values():
@@ -131,45 +136,51 @@ class LocalRuns:
                 heapq.heappop(line.legs)  # it was withdrawn
         bounds = self._bounds()
         ready = [
-            (bounds.priority_of(owner), line.served, owner)
-            for owner, line in self._lines.items()
-            if line.legs and self._has_room(owner)
+            (bounds.priority_of(line.owner), line.served, key)
+            for key, line in self._lines.items()
+            if line.legs and self._has_room(line)
         ]
         if not ready:
             return None
-        owner = min(ready)[2]
-        line = self._lines[owner]
+        line = self._lines[min(ready)[2]]
         _, _, leg = heapq.heappop(line.legs)
         del self._legs[leg.run_id]
         line.served = next(self._numbers)
-        self._note_begin(owner)
+        self._note_begin(line)
         return leg
 
-    def _line(self, owner: str) -> _Line:
-        return self._lines.setdefault(owner, _Line())
+    def _line(self, leg: Leg) -> _Line:
+        return self._lines.setdefault((leg.owner, leg.is_task), _Line(leg.owner, leg.is_task))
 
-    def _has_room(self, owner: str) -> bool:
+    def _has_room(self, line: _Line) -> bool:
         bounds = self._bounds()
-        if bounds.workers is not None:
-            busy = {*self._at_work.working(), *self._carried}
-            if len(busy) >= bounds.workers:
-                return False
-        if not owner:  # the local user has no limit but the machine
-            return True
-        own = {run_id for run_id, whose in self._carried.items() if whose == owner}
-        if len(own.union(self._at_work.working(owner))) >= bounds.max_runs:
+        if bounds.workers is not None and len(self._busy(line.tasks)) >= bounds.workers:
             return False
-        return bounds.per_minute is None or len(self._begun(owner)) < bounds.per_minute
+        if not line.owner and not line.tasks:  # the local user has no limit but the machine
+            return True
+        if len(self._busy(line.tasks, line.owner)) >= bounds.max_runs:
+            return False
+        return bounds.per_minute is None or len(self._begun(line)) < bounds.per_minute
 
-    def _begun(self, owner: str) -> deque[float]:
-        begun, since = self._line(owner).begun, self._clock() - _MINUTE
+    def _busy(self, tasks: bool, owner: str | None = None) -> set[str]:
+        """Return what is executed, of one owner or all."""
+        given = {
+            leg.run_id
+            for leg in self._carried.values()
+            if leg.is_task == tasks and owner in (None, leg.owner)
+        }
+        return given.union(self._at_work.working(owner, tasks=tasks))
+
+    def _begun(self, line: _Line) -> deque[float]:
+        begun, since = line.begun, self._clock() - _MINUTE
         while begun and begun[0] <= since:
             begun.popleft()
         return begun
 
-    def _note_begin(self, owner: str) -> None:
-        if owner and self._bounds().per_minute is not None:
-            self._begun(owner).append(self._clock())
+    def _note_begin(self, line: _Line) -> None:
+        counts = line.owner and not line.tasks
+        if counts and self._bounds().per_minute is not None:
+            self._begun(line).append(self._clock())
 
     def _pause(self) -> float:
         """Return for how long nothing can change by itself."""

@@ -3,9 +3,6 @@
 So a client that gives up, disconnects or times out ends its wait and nothing else. What a run is
 doing is in the journal; what is held in memory is only who works on what right now. A run left
 behind by a server that died is continued by the next one that sees it.
-
-`wait`, `reply` and `cancel` work on a task's run id, and a task that a dead server left is
-continued by the next one (`--background-subagents`).
 """
 
 from __future__ import annotations
@@ -13,12 +10,13 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import anyio
 from pydantic import JsonValue
 
-from ...harness.checkpoint.base import OPEN, Checkpointer, Run
+from ...harness.agent import Agent
+from ...harness.checkpoint.base import OPEN, Run
 from ...harness.errors import (
     HarnessError,
     RunEnded,
@@ -27,14 +25,11 @@ from ...harness.errors import (
 )
 from ...harness.limits.limits import Limits
 from ...harness.loop.run.caller_messages import CallerMessage, messages_of
-from ...harness.loop.run_executor import RunOptions
-from ...harness.messages.message import new_id
-from ...harness.subagents.background.engine import AgentSource, Behalf, accepted_run, parent_thread
-from ...harness.subagents.background.launcher import BackgroundSubAgents
 from ..approvals.decisions import How, note_decisions
-from ..auth.caller import current_caller, owner_of
+from ..auth.caller import current_caller
 from ..engine import Bounds
 from ..sampling.queue import Offer, is_parked
+from .active_run import agent_of, is_task
 from .lifecycle import KINDS, RunFigures, Stopping, kind_of
 from .queue import RunQueue
 from .supervisor import RunSupervisor
@@ -43,7 +38,7 @@ from .watching import RunWatcher
 if TYPE_CHECKING:
     from ...harness.subagents.background.launcher import BackgroundSubAgents
 
-__all__ = ["RunManager", "ServedTasks"]
+__all__ = ["RunManager"]
 
 _MOST_QUEUED = 100_000
 """Queued runs that a server goes on with when it starts."""
@@ -59,7 +54,7 @@ class RunManager(RunWatcher):
 
     @property
     def carrier(self) -> RunSupervisor:
-        """Who carries the runs, those of background tasks too."""
+        """Who executes the runs, those of background tasks too."""
         return self._carrier
 
     @property
@@ -70,7 +65,7 @@ class RunManager(RunWatcher):
     def bound(
         self, limits: Limits, bounds: Bounds, queue_size: int, journal_patience: float
     ) -> None:
-        """Let these bounds hold for what begins from now on."""
+        """Let these limits hold for what begins from now on."""
         self._carrier.bounds = bounds
         self._queue.size = queue_size
         self._queue.engine.stirred()
@@ -112,7 +107,7 @@ class RunManager(RunWatcher):
         offer: Offer | None = None,
         how: How = "reply",
     ) -> dict[str, JsonValue]:
-        """Store answers and let the run go on; without answers, let a failed run try again.
+        """Store answers and let the run continue; without answers, let a failed run try again.
 
         The first answer of a question stands. The same one again changes nothing.
 
@@ -137,7 +132,7 @@ class RunManager(RunWatcher):
             # A server that died may have stored the last answer and not gone on.
             waits_in_vain = run.status == "needs_approval" and len(stored) == len(asked)
             if run_id in self._carrier.live:
-                await self._agent(run_id).answer(run_id, fresh)
+                await self._agent_of(run).answer(run_id, fresh)
             elif fresh or not answers or waits_in_vain:
                 try:
                     await self._go_on(run, fresh, offer)
@@ -156,7 +151,7 @@ class RunManager(RunWatcher):
         }
 
     async def _go_on(self, run: Run, answers: Mapping[str, JsonValue], offer: Offer | None) -> None:
-        """Let a run go on with answers: at once if it may, and else when its turn comes.
+        """Let a run continue with answers: at once if it may, and else when its turn comes.
 
         Raises:
             RunEnded, UnknownInterrupt, InvalidAnswer, StaleThread, ThreadBusy: Nothing was stored.
@@ -165,18 +160,22 @@ class RunManager(RunWatcher):
         stands = run.status in ("needs_approval", "paused", "failed") and run.kind == "delegate"
         if is_parked(run):  # it wants the client's model, so it goes on where that client is
             self._require_place(run.id)
-        here = not stands or parent_thread(run.thread_id) is not None or is_parked(run)
-        if here or self._queue.admits(run.id, run.attempt):
+        here = not stands or is_parked(run)
+        if here or self._queue.admits(run.id, run.attempt, is_task=is_task(run)):
             await self._carrier.resume(run, answers, offer=offer)
             return
+        agent = self._agent_of(run)
         if answers:
-            await self._agent(run.id).answer(run.id, answers)
+            await agent.answer(run.id, answers)
         await self._queue.go_on(run)
 
+    def _agent_of(self, run: Run) -> Agent:
+        return agent_of(run, self._agent(run.id), self._carrier.tasks)
+
     async def tell(self, run: Run, message: str) -> CallerMessage:
-        """Send a message to a run at work, or that waits; see `Agent.asteer`."""
+        """Send a message to a running run, or that waits; see `Agent.asteer`."""
         await self._agent.prepare(run.id)
-        agent = self._carrier.agent_of(run, self._agent(run.id))
+        agent = self._agent_of(run)
         try:
             return await agent.asteer(run.id, message)
         except RunEnded as error:
@@ -199,14 +198,14 @@ class RunManager(RunWatcher):
         run = await self._find(run_id)
         if run.status not in OPEN or (run.status == "running" and await self._carrier.is_left(run)):
             return False
-        await self._agent(run_id).answer(run_id, answers)
+        await self._agent_of(run).answer(run_id, answers)
         run = await self._find(run_id)
         if run.status == "needs_approval" and not await self.questions(run_id):
             await self._carrier.adopt(run)
         return True
 
     async def unpark(self, run_id: str, seconds: float = LEND_SECONDS) -> None:
-        """Let a run go on that was paused for want of a client that lends its model.
+        """Let a run continue that waits for a client that offers its model.
 
         So do background tasks of its thread, whatever became of the run itself. A run whose thread
         has moved on without it is recorded as failed. Another server that works on the run pauses
@@ -249,6 +248,8 @@ class RunManager(RunWatcher):
     async def cancel(self, run_id: str, reason: str) -> Run:
         """End a run; what it has committed stays. A run that has ended is returned as it is.
 
+        Background tasks of its thread end with it.
+
         Raises:
             UnknownRun: There is no such run.
             HarnessError: The caller may not cancel it.
@@ -260,7 +261,10 @@ class RunManager(RunWatcher):
             raise HarnessError(
                 f"Cancelling run {run_id} needs the scope 'delegate'; nothing was done."
             )
-        return await self._carrier.end(run, reason)
+        run = await self._carrier.end(run, reason)
+        if run.status == "cancelled" and self._carrier.tasks is not None and not is_task(run):
+            await self._carrier.tasks.cancel_all(run.thread_id, reason)
+        return run
 
     # --- what servers that died have left ----------------------------------------------------
 
@@ -268,11 +272,6 @@ class RunManager(RunWatcher):
         """Continue the runs of servers that died, and return their ids."""
         await self._carrier.cancellation.forget_settled()
         left = [*await self._journal.find_runs(status="running", limit=1_000)]
-        if self._carrier.tasks is not None:
-            waiting = await self._journal.find_runs(status="paused", limit=1_000)
-            if any(parent_thread(one.thread_id) for one in (*left, *waiting)):
-                self._agent()  # once it is built, its background tasks go on
-            left = [one for one in left if parent_thread(one.thread_id) is None]
         # The oldest first, so that they begin in the order in which they came.
         left += [*await self._journal.find_runs(status="queued", limit=_MOST_QUEUED)][::-1]
         continued = [
@@ -283,58 +282,3 @@ class RunManager(RunWatcher):
         if continued:
             logger.warning("continuing %d runs of a server that ended", len(continued))
         return continued
-
-
-class ServedTasks:
-    """Lets a `RunSupervisor` carry background tasks; a `RunEngine`.
-
-    Args:
-        journal: The server's.
-
-    Attributes:
-        launcher: For the main agent; to be entered before the first run.
-    """
-
-    def __init__(self, journal: Checkpointer) -> None:
-        self._agents: AgentSource
-        self._carrier: RunSupervisor
-        self.launcher = BackgroundSubAgents(journal, engine=self._engine)
-
-    def _engine(self, agents: AgentSource) -> ServedTasks:
-        self._agents = agents
-        return self
-
-    def attach(self, carrier: RunSupervisor) -> None:
-        """Say who carries the runs."""
-        self._carrier = carrier
-        carrier.tasks = self.launcher
-
-    async def begin(
-        self, agent: str, thread_id: str, update: Mapping[str, Any], behalf: Behalf | None
-    ) -> Run:
-        """See `RunEngine`. A task belongs to whom its caller's thread belongs to."""
-        owner = owner_of(thread_id)
-        options = RunOptions(
-            run_id=new_id(f"run_{owner}" if owner else "run"),
-            owner=self._carrier.owner,
-            log_events=True,
-            context=behalf.context if behalf else None,
-            principal=behalf.principal if behalf else "",
-        )
-        return await accepted_run(self._agents(agent), agent, thread_id, update, options)
-
-    async def carry(
-        self, run: Run, answers: Mapping[str, JsonValue], behalf: Behalf | None
-    ) -> None:
-        """See `RunEngine`."""
-        await self._carrier.carry_on(run, answers)
-
-    async def cancel(self, run: Run, reason: str) -> Run:
-        """See `RunEngine`."""
-        return await self._carrier.end(run, reason)
-
-    async def is_left(self, run: Run) -> bool:
-        """See `RunEngine`."""
-        if run.status == "paused" and run.owner == self._carrier.owner:
-            return True  # it waits for its turn here, or has lost it
-        return await self._carrier.is_left(run)

@@ -117,11 +117,6 @@ def require_shareable(chosen: _Chosen) -> None:
             "replicas also share the agents' long-term memory: set store to a postgresql: or "
             "redis: URL, or leave it out."
         )
-    if chosen.background_subagents:
-        raise ValueError(
-            "background_subagents cannot be combined with replicas: tasks in the background are "
-            "queued in the memory of one server."
-        )
     for name, is_chosen in (("root", chosen.root), ("execute", chosen.execute != "off")):
         if is_chosen and not chosen.shared_root:
             raise ValueError(
@@ -132,7 +127,7 @@ def require_shareable(chosen: _Chosen) -> None:
 
 
 def require_fitting_engine(chosen: _Chosen) -> None:
-    """Refuse an engine that cannot carry what the settings ask for.
+    """Refuse an engine that cannot execute what the settings ask for.
 
     Raises:
         ValueError: They do not go together.
@@ -140,11 +135,6 @@ def require_fitting_engine(chosen: _Chosen) -> None:
     if chosen.workers == 0 and (chosen.engine == "local" or not chosen.replicas):
         raise ValueError(
             "workers 0 leaves all runs to other servers: set replicas and engine 'dbos' as well."
-        )
-    if chosen.engine == "dbos" and chosen.background_subagents:
-        raise ValueError(
-            "background_subagents cannot be combined with engine 'dbos': tasks in the background "
-            "are queued in the memory of one server."
         )
 
 

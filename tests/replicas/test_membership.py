@@ -94,7 +94,6 @@ def refusal(raised: pytest.ExceptionInfo[Any]) -> str:
         ({"root": "."}, "setting 'root'"),
         ({"execute": "host"}, "setting 'execute'"),
         ({"store": "memory:"}, "set store to a postgresql: or redis: URL"),
-        ({"background_subagents": True}, "background_subagents cannot be combined with replicas"),
     ],
 )
 def test_what_one_machine_has_is_refused(flags: dict[str, object], words: str) -> None:

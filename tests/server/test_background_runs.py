@@ -10,8 +10,10 @@ import pytest
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.limits.limits import Limits
 from deep_agent_mcp.harness.subagents.background.tasks import NewTask
+from deep_agent_mcp.server.engine import Bounds
+from deep_agent_mcp.server.runs.background import ServedTasks
 from deep_agent_mcp.server.runs.cancellation import ServerProcesses
-from deep_agent_mcp.server.runs.runs import RunManager, ServedTasks
+from deep_agent_mcp.server.runs.runs import RunManager
 from deep_agent_mcp.server.runs.supervisor import RunSupervisor
 from deep_agent_mcp.server.settings.state_dir import StateDir
 from tests.loop.models import says
@@ -34,7 +36,10 @@ async def test_a_task_that_waits_for_its_turn_is_waited_for(tmp_path: Path) -> N
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             who = SameAgent(agent)
-            carrier = RunSupervisor(who, journal, group, "me", servers, changed, Limits())
+            bounds = Bounds(max_runs=8)
+            carrier = RunSupervisor(
+                who, journal, group, "me", servers, changed, Limits(), bounds=bounds
+            )
             runs = RunManager(carrier, who, journal, group)
             tasks.attach(carrier)
             async with tasks.launcher as launcher:
@@ -42,7 +47,7 @@ async def test_a_task_that_waits_for_its_turn_is_waited_for(tmp_path: Path) -> N
                     new = NewTask("t", f"task-0000000{number}", "digger", "dig", {})
                     last = await launcher.start(new)
                 assert last.status == "pending"
-                assert (await runs.wait(last.run.id, 0)).run.status == "paused"
+                assert (await runs.wait(last.run.id, 0)).run.status == "running"
 
                 async def wait() -> None:
                     found.append(str((await runs.wait(last.run.id, 20)).run.answer))

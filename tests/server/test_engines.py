@@ -13,7 +13,8 @@ import anyio
 import pytest
 
 from deep_agent_mcp.server.engine import Bounds, Leg, RunEngine
-from deep_agent_mcp.server.engine.dbos_runs import DbosRuns, Place, place_of
+from deep_agent_mcp.server.engine.dbos_place import Place, place_of
+from deep_agent_mcp.server.engine.dbos_runs import DbosRuns
 from deep_agent_mcp.server.engine.local import LocalRuns
 from tests.databases import SERVER as POSTGRES
 from tests.databases import Database, made_database
@@ -38,8 +39,12 @@ class Server:
     numbers: Iterator[int] = field(default_factory=count)
     engine: RunEngine = field(init=False)
 
-    def working(self, owner: str | None = None) -> Collection[str]:
-        return [one for one in self.live if owner is None or one.startswith(owner)]
+    def working(self, owner: str | None = None, *, tasks: bool = False) -> Collection[str]:
+        return [
+            one
+            for one in self.live
+            if ("-task" in one) == tasks and (owner is None or one.startswith(owner))
+        ]
 
     async def carry(self, run_id: str) -> None:
         self.begun.append(run_id)
@@ -174,6 +179,17 @@ async def a_leg_does_not_begin_before_its_time(server: Server) -> None:
     await server.begins("ida-1")
 
 
+async def whoever_waits_for_a_task_does_not_keep_it_from_beginning(server: Server) -> None:
+    await server.bound(Bounds(workers=1, max_runs=1, has_tasks=True))
+    await server.offer(legs("kim-1"))
+    await server.begins("kim-1")
+    await server.offer([replace(one, is_task=True) for one in legs("kim-task1", "kim-task2")])
+    await server.begins("kim-task1")
+    assert server.of("kim") == ["kim-1", "kim-task1"]
+    await server.end("kim-task1")
+    await server.begins("kim-task2")
+
+
 LAWS: tuple[Law, ...] = (
     no_more_of_one_owner_than_the_bound,
     a_line_of_one_does_not_delay_another,
@@ -181,6 +197,7 @@ LAWS: tuple[Law, ...] = (
     a_better_priority_goes_first_among_the_runs_of_an_owner,
     what_is_withdrawn_does_not_begin,
     a_leg_does_not_begin_before_its_time,
+    whoever_waits_for_a_task_does_not_keep_it_from_beginning,
 )
 
 

@@ -11,15 +11,15 @@ import re
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import replace
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 import anyio
-from pydantic import JsonValue
 
 from ..._internal.records import record
-from ...checkpoint.base import Batch, Checkpointer, Run, RunStatus
+from ...checkpoint.base import Checkpointer, Run, RunStatus
 from ...errors import ToolError
 from ...loop.agent import Agent
 from ...loop.run.context import RunControl
@@ -77,24 +77,24 @@ class Behalf:
 
 
 class RunEngine(Protocol):
-    """Carries runs on threads of their own."""
+    """Executes runs on threads of their own."""
 
     async def begin(
         self, agent: str, thread_id: str, update: Mapping[str, Any], behalf: Behalf | None
     ) -> Run:
-        """Accept input on an idle thread; return the run, which does nothing yet (`paused`).
+        """Accept input on an idle thread; return the run, which does nothing yet.
 
         Raises:
+            ThreadBusy: Another process was faster; nothing was stored.
             HarnessError: The input was refused; nothing was stored.
         """
         ...
 
-    async def carry(
-        self, run: Run, answers: Mapping[str, JsonValue], behalf: Behalf | None
-    ) -> None:
-        """Carry a run to its pause or end. What it meets is in the journal then.
+    async def carry(self, run: Run, behalf: Behalf | None) -> None:
+        """Return when a run has paused or ended. What it meets is in the journal then.
 
-        A run that another living process works on stays as it is.
+        An engine may have another process carry it. A run that another living process works on
+        already stays as it is.
 
         Raises:
             RunEnded: It has ended meanwhile.
@@ -116,9 +116,15 @@ class RunEngine(Protocol):
 
 
 async def accepted_run(
-    agent: Agent, name: str, thread_id: str, update: Mapping[str, Any], options: RunOptions
+    agent: Agent,
+    name: str,
+    thread_id: str,
+    update: Mapping[str, Any],
+    options: RunOptions,
+    *,
+    for_anybody: str | None = None,
 ) -> Run:
-    """Store input as the first step of a run that goes on when it is resumed.
+    """Store input as the first step of a run that continues when it is resumed.
 
     Args:
         agent: The agent.
@@ -126,19 +132,23 @@ async def accepted_run(
         thread_id: An idle thread.
         update: The input.
         options: How the run begins.
+        for_anybody: Why it does nothing yet, if it is left, as `running`, to whoever looks for
+            runs that nobody works on. None to leave it `paused`.
 
     Raises:
         HarnessError: As for `Agent.ainvoke`; nothing was stored.
     """
     control = RunControl()
-    control.drain()
+    if for_anybody is None:
+        control.drain()
+    else:
+        control.hand_over(for_anybody)
     run_id = options.run_id or new_id("run")
     options = replace(options, run_id=run_id, control=control, durability="sync")
-    run = (await agent.ainvoke(update, thread_id=thread_id, options=options)).run
-    if run.agent != name:
-        run = replace(run, agent=name)
-        await agent.checkpointer.commit(Batch(thread_id, runs=[run]))
-    return run
+    if agent.name != name:
+        agent = copy(agent)
+        agent.definition = replace(agent.definition, name=name)
+    return (await agent.ainvoke(update, thread_id=thread_id, options=options)).run
 
 
 _ALL = 1_000_000
@@ -187,16 +197,14 @@ def _is_below(task: str, thread_id: str) -> bool:
 
 @record
 class Turn:
-    """A run that is to be carried on.
+    """A run that is to be executed.
 
     Attributes:
         run: The run.
-        answers: What it is resumed with.
         behalf: What it takes over.
     """
 
     run: Run
-    answers: Mapping[str, JsonValue]
     behalf: Behalf | None
 
 
@@ -219,7 +227,7 @@ class TaskQueue:
 
     @property
     def is_open(self) -> bool:
-        """Whether tasks are carried at present."""
+        """Whether tasks are executed at present."""
         return self._begin is not None
 
     def open(self, begin: Callable[[Turn], None]) -> None:
@@ -239,7 +247,7 @@ class TaskQueue:
     # --- who -------------------------------------------------------------------------------
 
     def carries(self, thread_id: str) -> bool:
-        """Whether the task of a thread is carried."""
+        """Whether the task of a thread is executed."""
         return any(one.run.thread_id == thread_id for one in self._carried.values())
 
     def is_carried(self, run: Run) -> bool:
@@ -247,7 +255,7 @@ class TaskQueue:
         return run.id in self._carried
 
     def turn(self, run: Run) -> Turn | None:
-        """Return the turn for which a run is carried; None if it is not."""
+        """Return the turn for which a run is executed; None if it is not."""
         return self._carried.get(run.id)
 
     def waits(self, run: Run) -> bool:
@@ -257,7 +265,7 @@ class TaskQueue:
     # --- coming and going ------------------------------------------------------------------
 
     def enter(self, turn: Turn) -> None:
-        """Put a run into the line of its thread, unless it is in it or carried."""
+        """Add a run to the queue of its thread, unless it is in it or executed."""
         known = self.is_carried(turn.run) or self.waits(turn.run)
         parent = _parent(turn.run.thread_id)
         if not known and self.is_open:
@@ -271,7 +279,7 @@ class TaskQueue:
             line.remove(turn)
 
     def done(self, run: Run) -> None:
-        """Say that a run is not carried any more."""
+        """Say that a run is not executed any more."""
         self._carried.pop(run.id, None)
 
     def stir(self, thread_id: str) -> None:

@@ -1,4 +1,4 @@
-"""Background tasks: subagents that go on working while their caller does something else.
+"""Background task launcher: starts, steers and lists subagents that work in the background.
 
 A task is a run of its own on a thread of its own, `<caller's thread>.task-<id>`, in the caller's
 journal. It outlives the call and the run that started it. What a dead process leaves behind is
@@ -19,7 +19,7 @@ import anyio
 from pydantic import JsonValue
 
 from ..._internal.concurrency import raising_one
-from ...checkpoint.base import Checkpointer, Interrupt, Run
+from ...checkpoint.base import Checkpointer, Interrupt
 from ...errors import (
     AgentBuildError,
     HarnessError,
@@ -59,7 +59,7 @@ Job: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 
 class BackgroundSubAgents:
-    """Carries background tasks while it is entered: `async with BackgroundSubAgents(journal)`.
+    """Executes background tasks while it is entered: `async with BackgroundSubAgents(journal)`.
 
     Leaving it stops them where they are; their runs stay `running` in the journal, and the next
     one, in this process or another, goes on with them. It serves one agent.
@@ -101,6 +101,7 @@ class BackgroundSubAgents:
         self._policy: CallPolicy | None = None
         local = partial(LocalRuns, checkpointer, options=options or RunOptions(), is_alive=is_alive)
         self._engine: RunEngine = (engine or local)(self.agent)
+        self._local = self._engine if isinstance(self._engine, LocalRuns) else None
         self._carrier = TaskRunner(checkpointer, self.agent, self._engine, self._tasks)
         self._jobs: MemoryObjectSendStream[Job] | None = None
         self._stack: AsyncExitStack | None = None
@@ -114,7 +115,7 @@ class BackgroundSubAgents:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._working())
             self._stack = stack.pop_all()
-        self._do_soon(self._carrier.recover)
+        self._recover_soon()
         return self
 
     async def __aexit__(
@@ -123,16 +124,15 @@ class BackgroundSubAgents:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool | None:
-        """Stop the tasks; they go on when the next one is entered."""
+        """Stop the tasks; they continue when the next one is entered."""
         stack, self._stack = self._stack, None
         return None if stack is None else await stack.__aexit__(kind, error, trace)
 
     @asynccontextmanager
     async def _working(self) -> AsyncGenerator[None]:
         send, receive = anyio.create_memory_object_stream[Job](inf)
-        local = self._engine if isinstance(self._engine, LocalRuns) else None
-        if local is not None:
-            await local.open()
+        if self._local is not None:
+            await self._local.open()
         try:
             async with raising_one(), anyio.create_task_group() as group:
                 # Runs begin in this task, not in that of a tool: nothing of the caller's context
@@ -149,8 +149,8 @@ class BackgroundSubAgents:
         finally:
             send.close()
             self._carrier.forget()
-            if local is not None:
-                await local.close()
+            if self._local is not None:
+                await self._local.close()
 
     async def _serve(self, jobs: MemoryObjectReceiveStream[Job]) -> None:
         async with jobs, anyio.create_task_group() as group:
@@ -175,7 +175,7 @@ class BackgroundSubAgents:
                 "this BackgroundSubAgents serves another agent already; make one for each agent"
             )
         self._find, self._above, self._policy = find, tuple(above), policy
-        self._do_soon(self._carrier.recover)
+        self._recover_soon()
 
     def agent(self, name: str) -> Agent:
         """Return a subagent as it works in the background.
@@ -212,11 +212,11 @@ class BackgroundSubAgents:
                     with self._tasks.room(task.thread_id):
                         update = given(agent, task)
                         run = await self._engine.begin(task.agent, thread_id, update, task.behalf)
-                await self._carrier.line_up(run, {}, task.behalf)
+                await self._carrier.line_up(run, task.behalf)
         return await self.look(thread_id)
 
     async def look(self, thread_id: str) -> TaskView:
-        """Return where the task of a thread stands.
+        """Return the status of a thread's task.
 
         Raises:
             UnknownThread: There is no such task.
@@ -301,7 +301,7 @@ class BackgroundSubAgents:
                 async with self._carrier.lock(thread_id):
                     await post(agent, thread_id, HumanMessage(text, source="task", id=f"msg_{key}"))
                     if view.run.status == "paused":
-                        await self._carrier.line_up(view.run, {}, behalf, go_on=True)
+                        await self._carrier.line_up(view.run, behalf, go_on=True)
                 await self._carrier.deliver(thread_id, behalf)
         return await self.look(thread_id)
 
@@ -336,13 +336,33 @@ class BackgroundSubAgents:
             HarnessError: Another living process works on a task; nothing was deleted.
             CheckpointError: The journal cannot be written.
         """
-        for one in await task_threads(self.checkpointer, thread_id):
-            if await self._carrier.newest(one) is not None:
-                await self.cancel(one, "its thread is deleted")
+        await self.cancel_all(thread_id, "its thread is deleted")
         await delete_with_tasks(self.checkpointer, thread_id)
 
+    async def cancel_all(self, thread_id: str, reason: str) -> None:
+        """Stop the tasks of a thread that have not ended; what they have done stays.
+
+        Raises:
+            HarnessError: One could not be stopped, the others were.
+        """
+        found = await task_threads(self.checkpointer, thread_id)
+        there = [one for one in found if await self._carrier.newest(one) is not None]
+        failed: list[HarnessError] = []
+
+        async def stop(task: str) -> None:
+            try:
+                await self.cancel(task, reason)
+            except HarnessError as error:
+                failed.append(error)
+
+        async with raising_one(), anyio.create_task_group() as group:
+            for one in there:
+                group.start_soon(stop, one)
+        if failed:
+            raise failed[0]
+
     async def answer(self, run_id: str, answers: Mapping[str, JsonValue]) -> None:
-        """Answer what a task asks, on behalf of a person; it goes on in the background.
+        """Answer what a task asks, on behalf of a person; it continues in the background.
 
         Args:
             run_id: The task's run.
@@ -362,7 +382,7 @@ class BackgroundSubAgents:
             if answers:
                 await self.agent(run.agent).answer(run_id, answers)
                 run = await self.checkpointer.run(run_id) or run  # it may wait by now
-            await self._carrier.line_up(run, {}, None, go_on=True)
+            await self._carrier.line_up(run, None, go_on=True)
 
     # --- carrying --------------------------------------------------------------------------
 
@@ -371,22 +391,22 @@ class BackgroundSubAgents:
         return self._tasks.carries(thread_id)
 
     def begin_no_more(self) -> None:
-        """Begin no task any more, as whoever carries them is about to end.
+        """Start no more tasks, because whoever executes them is about to end.
 
         Those at work go on to where they stop, and whoever waits for tasks waits no longer. Tasks
         that have not begun are found by the next one.
         """
         self._tasks.close()
 
-    def has_in_line(self, run: Run) -> bool:
-        """Whether a run that is recorded as `paused` waits for its turn, or is just taking it."""
-        return run.status == "paused" and (self._tasks.waits(run) or self._tasks.is_carried(run))
-
     def stirred(self, thread_id: str) -> None:
-        """Say that something has happened on a thread; for engines that carry other runs too."""
+        """Say that something has happened on a thread; for engines that execute other runs too."""
         if parent_thread(thread_id) is not None:
             self._tasks.stir(thread_id)
             self._do_soon(partial(self._carrier.look_after, thread_id))
+
+    def _recover_soon(self) -> None:
+        if self._local is not None:  # other engines are told of what was left, as of all runs
+            self._do_soon(self._carrier.recover)
 
     def _do_soon(self, job: Job) -> None:
         if self._find is not None and self._jobs is not None:

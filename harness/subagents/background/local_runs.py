@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.to_thread
-from pydantic import JsonValue
 
 from ..._internal.records import record
 from ...checkpoint.base import Batch, Checkpointer, Run, taken_over
@@ -157,7 +156,7 @@ class _Carried:
 
 
 class LocalRuns:
-    """Carries runs in this process.
+    """Executes runs in this process.
 
     Args:
         checkpointer: The journal.
@@ -193,7 +192,7 @@ class LocalRuns:
         await anyio.to_thread.run_sync(self._lock.hold)
 
     async def close(self) -> None:
-        """Say that they are not any more, and let others on every machine go on with them."""
+        """Release the runs, and let others on every machine continue them."""
         with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
             try:
                 await self._leave_all()
@@ -217,9 +216,7 @@ class LocalRuns:
             self._agents(agent), agent, thread_id, update, self._on_behalf(self._options, behalf)
         )
 
-    async def carry(
-        self, run: Run, answers: Mapping[str, JsonValue], behalf: Behalf | None
-    ) -> None:
+    async def carry(self, run: Run, behalf: Behalf | None) -> None:
         """See `RunEngine`."""
         agent = self._agents(run.agent)
         if await self._is_anothers(await self._journal.run(run.id) or run):
@@ -230,7 +227,7 @@ class LocalRuns:
         if agent.limits is not None:
             options = replace(options, limits=None)
         try:
-            await agent.aresume(run.id, answers, options=self._on_behalf(options, behalf))
+            await agent.aresume(run.id, options=self._on_behalf(options, behalf))
         finally:
             del self._carried[run.id]
             carried.finished.set()

@@ -1,17 +1,15 @@
-"""Task runner: carries background runs, each isolated from the failures of others."""
+"""Task runner: executes background runs, each isolated from the failures of others."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
 from weakref import WeakValueDictionary
 
 import anyio
-from pydantic import JsonValue
 
 from ...checkpoint.base import Checkpointer, Run, taken_over
-from ...errors import CheckpointError, HarnessError, RunEnded, ToolError
+from ...errors import CheckpointError, HarnessError, RunEnded, ThreadBusy, ToolError
 from ...loop.hooks.calling import FAILURES, as_failure
 from .engine import ALL, OPEN, AgentSource, Behalf, RunEngine, TaskQueue, Turn, parent_thread
 from .tasks import ENDED, TaskStatus, status_of, unread
@@ -50,7 +48,7 @@ class TaskRunner:
         self._locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
 
     def forget(self) -> None:
-        """Forget which runs could not go on."""
+        """Forget which runs could not continue."""
         self._failing.clear()
 
     def lock(self, thread_id: str) -> anyio.Lock:
@@ -70,7 +68,7 @@ class TaskRunner:
             limit *= 10
 
     async def status(self, run: Run) -> TaskStatus:
-        """Return where the task of a run stands.
+        """Return the status of a run's task.
 
         One that has ended but is carried still is `running` if it goes on with a message.
         """
@@ -78,6 +76,8 @@ class TaskRunner:
             return "pending"
         status, turn = status_of(run), self._tasks.turn(run)
         if turn is None:
+            return status
+        if status == "pending" and run.status == "running":
             return status
         begun = run.attempt > turn.run.attempt  # before, its record says how it stopped last
         stays = status in ENDED and begun and not await self._has_unread(run)
@@ -91,25 +91,18 @@ class TaskRunner:
         except ToolError:  # nobody is left who could read it
             return False
 
-    async def line_up(
-        self,
-        run: Run,
-        answers: Mapping[str, JsonValue],
-        behalf: Behalf | None,
-        *,
-        go_on: bool = False,
-    ) -> None:
-        """Let a run be carried as soon as its thread's tasks leave room, unless it is already.
+    async def line_up(self, run: Run, behalf: Behalf | None, *, go_on: bool = False) -> None:
+        """Let a run be executed as soon as its thread's tasks leave room, unless it is already.
 
         Another living process keeps what it carries or has in line.
         """
         if run.status == "running" or _not_begun(run):
             go_on = await self._engine.is_left(run)
         if go_on:
-            self._tasks.enter(Turn(run, answers, behalf))
+            self._tasks.enter(Turn(run, behalf))
 
     async def carry(self, turn: Turn) -> None:
-        """Carry a run; nothing that happens to it may end the others."""
+        """Execute a run; nothing that happens to it may end the others."""
         run, failed = turn.run, False
         try:
             await self._go_through(turn)
@@ -136,7 +129,7 @@ class TaskRunner:
         answered = await self._answered(run)
         while True:
             try:
-                await self._engine.carry(run, turn.answers, turn.behalf)
+                await self._engine.carry(run, turn.behalf)
             except RunEnded as error:  # somebody was faster, such as whoever cancelled it
                 logger.info("background run %s was not continued: %s", run.id, error)
             now = await self._journal.run(run.id)
@@ -154,7 +147,7 @@ class TaskRunner:
         return {one.id for one in asked if one.answered and one.is_question}
 
     async def _try_again(self, turn: Turn) -> None:
-        """Let a run that could not go on be carried again, later and later, or give it up."""
+        """Let a run that could not continue be executed again, later and later, or give it up."""
         run, why = turn.run, "its journal could not be read or written"
         while self._tasks.is_open:
             tried = time.monotonic() - self._failing.get(run.id, time.monotonic())
@@ -171,14 +164,14 @@ class TaskRunner:
                     await self.deliver(run.thread_id, turn.behalf)
                 else:
                     same = (now.status, now.attempt) == (run.status, run.attempt)
-                    await self.line_up(now, turn.answers, turn.behalf, go_on=same)
+                    await self.line_up(now, turn.behalf, go_on=same)
             except HarnessError as error:
                 why = str(error)
             else:
                 return
 
     async def _give_up(self, run: Run, why: str) -> None:
-        """End a run that cannot be carried; one that somebody has begun to carry stays."""
+        """End a run that cannot be executed; one that somebody has begun to execute stays."""
         self._failing.pop(run.id, None)
         try:
             now = await self._journal.run(run.id)
@@ -191,7 +184,7 @@ class TaskRunner:
             logger.error("background run %s could not be ended: %s", run.id, error)
 
     async def deliver(self, thread_id: str, behalf: Behalf | None) -> None:
-        """Let a task that has ended go on with messages that it has not read."""
+        """Let a task that has ended continue with messages that it has not read."""
         async with self.lock(thread_id):
             if not self._tasks.carries(thread_id):  # else it is done when it is let go of
                 await self._deliver(thread_id, behalf)
@@ -201,12 +194,19 @@ class TaskRunner:
         if run is None or run.status not in ("done", "failed"):
             return
         fresh = await unread(self._agents(run.agent), thread_id)
-        if fresh:
+        if not fresh:
+            return
+        try:
             run = await self._engine.begin(run.agent, thread_id, fresh, behalf)
-            await self.line_up(run, {}, behalf)
+        except ThreadBusy:
+            now = await self.newest(thread_id)
+            if now is None or now.id == run.id:
+                raise
+            return  # another process has delivered them in this moment
+        await self.line_up(run, behalf)
 
     async def look_after(self, thread_id: str) -> None:
-        """Let a task go on with what it has not read of a run that others carried."""
+        """Let a task continue with what it has not read from a run that others executed."""
         try:
             await self.deliver(thread_id, None)
         except FAILURES as raised:
@@ -243,7 +243,7 @@ class TaskRunner:
             await self.adopt(run)
 
     async def adopt(self, left: Run, *, ours: bool = False) -> None:
-        """Go on with a run, unless somebody works on it.
+        """Continue a run, unless somebody works on it.
 
         Args:
             left: The run.
@@ -260,10 +260,10 @@ class TaskRunner:
         async with self.lock(left.thread_id):
             run = await self._journal.run(left.id)
             if run is not None:
-                await self.line_up(run, {}, None)
+                await self.line_up(run, None)
 
     async def tell_of_the_end(self, run: Run) -> None:
-        """Tell middleware that a run which nobody carried was cancelled."""
+        """Tell middleware that a run which nobody executed was cancelled."""
         try:
             told = self._agents(run.agent).definition.told_of_stops
         except HarnessError as error:  # nobody is waiting for it any more

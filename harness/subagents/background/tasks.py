@@ -104,7 +104,7 @@ class NewTask:
 
 @record
 class TaskView:
-    """Status of a task.
+    """Status of a background task, for programs.
 
     Attributes:
         task_id: The task.
@@ -143,6 +143,8 @@ def status_of(run: Run) -> TaskStatus:
     """Return what the record of a run says of its task."""
     if run.status == "paused":
         return "pending" if run.attempt == 1 else "waiting"
+    if run.status == "running" and run.owner is None:
+        return "pending"  # whoever has room goes on with it
     if run.status == "failed":
         return "timeout" if _OUT_OF_TIME.match(run.reason or "") else "error"
     return _STATUS[run.status]
