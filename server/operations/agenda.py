@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from typing import TYPE_CHECKING
 
 from ...harness.errors import HarnessError
 from ..agenda.scheduler import NotAllowed, Scheduler
@@ -17,6 +18,10 @@ from ..replicas.sealed_values import sealer_of
 from ..runs.goals import Goal
 from ..settings.settings import Settings
 from .running import App
+
+if TYPE_CHECKING:
+    from ..agenda.outbox import Outbox
+    from ..agenda.webhooks import Webhooks
 
 __all__ = ["Agenda", "book_of", "joined_agenda", "opened_agenda"]
 
@@ -57,11 +62,17 @@ class Agenda:
 
     Attributes:
         book: The schedules that this server fires; None if it fires none.
+        scheduler: Fires them.
+        webhooks: Tells them; None if there are none.
+        outbox: What is still to be sent to them.
     """
 
     def __init__(self, settings: Settings, tables: AgendaTables) -> None:
         self._tables = tables
         self.book = book_of(settings, tables) if settings.schedules else None
+        self.scheduler: Scheduler | None = None
+        self.webhooks: Webhooks | None = None
+        self.outbox: Outbox | None = None
 
     def attach(self, app: App) -> None:
         """Fire schedules and tell webhooks for a server, until it stops."""
@@ -69,12 +80,13 @@ class Agenda:
             from ..agenda.outbox import Outbox
             from ..agenda.webhooks import Webhooks
 
-            outbox = Outbox(self._tables, app.journal)
-            webhooks = Webhooks(outbox, lambda: app.settings.current)
-            app.runs.figures.heard = webhooks.hear
-            app.group.start_soon(webhooks.work)
+            self.outbox = Outbox(self._tables, app.journal)
+            self.webhooks = Webhooks(self.outbox, lambda: app.settings.current)
+            app.runs.figures.heard = self.webhooks.hear
+            app.group.start_soon(self.webhooks.work)
         if self.book is not None:
-            app.group.start_soon(Scheduler(self.book, _Starter(app)).work)
+            self.scheduler = Scheduler(self.book, _Starter(app))
+            app.group.start_soon(self.scheduler.work)
 
 
 @asynccontextmanager
@@ -111,14 +123,26 @@ class _Starter:
     async def _caller(self, work: Work) -> Caller:
         """Return a principal as they may call now.
 
+        Of users of an OAuth server nothing is known but what their access tokens say, and nobody
+        keeps those.
+
         Raises:
             NotAllowed: None of their tokens lets them start runs any more.
         """
         if not work.principal:
             return LOCAL
         settings = self._app.settings.current
-        if "token" not in settings.auth or "oauth" in settings.auth:
+        of_oauth = "oauth" in settings.auth and work.principal.startswith(
+            f"{settings.oauth_issuer}#"
+        )
+        if of_oauth or "none" in settings.auth:
             return Caller(work.principal, frozenset({"delegate"}))
+        if "token" not in settings.auth:
+            raise NotAllowed(
+                f"principal {work.principal!r} is no user of {settings.oauth_issuer}, so the "
+                "schedule is paused. Remove it, or add it for a principal such as "
+                f"'{settings.oauth_issuer}#SUBJECT'."
+            )
         try:
             async with self._tokens(settings) as tokens:
                 theirs = [one for one in await tokens.all() if one.principal == work.principal]

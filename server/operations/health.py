@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import anyio
 from anyio.abc import TaskGroup
@@ -13,6 +13,9 @@ from ...harness.checkpoint.base import Checkpointer, RunStatus
 from ...harness.errors import HarnessError
 from ..mcp.requests import Services
 from ..transports.health import Labels, Metric
+
+if TYPE_CHECKING:
+    from .agenda import Agenda
 
 __all__ = ["ServerHealth"]
 
@@ -62,6 +65,7 @@ class ServerHealth:
         journal: Where everybody's runs are stored.
         group: Looks at the journal are made there.
         others: The servers that share the journal; None if it is for one.
+        agenda: What it does by itself; None for nothing.
     """
 
     def __init__(
@@ -70,12 +74,15 @@ class ServerHealth:
         journal: Checkpointer,
         group: TaskGroup,
         others: Others | None = None,
+        agenda: Agenda | None = None,
     ) -> None:
         self._others = others
+        self._agenda = agenda
         self._services = services
         self._journal = journal
         self._problem = _Look(group, self._find_problem, lambda: FRESH_SECONDS)
         self._open_runs = _Look(group, self._count_open_runs, lambda: COUNTED_SECONDS)
+        self._waiting = _Look(group, self._count_waiting, lambda: COUNTED_SECONDS)
         self._is_away = False
 
     async def not_ready(self) -> str | None:
@@ -127,6 +134,7 @@ class ServerHealth:
                 _by((), {(): figures.taken_over}),
             ),
             *self._of_others(),
+            *await self._of_agenda(),
         )
         return [
             Metric(
@@ -149,6 +157,29 @@ class ServerHealth:
                 _by((), {(): self._others.superseded}),
             ),
         )
+
+    async def _of_agenda(self) -> Sequence[tuple[str, str, Mapping[Labels, float]]]:
+        found: list[tuple[str, str, Mapping[Labels, float]]] = []
+        by_result, agenda = ("result",), self._agenda
+        if agenda is not None and agenda.scheduler is not None:
+            about = "Times of schedules that this server fired, found missed, or started no run at."
+            counts = _by(by_result, agenda.scheduler.counts)
+            found.append(("schedule_times_total", about, counts))
+        if agenda is not None and agenda.webhooks is not None:
+            about = "Tries of this server to tell webhooks."
+            found.append(("webhook_tries_total", about, _by(by_result, agenda.webhooks.counts)))
+            about = "Events that wait to be told to webhooks, of all servers."
+            found.append(("webhooks_waiting", about, _by((), await self._waiting.result({}))))
+        return found
+
+    async def _count_waiting(self) -> Mapping[tuple[()], int]:
+        """Return how many deliveries wait; nothing while they cannot be read."""
+        try:
+            outbox = None if self._agenda is None else self._agenda.outbox
+            return {} if outbox is None else {(): await outbox.waiting()}
+        except (HarnessError, OSError) as error:
+            logger.warning("waiting webhooks cannot be counted: %s", error)
+            return {}
 
     async def _count_open_runs(self) -> Mapping[str, int]:
         """Return how many runs have not ended; nothing while the journal cannot be read."""

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ..settings.protected_paths import GuardedRules
     from ..transports.health import Health
     from ..transports.http_sessions import SessionsOf
+    from .agenda import Agenda
     from .fleet import Fleet
 
 __all__ = ["App"]
@@ -90,6 +91,7 @@ class App:
         group: Where what outlives requests is done.
         source: Where that comes from; None for the built-in one.
         fleet: The servers that share the journal; None if it is for one.
+        agenda: What it does by itself; None for nothing.
     """
 
     face: Face
@@ -104,6 +106,7 @@ class App:
     group: TaskGroup
     source: AgentSource | None = None
     fleet: Fleet | None = None
+    agenda: Agenda | None = None
 
     @property
     def server(self) -> Server[Any]:
@@ -154,7 +157,7 @@ class App:
         from ..transports.health import Health
         from .health import ServerHealth  # not needed on stdio
 
-        checks = ServerHealth(self.services, self.journal, self.group, self.fleet)
+        checks = ServerHealth(self.services, self.journal, self.group, self.fleet, self.agenda)
         return Health(self.status, checks.not_ready, checks.metrics)
 
     @property
