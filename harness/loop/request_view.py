@@ -1,4 +1,4 @@
-"""Request view: what a model was asked in a step, made anew from the journal.
+"""Request view: rebuilds from the journal what a model was asked in a step.
 
 The step's own writes are taken for what its middleware had kept by then, such as a summary. The
 wrappers around the model run as they did, up to a model that only looks. What they would ask other
@@ -27,11 +27,11 @@ __all__ = ["RequestUnknown", "request_of"]
 
 
 class RequestUnknown(HarnessError):
-    """What a model was asked cannot be made anew; the text says why."""
+    """What a model was asked cannot be made again; the text says why."""
 
 
 class _Seen(BaseException):
-    """Carries a request past the wrappers, none of which may take it for a failure."""
+    """Takes a request past the wrappers, none of which may take it for a failure."""
 
     def __init__(self, request: ChatRequest) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Thread access: state, history, and writes from outside."""
+"""Thread access: reads a thread's state and history, and updates it from outside of runs."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class ThreadAccess:
         )
 
     async def get_request(self, thread_id: str, checkpoint_id: str) -> ChatRequest:
-        """Return what the main agent's model was asked in a step, made anew by the agent as it is.
+        """Return what the main agent's model was asked in a step, made again by the agent as it is.
 
         Raises:
             UnknownThread, UnknownCheckpoint: As for `get_state`.

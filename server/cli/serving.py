@@ -1,4 +1,4 @@
-"""Starts the server in this process, and says why if it cannot."""
+"""Serving: starts the server in this process, and says why if it cannot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server inside other people's programs: `serve` and `asgi_app`."""
+"""Embedding: the server inside other programs, with `serve` and `asgi_app`."""
 
 from __future__ import annotations
 

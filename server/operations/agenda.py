@@ -1,4 +1,4 @@
-"""The agenda of a server: it fires schedules and tells webhooks, if its operator says so."""
+"""Agenda of a server: fires schedules and sends webhooks, if its operator turns that on."""
 
 from __future__ import annotations
 

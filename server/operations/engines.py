@@ -1,4 +1,4 @@
-"""Engines: which one a server has, and how much it may carry."""
+"""Engine choice: which engine a server uses, and its limits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DBOS_WORKERS = 16
 
 
 def bounds_of(settings: Settings) -> Bounds:
-    """Return how much may be carried."""
+    """Return how much may be executed."""
     workers = settings.workers
     if workers is None and settings.engine == "dbos":
         workers = DBOS_WORKERS
@@ -56,7 +56,8 @@ def engine_of(settings: Settings, state: StateDir, owner: str, servers: Servers)
                 " and ".join(sorted(shared)),
             )
         return LocalRuns
-    from ..engine.dbos_runs import DbosRuns, place_of  # it is an extra, and slow to import
+    from ..engine.dbos_place import place_of
+    from ..engine.dbos_runs import DbosRuns
 
     url = None if settings.journal is None else settings.journal.get_secret_value()
     return partial(DbosRuns, place_of(url, state.path), owner, servers.is_alive)

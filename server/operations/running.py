@@ -1,4 +1,4 @@
-"""A server that runs: what clients, transports and operators reach of it.
+"""Running server: what clients, transports and operators use of it.
 
 In order: no more work is started; each run finishes its step and is handed over; whoever waits for
 a run gets the answer that it continues; listen streams are closed; answers get a moment to be sent.
@@ -123,7 +123,7 @@ class App:
         self.face.fit(self.agent())
 
     async def reload_code(self, files: frozenset[str]) -> None:
-        """Make the agent of new runs anew, because its code was saved."""
+        """Make the agent of new runs again, because its code was saved."""
         assert self.source is not None
         places = self.agent.all.values()
         if await self.source.reload(files, [one.parts for one in places]):

@@ -1,4 +1,4 @@
-"""Requests: what a model was asked in a step, in parts that people can read.
+"""Model requests: what a model was asked in a step, in parts that people can read.
 
 They are made anew from the journal, by the agent as it is configured now: the sections of the
 system prompt, the tools, and the messages as the model saw them, after summaries and edits.

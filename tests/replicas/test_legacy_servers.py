@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from itertools import count
 from typing import Any
 
+import anyio
+import anyio.to_thread
 import pytest
 from mcp import Client
 
@@ -141,3 +143,30 @@ async def structured(client: Raw, tool: str, **arguments: Any) -> dict[str, Any]
     async with client.post("tools/call", params, 9) as stream:
         await stream.read()
     return stream.answer
+
+
+async def test_a_standing_stream_goes_on_at_another_server_after_a_restart(
+    a: Replica, b: Replica, victim: Replica
+) -> None:
+    async with raw(victim.url) as client:
+        made = await structured(client, "write_todos", todos=[])
+        uri = f"thread://{made['thread_id']}/todos"
+        updated = {"method": "notifications/resources/updated", "params": {"uri": uri}}
+
+        async def change(text: str) -> None:
+            todos = [{"content": text, "status": "pending"}]
+            there = client.at(b.url)
+            await structured(there, "write_todos", todos=todos, thread_id=made["thread_id"])
+
+        async with client.post("resources/subscribe", {"uri": uri}, 2) as stream:
+            await stream.read()
+        async with client.listen() as standing:
+            await change("while it listens")
+            await standing.read(1)
+            await anyio.to_thread.run_sync(victim.end)
+        await change("while nobody listens")
+        async with client.at(a.url).resume(standing.ids[-1]) as standing:
+            await standing.read(1)
+            await change("while it listens again")
+            while sum({**one, **updated} == one for one in standing.messages) < 2:
+                await standing.read(len(standing.ids) + 1)

@@ -60,7 +60,7 @@ class ContextEdit(Protocol):
     def advance(
         self, messages: Sequence[Message], view: Sequence[Message], start: int, tokens: int
     ) -> int | None:
-        """Return where the frontier shall move to, or None to leave it where it is.
+        """Return where the frontier must move to, or None to leave it where it is.
 
         Args:
             messages: The transcript.
