@@ -119,11 +119,6 @@ class Outbox:
             elif f"{run.attempt} {run.status}" != told:
                 await self.stopped(run, urls)
 
-    async def waiting(self) -> int:
-        """Return how many deliveries wait, of all servers."""
-        ((count,),) = await self._tables.run(("SELECT count(*) FROM {deliveries}", {}))
-        return int(count)
-
     # --- deliveries ----------------------------------------------------------------------------
 
     async def claim(self) -> Delivery | None:

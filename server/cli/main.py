@@ -270,7 +270,7 @@ def cli(ctx: click.Context) -> None:
 @click.option(
     "--max-runs",
     metavar="N",
-    help="How many runs of one user may work at once; without --engine dbos, on each replica.  [32]",
+    help="How many runs of one user may work at once; on each replica, except with dbos.  [32]",
 )
 @click.option("--queue-size", metavar="N", help="How many runs of one user may be queued.  [1000]")
 @click.option(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from typing import TYPE_CHECKING
 
 from ...harness.errors import HarnessError
 from ..agenda.scheduler import NotAllowed, Scheduler
@@ -18,10 +17,6 @@ from ..replicas.sealed_values import sealer_of
 from ..runs.goals import Goal
 from ..settings.settings import Settings
 from .running import App
-
-if TYPE_CHECKING:
-    from ..agenda.outbox import Outbox
-    from ..agenda.webhooks import Webhooks
 
 __all__ = ["Agenda", "book_of", "joined_agenda", "opened_agenda"]
 
@@ -62,17 +57,13 @@ class Agenda:
 
     Attributes:
         book: The schedules that this server fires; None if it fires none.
-        scheduler: Fires them.
-        webhooks: Tells them; None if there are none.
-        outbox: What is still to be sent to them.
+        counts: What it has done since it was started, by the name of a metric and by result.
     """
 
     def __init__(self, settings: Settings, tables: AgendaTables) -> None:
         self._tables = tables
         self.book = book_of(settings, tables) if settings.schedules else None
-        self.scheduler: Scheduler | None = None
-        self.webhooks: Webhooks | None = None
-        self.outbox: Outbox | None = None
+        self.counts: dict[str, Mapping[str, int]] = {}
 
     def attach(self, app: App) -> None:
         """Fire schedules and tell webhooks for a server, until it stops."""
@@ -80,13 +71,24 @@ class Agenda:
             from ..agenda.outbox import Outbox
             from ..agenda.webhooks import Webhooks
 
-            self.outbox = Outbox(self._tables, app.journal)
-            self.webhooks = Webhooks(self.outbox, lambda: app.settings.current)
-            app.runs.figures.heard = self.webhooks.hear
-            app.group.start_soon(self.webhooks.work)
+            outbox = Outbox(self._tables, app.journal)
+            webhooks = Webhooks(outbox, lambda: app.settings.current)
+            self.counts["webhook_tries_total"] = webhooks.counts
+            app.runs.figures.heard = webhooks.hear
+            app.group.start_soon(webhooks.work)
         if self.book is not None:
-            self.scheduler = Scheduler(self.book, _Starter(app))
-            app.group.start_soon(self.scheduler.work)
+            scheduler = Scheduler(self.book, _Starter(app))
+            self.counts["schedule_times_total"] = scheduler.counts
+            app.group.start_soon(scheduler.work)
+
+    async def waiting(self) -> int:
+        """Return how many calls of webhooks wait, of all servers.
+
+        Raises:
+            HarnessError: They cannot be read.
+        """
+        ((count,),) = await self._tables.run(("SELECT count(*) FROM {deliveries}", {}))
+        return int(count)
 
 
 @asynccontextmanager

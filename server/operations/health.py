@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import anyio
 from anyio.abc import TaskGroup
@@ -14,10 +14,7 @@ from ...harness.errors import HarnessError
 from ..mcp.requests import Services
 from ..transports.health import Labels, Metric
 
-if TYPE_CHECKING:
-    from .agenda import Agenda
-
-__all__ = ["ServerHealth"]
+__all__ = ["OwnWork", "ServerHealth"]
 
 JOURNAL_SECONDS = 2.0
 """How long the journal may take to answer; probes give up soon after."""
@@ -57,6 +54,26 @@ class Others(Protocol):
         ...
 
 
+class OwnWork(Protocol):
+    """What a server does by itself; see `Agenda`."""
+
+    @property
+    def counts(self) -> Mapping[str, Mapping[str, int]]:
+        """What it has done, by the name of a metric and by result."""
+        ...
+
+    async def waiting(self) -> int:
+        """Return how many calls of webhooks wait, of all servers."""
+        ...
+
+
+_AGENDA = {
+    "schedule_times_total": "Times of schedules that this server fired, missed or failed to fire.",
+    "webhook_tries_total": "Tries of this server to call webhooks.",
+    "webhooks_waiting": "Calls of webhooks that are still to be made, of all servers.",
+}
+
+
 class ServerHealth:
     """Says how a server is.
 
@@ -74,7 +91,7 @@ class ServerHealth:
         journal: Checkpointer,
         group: TaskGroup,
         others: Others | None = None,
-        agenda: Agenda | None = None,
+        agenda: OwnWork | None = None,
     ) -> None:
         self._others = others
         self._agenda = agenda
@@ -159,24 +176,19 @@ class ServerHealth:
         )
 
     async def _of_agenda(self) -> Sequence[tuple[str, str, Mapping[Labels, float]]]:
-        found: list[tuple[str, str, Mapping[Labels, float]]] = []
-        by_result, agenda = ("result",), self._agenda
-        if agenda is not None and agenda.scheduler is not None:
-            about = "Times of schedules that this server fired, found missed, or started no run at."
-            counts = _by(by_result, agenda.scheduler.counts)
-            found.append(("schedule_times_total", about, counts))
-        if agenda is not None and agenda.webhooks is not None:
-            about = "Tries of this server to tell webhooks."
-            found.append(("webhook_tries_total", about, _by(by_result, agenda.webhooks.counts)))
-            about = "Events that wait to be told to webhooks, of all servers."
-            found.append(("webhooks_waiting", about, _by((), await self._waiting.result({}))))
-        return found
+        if self._agenda is None:
+            return ()
+        found = [
+            (name, _AGENDA[name], _by(("result",), counts))
+            for name, counts in self._agenda.counts.items()
+        ]
+        waiting = await self._waiting.result({})
+        return [*found, ("webhooks_waiting", _AGENDA["webhooks_waiting"], _by((), waiting))]
 
     async def _count_waiting(self) -> Mapping[tuple[()], int]:
-        """Return how many deliveries wait; nothing while they cannot be read."""
+        """Return how many calls of webhooks wait; nothing while they cannot be read."""
         try:
-            outbox = None if self._agenda is None else self._agenda.outbox
-            return {} if outbox is None else {(): await outbox.waiting()}
+            return {} if self._agenda is None else {(): await self._agenda.waiting()}
         except (HarnessError, OSError) as error:
             logger.warning("waiting webhooks cannot be counted: %s", error)
             return {}

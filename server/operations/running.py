@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from ..settings.protected_paths import GuardedRules
     from ..transports.health import Health
     from ..transports.http_sessions import SessionsOf
-    from .agenda import Agenda
     from .fleet import Fleet
+    from .health import OwnWork
 
 __all__ = ["App"]
 
@@ -106,7 +106,7 @@ class App:
     group: TaskGroup
     source: AgentSource | None = None
     fleet: Fleet | None = None
-    agenda: Agenda | None = None
+    agenda: OwnWork | None = None
 
     @property
     def server(self) -> Server[Any]:
