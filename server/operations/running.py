@@ -28,11 +28,14 @@ from ..settings.reloadable_settings import ReloadableSettings
 from .served_files import ServedFiles
 
 if TYPE_CHECKING:
+    from socket import socket
+
     from ..python_agents.source import AgentSource
     from ..reload import RulesOfAll
     from ..settings.protected_paths import GuardedRules
     from ..transports.health import Health
     from ..transports.http_sessions import SessionsOf
+    from ..transports.signals import Stop
     from .fleet import Fleet
     from .health import OwnWork
 
@@ -168,6 +171,25 @@ class App:
         from .shared_sessions import shared_sessions
 
         return shared_sessions(self.fleet, self.shared.key, lambda: self.face.tools)
+
+    async def serve(self, listener: socket | None, stop: Stop) -> None:
+        """Serve over HTTP on a socket, or over the standard streams, until told to stop."""
+        from ..transports.transports import serve_http, serve_stdio
+
+        if listener is None:
+            await serve_stdio(self.server, stop)
+            return
+        await serve_http(
+            self.server,
+            self.settings.current,
+            stop,
+            listener=listener,
+            health=self.health(),
+            scopes_of=self.face.scopes_of,
+            tokens=self.shared.tokens,
+            sessions_of=self.sessions_of,
+            drain=self.drain,
+        )
 
     async def drain(self, at_once: anyio.Event) -> None:
         """Let runs finish their step, and answer every request; cut short when `at_once` is set."""
