@@ -1,4 +1,4 @@
-"""A durable deep-agent engine. It is usable on its own.
+"""A durable deep-agent engine, usable without the server.
 
 The names below are imported when they are first used, so importing this costs next to nothing.
 """

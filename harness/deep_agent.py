@@ -1,4 +1,4 @@
-"""`create_deep_agent`: the opinionated stack over `create_agent`."""
+"""`create_deep_agent`: an agent with todos, files, skills, memory and subagents."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def create_deep_agent(
     execution_policy: ExecutionPolicy | ExecuteMiddleware | None = None,
     model_patience: float = 600.0,
 ) -> Agent:
-    """Build a deep agent: todos, files, skills, memory, subagents, approval, a view that fits.
+    """Build a deep agent: one with todos, files, skills, memory, subagents and approvals.
 
     Files that instruct it (`skills`, `memory`, `subagents`, `policy`, `profile`) may lie where it
     writes. There a link that leads out of the directory is not followed: the registries

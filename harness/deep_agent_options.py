@@ -1,4 +1,4 @@
-"""Options of `create_deep_agent`: the parts of the stack they stand for."""
+"""Options of `create_deep_agent`: builds the middleware that they ask for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory files: AGENTS.md and the like, kept current while runs are going on.
+"""Memory files: AGENTS.md and the like, reloaded when they change.
 
 A file is read again only when its stat signature changed, so asking before each model call costs
 one stat per file. Missing files are skipped. What else is wrong with a file is kept as an error
@@ -73,7 +73,7 @@ class _Read:
 
 
 class MemoryFiles(FollowedFiles[MemorySnapshot]):
-    """A list of memory files. Safe to read from any thread.
+    """Memory files, such as AGENTS.md, in order. Safe to read from any thread.
 
     The constructor reads the files; `reload` looks again. Both block, so call them from a worker
     thread when an event loop is running.

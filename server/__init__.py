@@ -1,4 +1,4 @@
-"""The MCP face of the harness: command line, transports and handlers.
+"""The MCP server around the engine: command line, transports and handlers.
 
 `serve` and `asgi_app` put an agent of yours behind it. They are imported when they are first used.
 """

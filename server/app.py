@@ -1,4 +1,4 @@
-"""Puts a server together from its settings, and takes it down again.
+"""Server assembly: builds the server from its settings, and closes it.
 
 What all clients share lives here, outside of the SDK's lifespan, which SSE enters once per
 connection: the journal, the agent, the runs and their task group. Nothing heavy is done before the
@@ -30,7 +30,7 @@ from ..harness.limits.limits import Limits
 from ..harness.subagents.registry import SubAgentRegistry
 from .agents.reloadable_agent import ReloadableModels, ReloadableStores
 from .agents.workplaces import Common, MountedServers, Parts, Workplaces
-from .auth.caller import OwnedJournal
+from .auth.owned_journal import OwnedJournal
 from .auth.shared_state import SharedState, open_shared_state
 from .face import Face
 from .mcp.requests import Services
@@ -52,6 +52,7 @@ from .threads.journals import open_journal
 if TYPE_CHECKING:
     from ..harness.telemetry import TelemetryMiddleware
     from .agenda.schedules import ScheduleBook
+    from .operations.agenda import Agenda
     from .operations.fleet import Fleet
     from .python_agents.source import AgentSource
     from .runs.background import ServedTasks
@@ -138,7 +139,7 @@ async def create_app(
                     source,
                     stores,
                     fleet,
-                    book,
+                    agenda,
                 )
                 if source is not None and not settings.per_principal:
                     await app.refit()
@@ -199,7 +200,7 @@ def _traced(journal: Checkpointer, telemetry: TelemetryMiddleware | None) -> Che
 
 
 def _tasks(settings: Settings, journal: Checkpointer) -> ServedTasks | None:
-    """Return what carries background tasks once it is entered; None if there shall be none."""
+    """Return what executes background tasks once it is entered; None if there are none."""
     if not settings.background_subagents:
         return None
     from .runs.background import ServedTasks
@@ -268,7 +269,7 @@ def _assemble(
     source: AgentSource | None,
     stores: ReloadableStores,
     fleet: Fleet | None,
-    schedules: ScheduleBook | None,
+    agenda: Agenda | None,
 ) -> App:
     settings, principals = live.current, shared.principals
     if source is None:
@@ -313,9 +314,10 @@ def _assemble(
     live.follow(follow)
     if tasks is not None:
         tasks.attach(carrier)
-    carrier.key = shared.key
+    carrier.consents.key = shared.key
     owned = OwnedJournal(journal)
-    services = Services(live, places, owned, runs, announcements, principals, schedules)
+    book = None if agenda is None else agenda.book
+    services = Services(live, places, owned, runs, announcements, principals, book)
     face = Face(services, shared.key)
     return App(
         face,
@@ -330,6 +332,7 @@ def _assemble(
         group,
         source,
         fleet,
+        agenda,
     )
 
 

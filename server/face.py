@@ -1,4 +1,4 @@
-"""The MCP server object: every handler of both protocol eras, on any transport.
+"""MCP server object: every handler of both protocol eras, on any transport.
 
 Unknown tools and wrong arguments are answered with an error *result*, which every client shows to
 its model, so that it can correct the call; a JSON-RPC error would be shown to nobody. That is also
@@ -47,13 +47,7 @@ from .mcp.requests import (
     require_short_texts,
     too_long,
 )
-from .mcp.resources import (
-    FURTHER_METHODS,
-    UI_EXTENSION,
-    UI_SETTINGS,
-    FurtherParams,
-    Resources,
-)
+from .mcp.resources import FURTHER_METHODS, FurtherParams, Resources
 from .mcp.skill_methods import (
     SKILLS_EXTENSION,
     SKILLS_SETTINGS,
@@ -75,6 +69,7 @@ from .tools.driven import DRIVEN, DRIVING, drivable, driven_tool
 from .tools.history import History
 from .tools.task_options import with_options
 from .version import NAME, version
+from .viewer import UI_EXTENSION, UI_SETTINGS
 
 if TYPE_CHECKING:
     from .studio import Studio
@@ -205,7 +200,7 @@ class Face:
         self.server.instructions = instructions(self._withheld)
 
     def close_streams(self) -> None:
-        """End all listen streams as the protocol has it, so that clients listen anew elsewhere."""
+        """End all listen streams as the protocol has it, so that clients listen again elsewhere."""
         self._streams.close()
 
     def scopes_of(self, name: str) -> frozenset[Scope]:

@@ -1,4 +1,4 @@
-"""Parts of an agent file: what `create_deep_agent` is given for each of its tables."""
+"""Parts of an agent file: the arguments of `create_deep_agent` that each table gives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads an agent file: every mistake is named with its file, line and key, and what is accepted."""
+"""Agent file reader: reports every mistake with its file, line and key, and what is accepted."""
 
 from __future__ import annotations
 

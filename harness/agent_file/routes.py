@@ -1,4 +1,4 @@
-"""Routes: where files live by the beginning of their paths, named by a table instead of classes."""
+"""Routes: tables that say where files live, by the beginning of their paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text edits: where an edit applies, or why it does not and how to repair it."""
+"""Text edits: finds where an edit applies, or says why it does not and how to fix it."""
 
 from __future__ import annotations
 

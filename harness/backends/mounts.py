@@ -1,4 +1,4 @@
-"""Mounted directories: the directories of this machine that a backend shows, and their paths."""
+"""Mounted directories: the real directories of a backend, and their paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory that the text of a file takes, known from its bytes before the text is made.
+"""Memory use of text: estimated from a file's bytes before they are decoded.
 
 Python keeps every character of a text in as many bytes as its widest one: one emoji makes a file
 of ASCII four times as large.

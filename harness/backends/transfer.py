@@ -1,4 +1,4 @@
-"""Files into a thread before a run, and out of it afterwards.
+"""File transfer: puts files into a thread before a run, and gets them out afterwards.
 
 It works outside of a run, with whatever backend the agent's file tools have. One file that fails
 does not keep the others back: each path has its own result.

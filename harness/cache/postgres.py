@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Self
 
-from ..databases.postgres import AsyncConnection, DatabaseKind, PostgresDatabase
+from ..databases.postgres import AsyncConnection, PostgresDatabase
+from ..databases.postgres_tables import DatabaseKind
 from . import CacheError
 
 __all__ = ["PostgresCache"]

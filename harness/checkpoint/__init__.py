@@ -1,4 +1,4 @@
-"""The journal: what is stored, and where.
+"""The journal: stores threads, runs, questions and events; one module for each place.
 
 The names below are imported when they are first used; `PostgresCheckpointer`, `RedisCheckpointer`,
 `EncryptedCheckpointer` and `Keyring` need extras. `import *` leaves out the first two where theirs

@@ -5,15 +5,17 @@ The journal is append-only: see `harness.checkpoint.records`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
+from typing import Any, Protocol, TypeVar
 
+from pydantic import JsonValue
+
+from .._internal.records import record
 from .records import (
     OPEN,
-    Batch,
     Checkpoint,
     EventLimits,
-    Fence,
     FileChange,
     Interrupt,
     InterruptKind,
@@ -29,7 +31,6 @@ from .records import (
     ThreadInfo,
     ThreadSlice,
     step_id,
-    taken_over,
     turn_step_id,
 )
 
@@ -72,7 +73,7 @@ class Rewrite(Protocol):
 
 
 class Checkpointer(Protocol):
-    """A journal of threads. Safe for any number of concurrent runs in one process."""
+    """A journal: stores threads, step by step. Safe for concurrent runs in one process."""
 
     async def commit(self, batch: Batch) -> None:
         """Store a batch in one transaction, within a bounded time.
@@ -270,3 +271,68 @@ class Checkpointer(Protocol):
     async def close(self) -> None:
         """Release files and threads; finishes what was handed over."""
         ...
+
+
+@record
+class Fence:
+    """Fence of a batch: the attempt of a run that may store it; older attempts are refused.
+
+    One process begins each attempt, and only it commits under it. Once a later attempt has begun,
+    by whoever took the run over or ended it, the commits of the earlier one are refused. So a
+    process that stood still for a while and wakes up changes nothing any more.
+
+    Attributes:
+        run_id: The run.
+        attempt: Which attempt of it; see `Run.attempt`.
+        begins: Whether this batch begins the attempt; refused when it has begun already.
+    """
+
+    run_id: str
+    attempt: int
+    begins: bool = False
+
+
+@record
+class Batch:
+    """Batch of records that one commit stores: all of it, or nothing.
+
+    `runs` are inserted or replaced by id. `interrupts` are inserted; an id that is known keeps its
+    stored answer. `answers` maps interrupt ids to answers; the first answer of an interrupt wins.
+    `events` are numbered in order, each in its run.
+
+    `synced` says that `commit` returns only when a power cut cannot lose the batch any more.
+    Otherwise it returns when the death of the process cannot, and the disk follows within
+    milliseconds; for steps that nothing outside of the journal depends on.
+
+    `imported` says that the checkpoints were made elsewhere: their parents must exist, but need
+    not be the head, and several of their runs may be open.
+
+    `fences` are the attempts of runs that the batch is part of; see `Fence`.
+    """
+
+    thread_id: str
+    ns: str = ""
+    writes: Sequence[TaskWrites] = ()
+    checkpoints: Sequence[Checkpoint] = ()
+    runs: Sequence[Run] = ()
+    interrupts: Sequence[Interrupt] = ()
+    answers: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+    file_changes: Sequence[FileChange] = ()
+    snapshots: Sequence[Snapshot] = ()
+    events: Sequence[RunEvent] = ()
+    synced: bool = True
+    imported: bool = False
+    fences: Sequence[Fence] = ()
+
+
+def taken_over(run: Run, **changes: Any) -> Batch:
+    """Return the batch by which a run's next attempt begins, for whoever takes it over or ends it.
+
+    The journal refuses it with `Superseded` when another attempt has begun since `run` was read.
+
+    Args:
+        run: The record as it was read.
+        **changes: Fields of the record that change.
+    """
+    run = replace(run, **changes, attempt=run.attempt + 1)
+    return Batch(run.thread_id, runs=[run], fences=[Fence(run.id, run.attempt, begins=True)])

@@ -1,4 +1,4 @@
-"""Bytes as journals keep them: writes packed into one body, bodies compressed and checked.
+"""Codec of journals: packs writes into one body, and compresses and checks bodies.
 
 The first byte of a body says how the rest is to be read. Unpacking checks every length against
 what is there: a damaged or hostile body is a `ValueError`, never more memory than it may claim.

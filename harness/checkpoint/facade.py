@@ -1,4 +1,4 @@
-"""The reading half of a `Checkpointer`: hands each question to the queries of a database.
+"""Journal facade: the reading methods of a `Checkpointer`, over the queries of a database.
 
 SQLite, Postgres and Redis differ in how a question reaches the database and in how its answer
 becomes records, not in what can be asked. What can be asked stands here, once.

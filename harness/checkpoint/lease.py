@@ -1,4 +1,4 @@
-"""Leases: one process at a time may carry runs with a journal that several machines can reach.
+"""Leases: let one process at a time use a journal that several machines can reach.
 
 Whether a run's process is alive is known on its own machine only, so a second server elsewhere
 would take over runs that are being carried out. A lease ends with its process: Postgres drops the

@@ -1,4 +1,4 @@
-"""Records of a journal, sealed and opened.
+"""Record encryption: encrypts and decrypts the records of a journal.
 
 A sealed record is of the same type as an open one and fits wherever it does, so any checkpointer
 can store it. A value of bytes becomes a mark and sealed bytes, a text `sealed:` and base64, a

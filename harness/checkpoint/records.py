@@ -11,10 +11,10 @@ Values are bytes, encoded by `harness.state.schema`: a journal knows nothing of 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from collections.abc import Sequence
+from dataclasses import field
 from hashlib import blake2b
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from pydantic import JsonValue
 
@@ -22,10 +22,8 @@ from .._internal.records import record
 
 __all__ = [
     "OPEN",
-    "Batch",
     "Checkpoint",
     "EventLimits",
-    "Fence",
     "FileChange",
     "Interrupt",
     "InterruptKind",
@@ -41,7 +39,6 @@ __all__ = [
     "ThreadInfo",
     "ThreadSlice",
     "step_id",
-    "taken_over",
     "turn_step_id",
 ]
 
@@ -88,7 +85,7 @@ def turn_step_id(parent_id: str | None, thread_id: str, ns: str = "") -> str:
 
 @record
 class StoredWrite:
-    """One encoded write of a step. With `overwrite` the reducer is bypassed."""
+    """One write of a step, encoded. With `overwrite`, the reducer is bypassed."""
 
     channel: str
     value: bytes
@@ -114,7 +111,7 @@ class TaskWrites:
 
 @record
 class Checkpoint:
-    """The record of a finished step; values are not part of it.
+    """Record of a finished step, without its values.
 
     Attributes:
         thread_id: The thread.
@@ -152,7 +149,7 @@ class Checkpoint:
 
 @record
 class Snapshot:
-    """The folded state at a checkpoint, as overwriting writes: a cache, never the only copy.
+    """State at a checkpoint, as overwriting writes: a cache, never the only copy.
 
     Attributes:
         checkpoint_id: The checkpoint, of the batch's namespace.
@@ -209,7 +206,7 @@ class Interrupt:
 
 @record
 class Run:
-    """One invocation on a thread.
+    """One run: an invocation of an agent on a thread.
 
     Attributes:
         id: Unguessable.
@@ -317,73 +314,8 @@ class ThreadInfo:
 
 
 @record
-class Fence:
-    """Attempt of a run under which a batch is stored.
-
-    One process begins each attempt, and only it commits under it. Once a later attempt has begun,
-    by whoever took the run over or ended it, the commits of the earlier one are refused. So a
-    process that stood still for a while and wakes up changes nothing any more.
-
-    Attributes:
-        run_id: The run.
-        attempt: Which attempt of it; see `Run.attempt`.
-        begins: Whether this batch begins the attempt; refused when it has begun already.
-    """
-
-    run_id: str
-    attempt: int
-    begins: bool = False
-
-
-@record
-class Batch:
-    """Everything one commit stores. All of it is on disk, or none of it is.
-
-    `runs` are inserted or replaced by id. `interrupts` are inserted; an id that is known keeps its
-    stored answer. `answers` maps interrupt ids to answers; the first answer of an interrupt wins.
-    `events` are numbered in order, each in its run.
-
-    `synced` says that `commit` returns only when a power cut cannot lose the batch any more.
-    Otherwise it returns when the death of the process cannot, and the disk follows within
-    milliseconds; for steps that nothing outside of the journal depends on.
-
-    `imported` says that the checkpoints were made elsewhere: their parents must exist, but need
-    not be the head, and several of their runs may be open.
-
-    `fences` are the attempts of runs that the batch is part of; see `Fence`.
-    """
-
-    thread_id: str
-    ns: str = ""
-    writes: Sequence[TaskWrites] = ()
-    checkpoints: Sequence[Checkpoint] = ()
-    runs: Sequence[Run] = ()
-    interrupts: Sequence[Interrupt] = ()
-    answers: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
-    file_changes: Sequence[FileChange] = ()
-    snapshots: Sequence[Snapshot] = ()
-    events: Sequence[RunEvent] = ()
-    synced: bool = True
-    imported: bool = False
-    fences: Sequence[Fence] = ()
-
-
-def taken_over(run: Run, **changes: Any) -> Batch:
-    """Return the batch by which a run's next attempt begins, for whoever takes it over or ends it.
-
-    The journal refuses it with `Superseded` when another attempt has begun since `run` was read.
-
-    Args:
-        run: The record as it was read.
-        **changes: Fields of the record that change.
-    """
-    run = replace(run, **changes, attempt=run.attempt + 1)
-    return Batch(run.thread_id, runs=[run], fences=[Fence(run.id, run.attempt, begins=True)])
-
-
-@record
 class ThreadSlice:
-    """A checkpoint and what is needed to rebuild its state.
+    """Checkpoint with the writes that rebuild its state.
 
     Attributes:
         checkpoint: The checkpoint asked for.

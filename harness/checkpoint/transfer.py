@@ -1,4 +1,4 @@
-"""A thread as one readable file: JSON lines out of any checkpointer, and into any other.
+"""Thread export and import: a thread as a file of JSON lines, from and to any journal.
 
 The first line names the format and the thread. Each further line is a checkpoint with the writes
 that lead to it from its parent, an unfinished task, a file change, a run or an interrupt; the
@@ -53,7 +53,7 @@ _ALL = 1_000_000_000
 
 
 class MalformedExport(CheckpointError):
-    """A line is not what an export writes; nothing was imported.
+    """Error: a line of the file is not from an export; nothing was imported.
 
     Attributes:
         line: Its number, from 1.
@@ -68,7 +68,7 @@ class MalformedExport(CheckpointError):
 
 
 async def export_thread(journal: Checkpointer, thread_id: str) -> AsyncGenerator[str]:
-    """Give a thread line by line, each ending in a line feed.
+    """Yield a thread as lines of JSON, each ending in a line feed.
 
     What others commit meanwhile may be missing. Snapshots, a cache, are left out.
 

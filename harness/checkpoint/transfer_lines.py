@@ -1,4 +1,4 @@
-"""The lines of an exported thread, and nothing else that a file may say."""
+"""Lines of an exported thread: their formats, read strictly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections to one Redis server: bounded, shielded, and never used again after a failure.
+"""Redis connections: bounded, shielded, and never used again after a failure.
 
 Commands go out together and their replies are read together, on a connection that nobody else
 uses meanwhile. A connection that fails, or whose user is interrupted between commands, is dropped.

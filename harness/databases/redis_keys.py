@@ -1,4 +1,4 @@
-"""Keys of ours below a prefix of a Redis server: how they are opened, versioned and reached.
+"""Redis keys below a prefix: opened, and checked for their version.
 
 Needs the extra `redis`, and an asyncio event loop.
 """

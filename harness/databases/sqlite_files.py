@@ -1,4 +1,4 @@
-"""SQLite files that are the user's alone: how one is made, migrated and opened.
+"""SQLite files that only the user can read: created, migrated and opened.
 
 `PRAGMA user_version` is the version of a file's tables. It changes in one transaction, so a file is
 of one version or another and never between two. All but the methods of `Connection` block: they

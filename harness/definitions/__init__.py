@@ -1,1 +1,1 @@
-"""Files that define skills, agents, memory and profiles: read safely, followed, reloaded."""
+"""Definition files of skills, agents, memory and profiles: read safely, and reloaded."""

@@ -1,4 +1,4 @@
-"""Confined files: files that instruct agents, read safely and followed while the program runs.
+"""Confined files: reads files that instruct agents safely, and watches them for changes.
 
 Agents and strangers may be able to write in the directory of such a file. A link there may come
 from a command in the sandbox or from a cloned repository. If it were followed, what only this

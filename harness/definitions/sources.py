@@ -1,4 +1,4 @@
-"""Definition sources: directories of definition files, what was found there, in which version."""
+"""Definition sources: directories of definition files, and what was found in them."""
 
 from __future__ import annotations
 

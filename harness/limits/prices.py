@@ -1,4 +1,4 @@
-"""Prices of tokens: list prices by model, and how to give one's own.
+"""Token prices: list prices by model, and prices that you give yourself.
 
 List prices come from the `genai-prices` package, so a newer version of that knows newer models. An
 operator's own table (`Limits.prices`) goes before it. A model that neither knows has no price:

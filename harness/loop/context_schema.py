@@ -1,4 +1,4 @@
-"""The declared type of a run's context, which a caller's mapping becomes."""
+"""Context schema: converts a run's context to its declared type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers of models: made storable, and continued when they are not whole.
+"""Model answers: made storable, and continued if they were cut off.
 
 An answer that is cut off or empty is followed by a message that asks the model to go on, or to
 answer at all: current models refuse to go on from an answer of their own. Each piece is a step like
@@ -76,7 +76,7 @@ def is_cut_off(message: AIMessage) -> bool:
 
 
 def marked_text(message: AIMessage) -> str:
-    """Return the text of an answer that nobody can go on with; marked at its end if cut off."""
+    """Return the text of an answer that nobody can continue; marked at its end if cut off."""
     text = message.text
     return f"{text}\n\n{_MARK}" if text.strip() and is_cut_off(message) else text
 

@@ -1,4 +1,4 @@
-"""Event loop thread: runs what must outlive the task that asked for it.
+"""Event loop thread: runs work that must outlive the task that asked for it.
 
 A session with an MCP server is opened by one call and used by all later ones, from any run, any
 agent and any event loop (`Agent.invoke` makes a new loop every time). Its tasks and cancel scopes

@@ -1,4 +1,4 @@
-"""Offers the tools of MCP servers to the model, and runs them through the gate."""
+"""MCP tools middleware: offers the tools of MCP servers to the model, through the policy."""
 
 from __future__ import annotations
 

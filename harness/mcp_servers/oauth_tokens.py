@@ -1,4 +1,4 @@
-"""OAuth tokens: what a login to a remote server left, one file for each server.
+"""OAuth tokens: stores the logins to remote servers, one file for each server.
 
 Only the user can read the directory and its files. If there are keys, the files are sealed too, by
 the cipher of journals. Tokens belong to a URL: if a server's URL changes, it has none.

@@ -1,4 +1,4 @@
-"""The SDK's transports to a server, with what they hide made known. Imports the SDK.
+"""Transports to MCP servers: the SDK's, with the errors that they hide. Imports the SDK.
 
 Three things are missing in them. A session does not tell that its stream has ended: `_Watched`
 does. One HTTP request that fails takes all others of the session down, without saying whether it

@@ -1,4 +1,4 @@
-"""Middleware that ships: a file for each or for a family, imported when it is first used."""
+"""Built-in middleware: one file for each or for a family, imported on first use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools that start subagents in the background, and news of them for the model.
+"""Background subagents middleware: tools that start and steer tasks, and notes about them.
 
 The model reads each notification once, as a message before its next model call. A client that
 drives the thread gets it with the result of its next call, together with the tasks' files. The
@@ -74,7 +74,7 @@ _MAX_WAIT = 600.0
 
 
 class BackgroundSubAgentMiddleware(AgentMiddleware):
-    """Brings `start_task`, `check_tasks`, `update_task` and `cancel_task`.
+    """Adds `start_task`, `check_tasks`, `update_task` and `cancel_task`.
 
     Args:
         registry: Who there is; may change while runs go on.

@@ -1,4 +1,4 @@
-"""Files for an agent: tools over a backend, and a place for what is too long to show.
+"""Filesystem middleware: file tools over a backend, and eviction of long results to files.
 
 Paths are made canonical before the policy sees a call, so its rules need one form of each path. The
 tools themselves are in `harness.backends.file_tools.tools`.
@@ -55,7 +55,7 @@ class FilesystemState(FilesState):
 
 
 class FilesystemMiddleware(AgentMiddleware):
-    """Brings `ls`, `read_file`, `write_file`, `edit_file`, `glob` and `grep`.
+    """Adds the file tools: `ls`, `read_file`, `write_file`, `edit_file`, `glob` and `grep`.
 
     Results of other tools that are longer than `evict_chars` are written to a file and replaced by
     their beginning, their end and the path. A message of the user that is longer

@@ -1,4 +1,4 @@
-"""Has a run's result graded against a rubric, and sends it back to the model until it is met.
+"""Rubric: grades a run's result, and sends it back to the model until every criterion is met.
 
 The grader is another model that sees the request, the end of the transcript and the rubric, and
 answers with a verdict per criterion. What it says never ends a run: without a usable verdict the

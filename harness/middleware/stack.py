@@ -1,4 +1,4 @@
-"""Changes to a built-in stack: options of its middleware, and the place of further ones."""
+"""Stack changes: options of built-in middleware, and the places of additional ones."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def with_options(
     *,
     all_known: bool,
 ) -> list[AgentMiddleware]:
-    """Return a stack in which some middleware is made anew, with further options.
+    """Return a stack in which some middleware is made again, with further options.
 
     Args:
         stack: Outermost first.

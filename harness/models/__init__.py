@@ -1,1 +1,1 @@
-"""Chat models."""
+"""Chat models: the protocol, names of models, and adapters for vendors."""

@@ -1,4 +1,4 @@
-"""The chat model protocol: messages and tools in, deltas and one answer out; estimates of tokens.
+"""Chat model protocol: messages and tools in, deltas and one answer out; token estimates.
 
 Errors that say a request is too large for the model are recognised.
 
@@ -131,7 +131,7 @@ class Delta:
 
 
 class ChatModel(Protocol):
-    """A model. Implementations are safe for concurrent calls."""
+    """A chat model. Implementations are safe for concurrent calls."""
 
     @property
     def name(self) -> str:

@@ -1,4 +1,4 @@
-"""The wire of model APIs: the text, arguments and schemas they accept, and their HTTP clients.
+"""Wire formats: helpers that all model adapters share, for text, schemas and HTTP clients.
 
 Text is made storable and sendable, and the arguments of calls are read as models write them.
 

@@ -1,4 +1,4 @@
-"""The one gate in front of every tool call: rules, and how their verdicts combine.
+"""The policy that checks every tool call: rules, and how their verdicts combine.
 
 A *judge* looks at a call and says allow, deny or ask, or has no opinion. The policy of the agent
 is one judge; middleware may add others (`AgentMiddleware.judge`). The strictest verdict holds.

@@ -1,4 +1,4 @@
-"""Profiles by model: read from TOML files, and found for a model's name.
+"""Profile registry: reads profiles from TOML files, and finds them by a model's name.
 
 An error in a file is reported with its file and line.
 """

@@ -1,4 +1,4 @@
-"""Finding and replacing what must not be kept: personal data and secrets.
+"""Redaction: finds and replaces personal data and secrets.
 
 The second half is for streams. A stream may only pass on what is decided: `open_from` says where
 the undecided part begins. Detectors that ship decide by runs of characters: a match never goes
@@ -27,7 +27,7 @@ GRAPH = "".join(map(chr, range(33, 127)))
 
 @runtime_checkable
 class Detector(Protocol):
-    """Finds one kind of thing. Pure, and safe to call at any time.
+    """Detector: finds one kind of value in a text. Pure, and safe to call at any time.
 
     Called on the event loop: it must be fast, in time linear in the text.
     """

@@ -1,4 +1,4 @@
-"""A plug for analysers that know names, places and more, such as Presidio's `AnalyzerEngine`.
+"""Adapter for analysers that know names, places and more, such as Presidio's `AnalyzerEngine`.
 
 No such analyser is a dependency: whatever has this method fits.
 """

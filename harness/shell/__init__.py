@@ -1,4 +1,4 @@
-"""Shells that stay open between commands: how they are started, spoken to, bounded and ended.
+"""Shells that stay open between commands: how they are started, limited and ended.
 
 The names below are imported when they are first used.
 """

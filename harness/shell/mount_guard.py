@@ -1,4 +1,4 @@
-"""Notices when a sandbox loses a mount that guards a path.
+"""Mount guard: notices when a sandbox loses a mount that protects a path.
 
 A mount belongs to a file, not to a name. If another file is renamed over a guarded one, as editors
 save, the kernel drops the mount in every sandbox; if a guarded file or a directory above it is

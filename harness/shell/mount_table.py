@@ -1,4 +1,4 @@
-"""The mount table: what the rules of the file tools leave of a backend's directories to commands.
+"""Mount table: decides what of a backend's directories commands can see and change.
 
 It is made anew for each sandbox, because files come and go and rules change. What cannot be found
 out in time, or would take too many mounts, is hidden to be safe, and the model is notified.

@@ -1,4 +1,4 @@
-"""The sessions of many runs: one for each agent of a run, opened when it is first needed."""
+"""Session pool: one shell session for each agent of a run, opened on first use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A running shell behind its guardian: three pipes to the shell, and a leash to the guardian.
+"""Shell process: a running shell behind its supervisor, and the pipes to both.
 
 File descriptors are waited for one wait at a time, so a process belongs to no event loop and may
 be used in another one later. They are closed only when nobody waits for them.
@@ -104,7 +104,7 @@ class ShellProcess:
 
     @property
     def passed(self) -> str:
-        """The bound for which the guardian ends the shell, such as `more than 9 processes`."""
+        """The limit for which the guardian ends the shell, such as `more than 9 processes`."""
         if self._lost:
             return GUARD_LOST
         with contextlib.suppress(OSError):  # `wait` may not have had its turn yet

@@ -1,4 +1,4 @@
-"""State schemas: channels, reducers, visibility marks, and the fold of writes over a state.
+"""State schemas: merge the declared keys of agent and middleware, and apply writes.
 
 A state is a plain mapping, never changed in place. A schema is a set of *channels*, one per key,
 merged from the TypedDicts of the agent and its middleware. What a channel stores is what its

@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Self, Unpack
 
-from ..databases.postgres import AsyncConnection, DatabaseKind, PostgresDatabase
+from ..databases.postgres import AsyncConnection, PostgresDatabase
+from ..databases.postgres_tables import DatabaseKind
 from .base import NewerStore, Result, StoreError, StoreOptions
 from .postgres_queries import Work
 from .prepared_operations import Planned, PlannedStore

@@ -16,7 +16,7 @@ import anyio.to_thread
 from psycopg import AsyncConnection
 from psycopg.sql import Composed
 
-from ..databases.postgres import Tables
+from ..databases.postgres_tables import Tables
 from .base import Delete, Get, Item, ListNamespaces, Result
 from .items import stored, unstored
 from .postgres_search import (
@@ -112,7 +112,7 @@ class Work:
     pgvector: str | None
 
     async def do(self, planned: Sequence[Planned]) -> list[Result]:
-        """Carry out operations in order.
+        """Run operations in order.
 
         Raises:
             StoreError: Vectors of the store and of an operation differ in length.

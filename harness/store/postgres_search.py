@@ -16,7 +16,7 @@ from typing import Any, cast
 from psycopg.sql import SQL, Composable, Composed, Identifier, Placeholder
 from pydantic import JsonValue
 
-from ..databases.postgres import Tables
+from ..databases.postgres_tables import Tables
 from .base import ListNamespaces, Namespace
 from .items import ANY, Condition, bounds, decode, json_text, literal_prefix
 from .prepared_operations import PlannedSearch

@@ -1,4 +1,4 @@
-"""Given schemas: checks a JSON schema that a stranger gives, before a run is begun with it.
+"""Given schemas: checks a JSON schema that a caller sends, before a run starts.
 
 It may be no schema at all, be made to take long, or refer to an address that a validator would
 fetch. What is accepted here can be kept; how long an answer is compared is bounded, too.

@@ -1,1 +1,1 @@
-"""Subagents: descriptions, and Markdown files that hold them."""
+"""Subagents: definitions in code and in Markdown files, remote ones, background tasks."""

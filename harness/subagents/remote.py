@@ -1,4 +1,4 @@
-"""A subagent that works at another MCP server.
+"""Remote subagent: a subagent that works at another MCP server.
 
 Here it is an agent like any other, only that no model decides what it does next: it starts the
 remote run, waits, passes questions on, and reports. Each of these is a tool call in the journal, so

@@ -1,4 +1,4 @@
-"""Runs of another MCP server, as a program starts, awaits, answers and ends them.
+"""Remote runs: starts, awaits, answers and cancels runs of another MCP server.
 
 The server offers `task`, and with it `wait`, `reply` and `cancel` if it is one of ours or works as
 they do. Of any other only `task` is called, and what that returns is the end of the matter.
@@ -109,7 +109,7 @@ class RemoteRuns:
         return await self._whole(_standing(result))
 
     async def wait(self, run_id: str, seconds: float | None = None) -> Standing:
-        """Return where a run stands once it stops, or after a while.
+        """Return the status of a run once it stops, or after a while.
 
         Raises:
             ToolError: The server cannot be used, or does not know the run.

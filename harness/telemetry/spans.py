@@ -1,4 +1,4 @@
-"""The open spans of runs and agents, so that what belongs to them finds them.
+"""Open spans of runs and agents, found by the calls that belong to them.
 
 A run outlives the request that asked for it, and its steps know neither. A span that is kept by run
 and namespace can be found from every hook and every commit. Failed spans tell errors from questions

@@ -7,7 +7,8 @@ from functools import lru_cache
 from typing import Any
 
 from ...harness.agent_file.places import split_schema
-from ...harness.databases.postgres import AsyncConnection, DatabaseKind, PostgresDatabase
+from ...harness.databases.postgres import AsyncConnection, PostgresDatabase
+from ...harness.databases.postgres_tables import DatabaseKind
 from ...harness.errors import CheckpointError, JournalAway, NewerDatabase
 from .tables import CREATE, TABLES, Row, Statement
 

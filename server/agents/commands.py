@@ -1,4 +1,4 @@
-"""Commands for delegated agents: off unless the operator says in what they run."""
+"""Commands for delegated agents: off unless the operator chooses where they run."""
 
 from __future__ import annotations
 

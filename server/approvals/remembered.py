@@ -1,4 +1,4 @@
-"""Remembered decisions: rules a person has made of an approval, for calls that are yet to come.
+"""Remembered decisions: rules that a person made from an approval, for later calls.
 
 A rule lets calls of one tool by one agent through where the policy would ask; it never lets through
 what the policy denies, or wants decided each time. It holds on one thread or on all of one owner's,
@@ -263,7 +263,7 @@ class Remembered:
 
 
 def _place(owner: str) -> str:
-    """Return what stands for the thread and the run of an owner's rules."""
+    """Return the id under which an owner's rules are stored, in place of a thread and a run."""
     return f"{RULES_PREFIX}{owner}"
 
 

@@ -4,14 +4,13 @@ Ids carry their owner: `thr_<owner>_<random>`, where the owner is a digest of th
 `thr_<random>` for the local user. So ownership needs no lookup and cannot be forgotten in one: what
 does not belong to a caller does not exist for them.
 
-The principal of a message is found before anything is done with it. The journal that a caller reads
-shows their own threads and runs only.
+The principal of a message is found before anything is done with it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from functools import lru_cache
 from hashlib import blake2b
@@ -23,17 +22,6 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import INTERNAL_ERROR, INVALID_REQUEST
 
 from ...harness._internal.records import record
-from ...harness.checkpoint.base import (
-    Checkpoint,
-    Checkpointer,
-    FileChange,
-    Interrupt,
-    Run,
-    RunEvent,
-    RunStatus,
-    ThreadInfo,
-    ThreadSlice,
-)
 from ...harness.errors import HarnessError
 from ...harness.messages.message import new_id
 
@@ -44,8 +32,6 @@ __all__ = [
     "RULES_PREFIX",
     "Caller",
     "Identify",
-    "JournalReader",
-    "OwnedJournal",
     "Principals",
     "Scope",
     "UnknownPrincipal",
@@ -53,7 +39,6 @@ __all__ = [
     "current_client",
     "owner_of",
 ]
-
 
 Scope: TypeAlias = Literal["drive", "delegate", "approve", "admin"]
 """`drive`: the file, todo and skill tools; `delegate`: `task` and what goes with it; `approve`:
@@ -269,167 +254,3 @@ class Identify:
 def _client(ctx: ServerRequestContext[Any, Any]) -> str:
     client = ctx.session.client_params
     return "" if client is None else client.client_info.name[:100]
-
-
-_PAGE = 200
-_MOST_RUNS = 10_000
-"""How many of the newest runs are looked through at most, where their ids have no prefix."""
-
-
-class JournalReader(Protocol):
-    """Read access of requests to a journal; see `Checkpointer`."""
-
-    async def threads(
-        self, *, limit: int = 50, before: float | None = None
-    ) -> Sequence[ThreadInfo]:
-        """Return threads, last changed first."""
-        ...
-
-    async def history(
-        self, thread_id: str, ns: str = "", *, before: str | None = None, limit: int = 50
-    ) -> Sequence[Checkpoint]:
-        """Return checkpoints, newest first."""
-        ...
-
-    async def load(
-        self,
-        thread_id: str,
-        ns: str = "",
-        checkpoint_id: str | None = None,
-        *,
-        cached: str | None = None,
-    ) -> ThreadSlice | None:
-        """Return a checkpoint of a thread, by default its head."""
-        ...
-
-    async def namespaces(self, thread_id: str) -> Sequence[str]:
-        """Return the namespaces of a thread, in order of their first checkpoint."""
-        ...
-
-    async def file_changes(self, thread_id: str, since_seq: int) -> Sequence[FileChange]:
-        """Return the changes of files after a checkpoint, newest first."""
-        ...
-
-    async def run(self, run_id: str) -> Run | None:
-        """Return a run by id."""
-        ...
-
-    async def find_runs(
-        self,
-        *,
-        thread_id: str | None = None,
-        status: RunStatus | None = None,
-        limit: int = 50,
-    ) -> Sequence[Run]:
-        """Return runs, last begun first."""
-        ...
-
-    async def interrupts(self, run_id: str) -> Sequence[Interrupt]:
-        """Return all questions of a run."""
-        ...
-
-    async def events(self, run_id: str, *, after: int = 0, limit: int = 200) -> Sequence[RunEvent]:
-        """Return events of a run, oldest first."""
-        ...
-
-
-class OwnedJournal:
-    """A `JournalReader` in which what is not the caller's does not exist.
-
-    Args:
-        journal: With everybody's threads.
-    """
-
-    def __init__(self, journal: Checkpointer) -> None:
-        self._journal = journal
-
-    async def threads(
-        self, *, limit: int = 50, before: float | None = None
-    ) -> Sequence[ThreadInfo]:
-        """Return threads, last changed first; reads on past those of others.
-
-        The journal passes over most of them; what only looks like the caller's is left out here.
-        """
-        found: list[ThreadInfo] = []
-        prefix = current_caller.get().prefix("thr")
-        page = limit
-        while True:
-            rows = await self._journal.threads(limit=page, before=before, prefix=prefix)
-            found += [row for row in rows if _owns(row.thread_id)]
-            if len(found) >= limit or len(rows) < page:
-                return found[:limit]
-            before = rows[-1].updated_at
-            page = max(limit, _PAGE)
-
-    async def history(
-        self, thread_id: str, ns: str = "", *, before: str | None = None, limit: int = 50
-    ) -> Sequence[Checkpoint]:
-        """Return checkpoints, newest first."""
-        if not _owns(thread_id):
-            return []
-        return await self._journal.history(thread_id, ns, before=before, limit=limit)
-
-    async def load(
-        self,
-        thread_id: str,
-        ns: str = "",
-        checkpoint_id: str | None = None,
-        *,
-        cached: str | None = None,
-    ) -> ThreadSlice | None:
-        """Return a checkpoint of a thread, by default its head."""
-        if not _owns(thread_id):
-            return None
-        return await self._journal.load(thread_id, ns, checkpoint_id, cached=cached)
-
-    async def namespaces(self, thread_id: str) -> Sequence[str]:
-        """Return the namespaces of a thread, in order of their first checkpoint."""
-        return await self._journal.namespaces(thread_id) if _owns(thread_id) else []
-
-    async def file_changes(self, thread_id: str, since_seq: int) -> Sequence[FileChange]:
-        """Return the changes of files after a checkpoint, newest first."""
-        if not _owns(thread_id):
-            return []
-        return await self._journal.file_changes(thread_id, since_seq)
-
-    async def run(self, run_id: str) -> Run | None:
-        """Return a run by id."""
-        return await self._journal.run(run_id) if _owns(run_id) else None
-
-    async def find_runs(
-        self,
-        *,
-        thread_id: str | None = None,
-        status: RunStatus | None = None,
-        limit: int = 50,
-    ) -> Sequence[Run]:
-        """Return runs, last begun first.
-
-        Without a thread, the local user's are sought among the newest 10,000 of everybody.
-        """
-        find = self._journal.find_runs
-        if thread_id is not None:
-            if not _owns(thread_id):
-                return []
-            return await find(thread_id=thread_id, status=status, limit=limit)
-        prefix = current_caller.get().prefix("run")
-        page = limit
-        while True:
-            runs = await find(prefix=prefix, status=status, limit=page)
-            found = [run for run in runs if _owns(run.id)]
-            if len(found) >= limit or len(runs) < page or page >= _MOST_RUNS:
-                return found[:limit]
-            page = min(max(_PAGE, 4 * page), max(limit, _MOST_RUNS))  # no place to go on from
-
-    async def interrupts(self, run_id: str) -> Sequence[Interrupt]:
-        """Return all questions of a run; not what its caller has told it."""
-        asked = await self._journal.interrupts(run_id) if _owns(run_id) else ()
-        return [one for one in asked if one.kind != "message"]
-
-    async def events(self, run_id: str, *, after: int = 0, limit: int = 200) -> Sequence[RunEvent]:
-        """Return events of a run, oldest first."""
-        return await self._journal.events(run_id, after=after, limit=limit) if _owns(run_id) else []
-
-
-def _owns(id_: str) -> bool:
-    return current_caller.get().owns(id_)

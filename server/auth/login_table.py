@@ -1,4 +1,4 @@
-"""Logins to mounted servers, in a table that all replicas share: who logged in once is logged in.
+"""Login table: logins to mounted servers, shared by all replicas.
 
 Every method blocks, and is called in a thread. Each uses a connection of its own, so that nothing
 has to be closed: requests to mounted servers look here once a second at most.
@@ -18,7 +18,7 @@ from typing import Any, Final
 from psycopg import Connection, Error, connect
 from psycopg.errors import LockNotAvailable, UndefinedTable
 
-from ...harness.databases.postgres import Tables
+from ...harness.databases.postgres_tables import Tables
 from ...harness.errors import HarnessError
 from ...harness.mcp_servers.oauth_tokens import (
     Login,
@@ -138,7 +138,7 @@ class LoginTable:
             yield
 
     def _do(self, server: str, text: str, *given: Any) -> list[tuple[Any, ...]]:
-        """Carry out a statement; makes the tables if no replica has done so yet."""
+        """Run a statement; makes the tables if no replica has done so yet."""
         for attempt in (1, 2):
             with self._connected(server) as conn:
                 try:

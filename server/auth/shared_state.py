@@ -1,4 +1,4 @@
-"""What servers must agree on beside the journal: a key, principals and tokens.
+"""Shared state: a key, principals and tokens that all servers must agree on.
 
 On one machine they are files of the state directory. Replicas have them in the journal's database.
 """

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from .connection import at_server, connectable, is_elsewhere
 from .output import Failed, print_answer
 from .state import with_settings
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from ...harness.checkpoint.base import Interrupt, RunStatus
     from ..operations.run_admin import RunAdmin
     from ..settings.settings import Settings
+    from ..terminal.questions import WholeQuestion
+    from ..terminal.remote_desk import RemoteRuns
 
 __all__ = ["STATUSES", "runs"]
 
@@ -47,6 +50,7 @@ def runs(ctx: click.Context, **flags: str | None) -> None:
 @click.option("--status", type=click.Choice(STATUSES), help="Only runs with this status.")
 @click.option("--thread", metavar="THREAD", help="Only runs of this thread.")
 @click.option("--limit", type=click.IntRange(1, 1_000), default=50, show_default=True)
+@connectable
 @_as_json
 @click.pass_obj
 def list_(
@@ -69,6 +73,7 @@ def list_(
 
 @runs.command()
 @click.argument("run")
+@connectable
 @_as_json
 @click.pass_obj
 def show(flags: dict[str, str | None], run: str, as_json: bool) -> None:
@@ -84,6 +89,7 @@ def show(flags: dict[str, str | None], run: str, as_json: bool) -> None:
     show_default=True,
     help="The reason to record for the run.",
 )
+@connectable
 @_as_json
 @click.pass_obj
 def cancel(flags: dict[str, str | None], run: tuple[str, ...], reason: str, as_json: bool) -> None:
@@ -93,6 +99,7 @@ def cancel(flags: dict[str, str | None], run: tuple[str, ...], reason: str, as_j
 
 @runs.command()
 @click.argument("run")
+@connectable
 @_as_json
 @click.pass_obj
 def retry(flags: dict[str, str | None], run: str, as_json: bool) -> None:
@@ -106,6 +113,7 @@ def retry(flags: dict[str, str | None], run: str, as_json: bool) -> None:
 @runs.command()
 @click.argument("run")
 @click.option("--timeout", type=click.FloatRange(0), metavar="SECONDS", help="Give up after this.")
+@connectable
 @_as_json
 @click.pass_obj
 def wait(flags: dict[str, str | None], run: str, timeout: float | None, as_json: bool) -> None:
@@ -127,6 +135,7 @@ def wait(flags: dict[str, str | None], run: str, timeout: float | None, as_json:
 @click.option("--yes", is_flag=True, help="Show the calls and approve them without asking.")
 @click.option("--reject", is_flag=True, help="Reject the calls instead.")
 @click.option("--message", metavar="TEXT", help="With --reject: why, for the agent.")
+@connectable
 @_as_json
 @click.pass_obj
 def approve(
@@ -141,9 +150,7 @@ def approve(
 
     Then a server that uses the journal continues the run, or the next one that starts.
     """
-    asked = [
-        one for one in _within(flags, lambda admin: admin.questions(run)) if one.kind == "approval"
-    ]
+    asked = [one for one in _asked(flags, run) if one.question.tool]
     if not asked:
         raise Failed(f"run {run} asks a question, not an approval; answer with `runs reply`.")
     answers: dict[str, Any] = {}
@@ -151,9 +158,9 @@ def approve(
         _show(one)
         if reject:
             said = {"message": message} if message else {}
-            answers[one.id] = {"decision": "reject", **said}
+            answers[one.question.id] = {"decision": "reject", **said}
         elif yes or click.confirm("Approve?", err=True):
-            answers[one.id] = {"decision": "approve"}
+            answers[one.question.id] = {"decision": "approve", **one.proof()}
     if not answers:
         raise Failed("nothing was decided.")
     print_answer(_within(flags, lambda admin: admin.answer(run, answers)), as_json)
@@ -162,6 +169,7 @@ def approve(
 @runs.command()
 @click.argument("run")
 @click.argument("message")
+@connectable
 @_as_json
 @click.pass_obj
 def reply(flags: dict[str, str | None], run: str, message: str, as_json: bool) -> None:
@@ -174,8 +182,8 @@ def reply(flags: dict[str, str | None], run: str, message: str, as_json: bool) -
     if told is not None:
         print_answer(told, as_json)
         return
-    asked = _within(flags, lambda admin: admin.questions(run))
-    if any(one.kind == "approval" for one in asked):
+    asked = [one.question for one in _asked(flags, run)]
+    if any(one.tool for one in asked):
         raise Failed(f"run {run} waits for an approval; decide it with `runs approve {run}`.")
     if len(asked) > 1:
         named = ", ".join(one.id for one in asked)
@@ -184,35 +192,62 @@ def reply(flags: dict[str, str | None], run: str, message: str, as_json: bool) -
             f"`deep-agent-mcp run --resume {run}`."
         )
     given: Any = message
-    if asked[0].answer_schema.get("type", "string") != "string":
+    if asked[0].schema.get("type", "string") != "string":
         try:
             given = json.loads(message)
         except ValueError as error:
-            schema = json.dumps(asked[0].answer_schema)
+            schema = json.dumps(asked[0].schema)
             raise Failed(f"the answer has to be JSON that fits {schema}: {error}.") from None
     print_answer(_within(flags, lambda admin: admin.answer(run, {asked[0].id: given})), as_json)
 
 
-def _show(question: Interrupt) -> None:
+def _asked(flags: dict[str, str | None], run: str) -> Sequence[WholeQuestion]:
+    """Return what a run waits for a person to answer."""
+
+    async def asked(admin: RunAdmin | RemoteRuns) -> Sequence[WholeQuestion]:
+        from ..terminal.remote_desk import RemoteRuns
+
+        if isinstance(admin, RemoteRuns):
+            return await admin.questions(run)
+        return [_whole(one) for one in await admin.questions(run)]
+
+    return _within(flags, asked)
+
+
+def _whole(question: Interrupt) -> WholeQuestion:
+    from ..terminal.questions import WholeQuestion
+    from ..terminal.states import Question
+
+    payload, is_approval = question.payload, question.kind == "approval"
+    return WholeQuestion(
+        Question(
+            question.id,
+            question.message,
+            " > ".join(question.path[::2]),
+            str(payload.get("tool") or "") if is_approval else "",
+            json.dumps(payload.get("args"), ensure_ascii=False),
+            schema=question.answer_schema,
+        )
+    )
+
+
+def _show(question: WholeQuestion) -> None:
     """Print a question in full."""
     from rich.console import Console
 
-    from ..terminal.questions import WholeQuestion, shown
-    from ..terminal.states import Question
+    from ..terminal.questions import shown
 
-    args = json.dumps(question.payload.get("args"), ensure_ascii=False)
-    whole = Question(
-        question.id,
-        question.message,
-        " > ".join(question.path[::2]),
-        str(question.payload.get("tool") or ""),
-        args,
-    )
-    Console(stderr=True, highlight=False).print(shown(WholeQuestion(whole)), soft_wrap=True, end="")
+    Console(stderr=True, highlight=False).print(shown(question), soft_wrap=True, end="")
 
 
-def _within(flags: dict[str, str | None], work: Callable[[RunAdmin], Awaitable[T]]) -> T:
-    """Do some work with the journal that flags, environment and file name."""
+def _within(
+    flags: dict[str, str | None], work: Callable[[RunAdmin | RemoteRuns], Awaitable[T]]
+) -> T:
+    """Do some work with the server of `--connect`, or the journal that flags and settings name."""
+    if is_elsewhere(flags):
+        from ..terminal.remote_desk import RemoteRuns
+
+        return at_server(flags, RemoteRuns.open, work)
 
     async def with_admin(settings: Settings) -> T:
         from ..operations.run_admin import RunAdmin

@@ -1,4 +1,4 @@
-"""`deep-agent-mcp schedules …` and `webhooks …`: what servers do by themselves."""
+"""`deep-agent-mcp schedules …` and `webhooks …`: goals at set times, and notices of runs."""
 
 from __future__ import annotations
 

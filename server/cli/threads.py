@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 import click
 
+from .connection import at_server, connectable, is_elsewhere
 from .output import Failed, echo, print_answer
 from .runs import STATUSES
 from .state import with_settings
 
 if TYPE_CHECKING:
     from ..settings.settings import Settings
+    from ..terminal.remote_desk import RemoteThreads
     from ..threads.admin import ThreadAdmin
 
 __all__ = ["threads"]
@@ -82,6 +84,7 @@ def threads(ctx: click.Context, **flags: str | None) -> None:
 @click.option("--status", type=click.Choice(STATUSES), help="Only if the last run has this status.")
 @click.option("--agent", metavar="NAME", help="Only if the last run was by this agent.")
 @click.option("--since", callback=_moment, metavar="TIME", help="Such as 2h, 3d or 2026-01-31.")
+@connectable
 @_as_json
 @click.pass_obj
 def list_(
@@ -94,9 +97,9 @@ def list_(
     as_json: bool,
 ) -> None:
     """List threads, last changed first, with their last run and what their runs have cost."""
-    answer = _within(
+    answer = _at(
         flags,
-        lambda office: office.list(limit, before, status=status, agent=agent, since=since),
+        lambda desk: desk.list(limit, before, status=status, agent=agent, since=since),
     )
     facts = answer.data or {}
     found = cast("Sequence[dict[str, Any]]", facts.get("threads") or ())
@@ -116,6 +119,7 @@ def list_(
 @click.option("--before", help="For the next page: the value at the end of this page.")
 @click.option("--transcript", is_flag=True, help="Print the messages as Markdown instead.")
 @click.option("--follow", is_flag=True, help="Then print what its runs do, until Ctrl-C.")
+@connectable
 @_as_json
 @click.pass_obj
 def show(
@@ -129,9 +133,9 @@ def show(
 ) -> None:
     """Show a thread's todos, runs, open questions and checkpoints."""
     if transcript:
-        echo(_within(flags, lambda office: office.transcript(thread)), nl=False)
+        echo(_at(flags, lambda desk: desk.transcript(thread)), nl=False)
     else:
-        print_answer(_within(flags, lambda office: office.show(thread, limit, before)), as_json)
+        print_answer(_at(flags, lambda desk: desk.show(thread, limit, before)), as_json)
     if follow:
         _follow(flags, thread, as_json=as_json)
 
@@ -143,10 +147,8 @@ def _follow(flags: dict[str, str | None], thread: str, *, as_json: bool) -> None
 
     steps = Steps()
 
-    async def following(office: ThreadAdmin) -> None:
-        async for one in office.follow(thread):
-            event = {"run_id": one.run_id, "seq": one.seq, "mode": one.mode}
-            event |= {"path": list(one.path), **one.data}
+    async def following(desk: ThreadAdmin | RemoteThreads) -> None:
+        async for event in desk.follow(thread):
             if as_json:
                 click.echo(json.dumps(event, ensure_ascii=False))
                 continue
@@ -154,7 +156,7 @@ def _follow(flags: dict[str, str | None], thread: str, *, as_json: bool) -> None
                 click.echo(step_line(step))
 
     with suppress(KeyboardInterrupt):
-        _within(flags, following)
+        _at(flags, following)
 
 
 @threads.command()
@@ -362,6 +364,17 @@ def _output(file: str) -> Generator[TextIO]:
     except BaseException:
         os.unlink(file)
         raise
+
+
+def _at(
+    flags: dict[str, str | None], work: Callable[[ThreadAdmin | RemoteThreads], Awaitable[T]]
+) -> T:
+    """Do some work at the server of `--connect`, or as `_within`."""
+    if is_elsewhere(flags):
+        from ..terminal.remote_desk import RemoteThreads
+
+        return at_server(flags, RemoteThreads.open, work)
+    return _within(flags, work)
 
 
 def _within(

@@ -1,4 +1,4 @@
-"""Doctor: checks whether the server can work here, and connects to it the way each client does.
+"""Doctor: checks the setup, and connects to the server the way each client does.
 
 The checks run in a fixed order; a tiny model call is made on request only. The report for people
 has a line for each finding, and below it what to do about it.

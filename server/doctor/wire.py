@@ -1,4 +1,4 @@
-"""A server as a child process on stdio, spoken to line by line as a client of either era does."""
+"""Wire of the doctor: a server as a child process, spoken to line by line like a client."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Puts this server into MCP clients: one entry in the file where each keeps its list of servers."""
+"""Install: adds this server to MCP clients, as one entry in each client's file."""

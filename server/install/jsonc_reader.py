@@ -1,4 +1,4 @@
-"""JSON with comments, read: values and where they stand."""
+"""JSONC reader: values of JSON with comments, and their positions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Machine: platform, home and program, and the client's files on it.
+"""Machine: platform, home directory and program, and the clients' files on it.
 
 They decide where files are and what is started. A file is read whole, replaced whole, and never
 lost. A change is written beside the file and moved over it, so a client that reads meanwhile sees

@@ -1,4 +1,4 @@
-"""Skills from elsewhere: a directory or an archive, looked at before anything of it is kept.
+"""Skill import: checks a directory or an archive before installing skills from it.
 
 An archive is unpacked into a place that is thrown away, within the bounds of a skill, and without
 links and paths that lead out of it. Only the files that the format names are copied, whole or not

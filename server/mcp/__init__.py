@@ -1,1 +1,1 @@
-"""The MCP face: handlers, resources, prompts, sessions and announcements."""
+"""MCP handlers: resources, prompts, sessions and announcements."""

@@ -1,4 +1,4 @@
-"""Conversations: which thread a call works in that names none, or names one of its own.
+"""Conversations: choose the thread of a call that names none, or names one of its own.
 
 All calls of a conversation work in one thread, if the server can identify the conversation. The
 thread's id is made from what identifies it, so nothing is stored, and every replica finds it:
@@ -21,8 +21,8 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from ...harness._internal.records import record
 from ...harness.errors import StaleThread, ThreadBusy
 from ...harness.messages.message import new_id
-from ..auth.caller import JournalReader, current_caller
-from ..auth.thread_names import NEW, id_of_thread
+from ..auth.caller import current_caller
+from ..auth.owned_journal import NEW, JournalReader, id_of_thread
 
 __all__ = ["Conversations", "ThreadPlace"]
 

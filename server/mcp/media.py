@@ -1,13 +1,26 @@
-"""Images, recordings and links in results."""
+"""Contents of results: images, recordings, files and links."""
 
 from __future__ import annotations
 
-from mcp.types import AudioContent, CallToolResult, ImageContent
+import base64
+import mimetypes
+from collections.abc import Mapping
+from contextlib import suppress
 
+from mcp.types import (
+    AudioContent,
+    BlobResourceContents,
+    CallToolResult,
+    ImageContent,
+    ReadResourceResult,
+    TextResourceContents,
+)
+
+from ...harness.backends.file_tools.results import media_type_of
 from ...harness.messages.message import AudioBlock, ImageBlock, MediaBlock
 from .requests import Context, client_name
 
-__all__ = ["MAX_MEDIA", "drop_links", "media_block"]
+__all__ = ["MAX_MEDIA", "drop_links", "file_contents", "media_block", "text_contents"]
 
 MAX_MEDIA = 700_000
 """Most characters of an encoded image or recording in a result; some clients refuse a megabyte."""
@@ -38,3 +51,25 @@ def media_block(block: MediaBlock) -> ImageContent | AudioContent | None:
             return AudioContent(data=data, mime_type=media_type)
         case _:
             return None
+
+
+_TEXT_TYPES: Mapping[str, str] = {".md": "text/markdown", ".yaml": "text/yaml", ".yml": "text/yaml"}
+
+
+def file_contents(uri: str, data: bytes, path: str) -> ReadResourceResult:
+    """Return a file: media as what their bytes say they are, whatever they are called."""
+    media = media_type_of(data)
+    suffix = path[path.rfind(".") :].lower()
+    mime = media or _TEXT_TYPES.get(suffix) or mimetypes.guess_type(path)[0]
+    if media is None:
+        with suppress(UnicodeDecodeError):
+            return text_contents(uri, data.decode(), mime or "text/plain")
+    blob = base64.b64encode(data).decode()
+    mime = mime or "application/octet-stream"
+    contents = BlobResourceContents(uri=uri, mime_type=mime, blob=blob)
+    return ReadResourceResult(contents=[contents])
+
+
+def text_contents(uri: str, text: str, mime: str) -> ReadResourceResult:
+    """Return a text as the contents of a resource."""
+    return ReadResourceResult(contents=[TextResourceContents(uri=uri, mime_type=mime, text=text)])

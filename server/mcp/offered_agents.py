@@ -1,4 +1,4 @@
-"""Offered agents: whom a caller may give goals to, and the status of the MCP servers they use.
+"""Offered agents: which agents a caller may use, and the status of their MCP servers.
 
 Every subagent is offered, unless some are marked `public`: then only those. A caller may also be
 limited to some agents, by their token or by `principal_agents`; they see no others.
@@ -45,7 +45,7 @@ class OfferedAgents:
     some: bool = False
 
     def of_task(self, asked: str) -> str:
-        """Return whose task goes on; empty for any subagent's, as its thread knows it.
+        """Return whose task continues; empty for any subagent's, as its thread knows it.
 
         Args:
             asked: Who was asked for; empty for nobody in particular.

@@ -31,8 +31,8 @@ from ...harness._internal.concurrency import LazyEvent
 from ...harness.skills import SkillRegistry
 from ...harness.subagents.registry import SubAgentRegistry
 from ..agents.workplaces import Workplaces
-from ..auth.caller import JournalReader, Principals
-from ..auth.thread_names import id_of_thread
+from ..auth.caller import Principals
+from ..auth.owned_journal import JournalReader, id_of_thread
 from ..runs.runs import RunManager
 from ..sampling.client_model import OpenRequests
 from ..settings.reloadable_settings import ReloadableSettings

@@ -14,16 +14,13 @@ from __future__ import annotations
 
 import base64
 import json
-import mimetypes
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, Protocol, cast
 
 from mcp.shared.exceptions import MCPError
 from mcp.types import (
     INVALID_PARAMS,
-    BlobResourceContents,
     ListResourcesResult,
     ListResourceTemplatesResult,
     PaginatedRequestParams,
@@ -32,31 +29,29 @@ from mcp.types import (
     RequestParams,
     Resource,
     ResourceTemplate,
-    TextResourceContents,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ConfigDict, JsonValue
 
 from ...harness.agent import StateSnapshot
 from ...harness.backends.base import FileError
-from ...harness.backends.file_tools.results import media_type_of
 from ...harness.backends.file_tools.visible_files import authorized_files
 from ...harness.errors import HarnessError, UnknownThread
 from ...harness.policy import ALLOW
 from ...harness.skills import SKILL_FILE
-from ..approvals.questions import event_page
 from ..auth.caller import current_caller
 from ..results import moment
+from ..runs.accounts import event_page
 from ..threads.listing import todos_as_json, transcript
 from ..threads.rewinding import reading_policy, reading_runtime
-from ..viewer import viewer_html
+from ..viewer import VIEWER_URI, viewer_contents, viewer_resource
+from .media import file_contents, text_contents
 from .offered_agents import offered_agents
 from .requests import Context, Services
 from .skill_methods import described, read_skill_file
 from .uris import (
     SCHEDULES_URI,
     THREADS_URI,
-    VIEWER_URI,
     agent_uri,
     parse_agent,
     parse_run_events,
@@ -66,56 +61,14 @@ from .uris import (
     thread_uri,
 )
 
-__all__ = [
-    "FURTHER_METHODS",
-    "UI_EXTENSION",
-    "UI_SETTINGS",
-    "FurtherParams",
-    "FurtherResources",
-    "Resources",
-    "file_contents",
-    "viewer_contents",
-    "viewer_resource",
-]
-
-
-# As in `mcp.server.apps`, which would import the SDK's high-level server.
-UI_EXTENSION = "io.modelcontextprotocol/ui"
-APP_MIME_TYPE = "text/html;profile=mcp-app"
-UI_SETTINGS: dict[str, Any] = {}
-
-_META: dict[str, Any] = {
-    "ui": {"csp": {}, "prefersBorder": True}
-}  # no domains: it needs nothing from elsewhere
-
-
-def viewer_resource() -> Resource:
-    """Return how the page is listed."""
-    return Resource(
-        uri=VIEWER_URI,
-        name="run-viewer",
-        title="Run viewer",
-        description="A page that hosts of MCP Apps show: a run's steps, agents, todos, questions "
-        "and cost.",
-        mime_type=APP_MIME_TYPE,
-        _meta=_META,
-    )
-
-
-def viewer_contents() -> ReadResourceResult:
-    """Return the page."""
-    page = TextResourceContents(
-        uri=VIEWER_URI, mime_type=APP_MIME_TYPE, text=viewer_html(), _meta=_META
-    )
-    return ReadResourceResult(contents=[page])
-
+__all__ = ["FURTHER_METHODS", "FurtherParams", "FurtherResources", "Resources"]
 
 THREADS_PER_PAGE = 20
 CHECKPOINTS_SHOWN = 100
 LEGACY_NOT_FOUND = -32002
 """What clients up to 2025-11-25 expect; newer ones get `INVALID_PARAMS`."""
 
-_FURTHER = ("thread://", "run://", "threads://", "inbox://", "studio://")
+_FURTHER = ("thread://", "run://", "runs://", "threads://", "inbox://", "studio://")
 """How URIs of resources that are not in the list begin."""
 
 PARTS = {
@@ -307,7 +260,7 @@ class Resources:
             subagent = offered_agents(self._services).subagents.get(name)
             if subagent is None:
                 raise _missing(ctx, uri, "resources/list names the subagents.")
-            return _text(uri, described(subagent), "text/markdown")
+            return text_contents(uri, described(subagent), "text/markdown")
         if (asked := parse_run_events(uri)) is not None:
             return await self._events(ctx, uri, *asked)
         if (thread := parse_thread(uri)) is not None:
@@ -373,7 +326,7 @@ class Resources:
             return _json(uri, todos)
         if part == "transcript":
             text = transcript(thread_id, state.values.get("messages", ()))
-            return _text(uri, text, "text/markdown")
+            return text_contents(uri, text, "text/markdown")
         if part == "checkpoints":
             rows = await self._services.journal.history(thread_id, limit=CHECKPOINTS_SHOWN)
             return _json(uri, [cast("JsonValue", asdict(row)) for row in rows])
@@ -423,25 +376,4 @@ def _before(cursor: str) -> float | None:
 
 
 def _json(uri: str, value: Any) -> ReadResourceResult:
-    return _text(uri, json.dumps(value, ensure_ascii=False, indent=1), "application/json")
-
-
-def _text(uri: str, text: str, mime: str) -> ReadResourceResult:
-    return ReadResourceResult(contents=[TextResourceContents(uri=uri, mime_type=mime, text=text)])
-
-
-_TEXT_TYPES: Mapping[str, str] = {".md": "text/markdown", ".yaml": "text/yaml", ".yml": "text/yaml"}
-
-
-def file_contents(uri: str, data: bytes, path: str) -> ReadResourceResult:
-    """Return a file: media as what their bytes say they are, whatever they are called."""
-    media = media_type_of(data)
-    suffix = path[path.rfind(".") :].lower()
-    mime = media or _TEXT_TYPES.get(suffix) or mimetypes.guess_type(path)[0]
-    if media is None:
-        with suppress(UnicodeDecodeError):
-            return _text(uri, data.decode(), mime or "text/plain")
-    blob = base64.b64encode(data).decode()
-    mime = mime or "application/octet-stream"
-    contents = BlobResourceContents(uri=uri, mime_type=mime, blob=blob)
-    return ReadResourceResult(contents=[contents])
+    return text_contents(uri, json.dumps(value, ensure_ascii=False, indent=1), "application/json")

@@ -15,7 +15,6 @@ __all__ = [
     "SCHEDULES_URI",
     "SKILL_SCHEME",
     "THREADS_URI",
-    "VIEWER_URI",
     "agent_uri",
     "may_watch",
     "moved_uri",
@@ -34,7 +33,6 @@ OWN_URIS = (THREADS_URI, INBOX_URI)
 """Those that are another resource for each principal."""
 
 SCHEDULES_URI = "schedules://all"
-VIEWER_URI = "ui://deep-agent/runs"
 THREAD_SCHEME = "thread://"
 RUN_SCHEME = "run://"
 SKILL_SCHEME = "skill://"
@@ -89,7 +87,7 @@ def may_watch(uri: str) -> bool:
 
 
 def parse_run_events(uri: str) -> tuple[str, int] | None:
-    """Return the run and the event to go on after, or None for another URI."""
+    """Return the run and the event to continue after, or None for another URI."""
     found = _RUN_EVENTS.fullmatch(uri)
     return (found["run"], int(found["after"] or 0)) if found is not None else None
 

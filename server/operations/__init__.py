@@ -1,1 +1,1 @@
-"""What operators see and do: health and metrics, a server's end, and runs on the command line."""
+"""Operations: health and metrics, shutdown, and runs on the command line."""

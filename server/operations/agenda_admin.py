@@ -1,4 +1,4 @@
-"""Schedules and webhooks on the command line. Servers may be running: they see each change."""
+"""Agenda administration: schedules and webhooks on the command line, while servers run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Joining: a server is one of several, and acts by itself, only if its operator says so."""
+"""Joining: makes a server one of several replicas, and turns on what it does by itself."""
 
 from __future__ import annotations
 

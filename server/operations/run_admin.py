@@ -11,7 +11,6 @@ import anyio
 import anyio.to_thread
 from pydantic import JsonValue
 
-from ...harness._internal import count_of
 from ...harness.checkpoint.base import Batch, Checkpointer, Interrupt, Run, RunStatus, taken_over
 from ...harness.errors import HarnessError, UnknownRun
 from ...harness.limits.limits import Used
@@ -19,13 +18,13 @@ from ...harness.loop.run.caller_messages import CallerMessage, message_batch
 from ...harness.loop.run.interrupts import check_answers
 from ...harness.messages.message import new_id
 from ..approvals.decisions import note_decisions
-from ..auth.thread_names import id_among_all
+from ..auth.owned_journal import id_among_all
 from ..results import Answer, moment, unknown
 from ..runs.cancellation import Cancellation
 from ..settings.settings import Settings
 from ..threads.journal_servers import ReplicaServers
 from ..threads.journals import Beside, journal_beside_servers
-from ..threads.listing import cost_of, question_line, run_facts
+from ..threads.listing import cost_of, question_line, run_facts, run_text
 from .retries import RetryRequests
 
 __all__ = ["RunAdmin"]
@@ -143,23 +142,11 @@ class RunAdmin:
         asked = await self._journal.interrupts(run.id)
         questions = [one for one in asked if not one.answered and one.is_question]
         used = Used.from_json(json.loads(run.used)) if run.used else None
-        lines = [
-            f"Run {run.id} on thread {run.thread_id}: {run.status}{_words(place)}",
-            f"Kind: {run.kind}, by agent {run.agent}, attempt {run.attempt}",
-            f"Begun: {moment(run.created_at)}, last changed: {moment(run.updated_at)}",
-        ]
-        facts = {"Goal": run.goal, "Answer": run.answer, "Reason": run.reason}
-        lines += [f"{name}: {' '.join(text.split())}" for name, text in facts.items() if text]
-        if used is not None and used.model_calls:
-            lines.append(
-                f"Used: {count_of(used.model_calls, 'model call')}, {used.tokens:,} tokens"
-            )
-        lines += map(question_line, questions)
-        lines.append(f"What it did: deep-agent-mcp threads events {run.id}")
         data = {**_facts(run, place), "answer": run.answer, "reason": run.reason}
         data["usage"] = None if used is None else used.to_json()
         data["open_questions"] = [one.id for one in questions]
-        return Answer("\n".join(lines), data)
+        text = run_text({**data, "goal": run.goal}, _words(place), map(question_line, questions))
+        return Answer(f"{text}\nWhat it did: deep-agent-mcp threads events {run.id}", data)
 
     async def _place(self, run: Run) -> bool | None:
         """Return whether a server works on a run; None if none should."""
@@ -224,7 +211,7 @@ class RunAdmin:
         return await open_questions(self._journal, await self._find(run_id))
 
     async def answer(self, run_id: str, answers: Mapping[str, JsonValue]) -> Answer:
-        """Store answers to a run's questions, and have a server go on once all are answered.
+        """Store answers to a run's questions, and have a server continue once all are answered.
 
         Raises:
             UnknownRun, UnknownInterrupt, InvalidAnswer: Nothing was stored.
@@ -251,7 +238,7 @@ class RunAdmin:
         return Answer(text, {**run_facts(run), "message_id": sent.id})
 
     async def retry(self, run_id: str) -> Answer:
-        """Have a server go on with a run that failed, paused or was left, at its last step.
+        """Have a server continue a run that failed, paused or was left, at its last step.
 
         Raises:
             UnknownRun: There is no such run.
@@ -264,7 +251,7 @@ class RunAdmin:
         return await self._gone_on(run)
 
     async def _gone_on(self, run: Run) -> Answer:
-        """Have a server go on with a run.
+        """Have a server continue a run.
 
         Raises:
             HarnessError: A server says that it cannot.
@@ -302,7 +289,7 @@ class RunAdmin:
         return None
 
     async def _taken(self, run: Run) -> Run | None:
-        """Return the run once a server goes on with it; None if none does.
+        """Return the run once a server continues it; None if none does.
 
         Raises:
             HarnessError: A server says that it cannot.

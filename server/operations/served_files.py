@@ -1,4 +1,4 @@
-"""The files that decide what agents do: which are broken, and what follows when one is saved.
+"""Served files: which files that instruct agents are broken, and what a saved one changes.
 
 They are skills, subagents, memory, policies, profiles, settings, and the code of Python agents.
 """

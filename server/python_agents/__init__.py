@@ -1,1 +1,1 @@
-"""Agents made in Python, behind the server: found, judged by the operator's rules, and reloaded."""
+"""Python agents behind the server: loaded, put under the operator's rules, and reloaded."""

@@ -1,4 +1,4 @@
-"""What the server lays over an agent made in Python: journal, rules, approvals, telemetry.
+"""Operator's rules for a Python agent: journal, policy, approvals, telemetry.
 
 The agent keeps its own policy, questions and limits. Of two verdicts on a call the stricter one
 applies, so neither side can allow what the other forbids.

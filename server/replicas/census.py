@@ -1,4 +1,4 @@
-"""Census of replicas: who is there, and who is dead, as the database sees it.
+"""Census of replicas: which are alive, and which are dead, as the database sees it.
 
 A replica holds an advisory lock for as long as its connection lives, and says every two seconds
 that it works. A process that was killed loses the lock at once. One that stands still, or whose
@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from ...harness._internal.records import record
-from ...harness.databases.postgres import AsyncConnection, PostgresDatabase, Tables
+from ...harness.databases.postgres import AsyncConnection, PostgresDatabase
+from ...harness.databases.postgres_tables import Tables
 
 __all__ = ["SILENT_SECONDS", "Census", "Replica", "census_of", "take_census"]
 

@@ -1,4 +1,4 @@
-"""Tables that replicas share beside their journal: who is there, and what files hold elsewhere.
+"""Replica tables: what a single server keeps in files, in the journal's database.
 
 They are in a schema next to the journal's. Nothing in them is the truth about a thread or a run:
 the journal is. What is secret is sealed before it gets here, where there is a journal key.
@@ -7,7 +7,8 @@ the journal is. What is secret is sealed before it gets here, where there is a j
 from __future__ import annotations
 
 from ...harness.agent_file.places import split_schema
-from ...harness.databases.postgres import DatabaseKind, PostgresDatabase
+from ...harness.databases.postgres import PostgresDatabase
+from ...harness.databases.postgres_tables import DatabaseKind
 from ...harness.errors import CheckpointError, JournalAway, NewerDatabase
 
 __all__ = ["REPLICAS", "journal_schema", "open_database", "place_of"]

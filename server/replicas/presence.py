@@ -1,4 +1,4 @@
-"""Presence of a replica: that others know it lives, that it knows of them, and that it hears them.
+"""Presence of a replica: shows others that it is alive, and learns which of them are.
 
 One connection, in a thread of its own, holds the replica's lock, beats, looks at the others, and
 listens for signals. The thread beats only while the event loop of the server works: a server that
@@ -26,7 +26,8 @@ import anyio.to_thread
 
 from ...harness.checkpoint.lease import Holder
 from ...harness.checkpoint.postgres.lease import SharedLease
-from ...harness.databases.postgres import AsyncConnection, Error, Tables
+from ...harness.databases.postgres import AsyncConnection, Error
+from ...harness.databases.postgres_tables import Tables
 from ...harness.errors import CheckpointError
 from ..version import version
 from .census import SILENT_SECONDS, Census, take_census

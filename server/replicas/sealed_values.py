@@ -1,4 +1,4 @@
-"""Seals what replicas store in their tables with the journal's key, where there is one.
+"""Sealed values: encrypt what replicas store in their tables, if there is a journal key.
 
 A sealed value opens only in its table and under its name, so that nobody who can write to the
 database can make one or move one. Without a key, values are stored as they are.
@@ -106,7 +106,7 @@ def _context(table: str, name: str) -> list[bytes]:
 
 
 async def reseal(database: PostgresDatabase, old: ValueSealer, new: ValueSealer) -> None:
-    """Seal all values anew, in one transaction: all of them or none.
+    """Seal all values again, in one transaction: all of them or none.
 
     Args:
         database: The replicas' tables.

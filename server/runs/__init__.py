@@ -1,1 +1,1 @@
-"""Runs: how they start, who carries them, and how they are followed."""
+"""Runs: how they start, who executes them, and how they are followed."""

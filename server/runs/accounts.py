@@ -1,12 +1,13 @@
-"""Accounts of runs: which files a run has changed, and what it could not do.
+"""Accounts of runs: where a run stands, its events, and what it changed or could not do.
 
-They are made from the events that are stored with the results of its calls, those of subagents
+Accounts are made from the events that are stored with the results of its calls, those of subagents
 too, so they hold after a restart and on every replica. Files that commands wrote are not among
 them: nobody knows which these are.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,12 +18,15 @@ from pydantic import JsonValue
 from ...harness._internal.records import record
 from ...harness.checkpoint.base import Checkpointer, Interrupt, Run, RunEvent
 from ...harness.errors import HarnessError
-from ...harness.loop.tools.execution import REFUSED, REJECTED
+from ...harness.loop.tools.execution import REFUSED
+from ...harness.loop.tools.outcomes import REJECTED
 from ...harness.messages.message import AIMessage, MediaBlock, ToolMessage, is_media
-from ..sampling.queue import SampledCall
+from ..auth.owned_journal import JournalReader
+from ..results import moment
+from ..sampling.sampled_call import SampledCall
 from .contracts import Agents
 
-__all__ = ["Account", "Accounts", "ChangedFile", "Snapshot"]
+__all__ = ["Account", "Accounts", "ChangedFile", "EventPage", "Snapshot", "event_page"]
 
 ENDED = frozenset({"done", "failed", "cancelled"})
 
@@ -87,7 +91,7 @@ class Accounts:
         self._kept: OrderedDict[tuple[str, int, str], Account] = OrderedDict()
 
     async def of(self, run: Run) -> Account | None:
-        """Return the account of a run; None while it goes on, or if it cannot be read."""
+        """Return the account of a run; None while it continues, or if it cannot be read."""
         if run.status not in ENDED:
             return None
         key = (run.id, run.attempt, run.status)
@@ -211,3 +215,103 @@ class Snapshot:
     stopping: bool = False
     account: Account | None = None
     waits_for: str = ""
+
+
+PAGE_CHARS = 5_000
+
+PAGE_EVENTS = 100
+
+VALUE_CHARS = 300
+
+
+@record
+class EventPage:
+    """Some events of a run, oldest first.
+
+    Attributes:
+        events: They, each with `seq`, `time`, `path`, `mode` and what belongs to its mode.
+        lines: The same, one line each.
+        missing: How many between them and those the client knows are no longer kept.
+        after: The number to ask on from.
+        more: Whether there are further ones.
+    """
+
+    events: list[JsonValue]
+    lines: list[str]
+    missing: int
+    after: int
+    more: bool
+
+    def text(self, more: str = "More events: events_after={after}.") -> list[str]:
+        """Return the page in lines; `more` says how to ask for the next one."""
+        if not self.lines:
+            return [f"Events: none after {self.after}."]
+        gap = f" ({self.missing} before them are no longer kept)" if self.missing else ""
+        return [
+            f"Events{gap}:",
+            *self.lines,
+            *([more.format(after=self.after)] if self.more else ()),
+        ]
+
+    def data(self) -> dict[str, JsonValue]:
+        """Return the page as the results and resources show it."""
+        return {
+            "events": self.events,
+            "events_missing": self.missing,
+            "events_next": self.after,
+            "events_more": self.more,
+        }
+
+
+async def event_page(journal: JournalReader, run_id: str, after: int) -> EventPage:
+    """Return the events of a run that come after a number, as many as fit into an answer."""
+    found = await journal.events(run_id, after=after, limit=PAGE_EVENTS + 1)
+    events: list[JsonValue] = []
+    lines: list[str] = []
+    size = 0
+    for one in found[:PAGE_EVENTS]:
+        shown = _shown(one)
+        size += len(json.dumps(shown, ensure_ascii=False))
+        if events and size > PAGE_CHARS:
+            break
+        events.append(shown)
+        lines.append(_line(one))
+    last = found[len(events) - 1].seq if events else after
+    return EventPage(events, lines, _missing(found, after), last, len(events) < len(found))
+
+
+def _missing(found: Sequence[RunEvent], after: int) -> int:
+    return found[0].seq - after - 1 if found else 0
+
+
+def _shown(event: RunEvent) -> dict[str, JsonValue]:
+    return {
+        "seq": event.seq,
+        "time": moment(event.created_at),
+        "mode": event.mode,
+        "path": list(event.path),
+        **{key: _short(value) for key, value in event.data.items() if value != ""},
+    }
+
+
+def _short(value: JsonValue) -> JsonValue:
+    """Return a value, or the beginning of its JSON when that is long."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if len(text) <= VALUE_CHARS else f"{text[:VALUE_CHARS]} …"
+
+
+def _line(event: RunEvent) -> str:
+    data = {key: value for key, value in event.data.items() if value != ""}
+    what = str(data.pop("event", event.mode))
+    name = str(data.pop("name", ""))
+    data.pop("tool_call_id", None)
+    more = "; ".join(f"{key}: {_one_line(value)}" for key, value in data.items())
+    place = f"{event.seq}. {moment(event.created_at)} {' / '.join(event.path)}"
+    head = f"{place}: {what} {name}".rstrip()
+    return f"{head}; {more}" if more else head
+
+
+def _one_line(value: JsonValue) -> str:
+    short = _short(value)
+    text = short if isinstance(short, str) else json.dumps(short, ensure_ascii=False)
+    return " ".join(text.split())

@@ -1,53 +1,128 @@
 """Active run: a run of this process, one per thread, its listeners, and what it does now.
 
 Short calls wait for the thread in line; long work turns them away.
-
-A call that waits for a run gets progress: one line per step, and a sign of life in between. If the
-run has a todo list, progress is the number of finished todos; what happens between two of them is a
-fraction. It only rises, as the protocol demands. Nothing is sent after the result, and steps that
-come faster than the client reads are left out, because the newest line is the one that matters.
 """
 
 from __future__ import annotations
 
-import math
+import time
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 import anyio
 
 from ...harness._internal.concurrency import LazyEvent
 from ...harness._internal.records import record
-from ...harness.agent import RunResult
+from ...harness.agent import Agent, RunResult
 from ...harness.checkpoint.base import Run
 from ...harness.errors import HarnessError, ThreadBusy
 from ...harness.loop.run.context import RunControl
 from ...harness.loop.run.events import Emit, Event
 from ...harness.subagents.background.engine import parent_thread
 from ..sampling.queue import Offer, SampledRun
-from .writing import Writing
+
+if TYPE_CHECKING:
+    from ...harness.subagents.background.launcher import BackgroundSubAgents
 
 __all__ = [
-    "HEARTBEAT_SECONDS",
     "MAX_UNHEARD",
     "PARTS",
     "WRITING",
     "ActiveRun",
     "GateHolder",
-    "Report",
-    "RisingProgress",
     "ThreadLocks",
     "ThreadPart",
-    "Todos",
+    "Writing",
+    "agent_of",
     "busy",
-    "describe",
     "is_task",
-    "reporting",
-    "todos_of",
 ]
+
+MOST_CHARS = 100_000
+"""Of one answer that are kept while it is written; the whole one comes with its step."""
+
+ANNOUNCE_SECONDS = 0.2
+"""How often watchers are notified that there is more."""
+
+
+@record
+class Written:
+    """The beginning of an answer.
+
+    Attributes:
+        path: Agent and call names from the root to the agent that writes.
+        text: What it says so far.
+        thinking: What it has thought so far.
+        since: Unix time at which it began.
+    """
+
+    path: tuple[str, ...]
+    text: str
+    thinking: str
+    since: float
+
+
+@dataclass(slots=True)
+class _Begun:
+    since: float
+    text: list[str] = field(default_factory=list[str])
+    thinking: list[str] = field(default_factory=list[str])
+    size: int = 0
+
+
+class Writing:
+    """Collects the pieces of answers by agent; those of an answer that is stored are dropped."""
+
+    __slots__ = ("_announced", "_begun")
+
+    def __init__(self) -> None:
+        self._begun: dict[tuple[str, ...], _Begun] = {}
+        self._announced = 0.0
+
+    def take(self, event: Event) -> bool:
+        """Take in a piece; return whether it is time to tell those who look."""
+        kind, text = event.data.get("kind"), event.data.get("text")
+        if kind == "dropped":
+            self._begun.pop(event.path, None)
+            return True
+        if kind not in ("text", "thinking") or not isinstance(text, str) or not text:
+            return False
+        begun = self._begun.get(event.path)
+        if begun is None:
+            begun = self._begun[event.path] = _Begun(time.time())
+        if begun.size < MOST_CHARS:
+            begun.size += len(text)
+            (begun.text if kind == "text" else begun.thinking).append(text)
+        now = time.monotonic()
+        if now < self._announced + ANNOUNCE_SECONDS:
+            return False
+        self._announced = now
+        return True
+
+    def end_of(self, path: tuple[str, ...], chars: int) -> str:
+        """Return the end of what an agent writes now, on one line, beginning with a whole word."""
+        begun = self._begun.get(path)
+        pieces, size = list[str](), 0
+        for piece in reversed(begun.text if begun is not None else ()):
+            pieces.append(piece)
+            size += len(piece)
+            if size > chars:
+                break
+        text = " ".join("".join(reversed(pieces)).split())
+        return text if len(text) <= chars else text[-chars:].partition(" ")[2] or text[-chars:]
+
+    def end(self, path: tuple[str, ...]) -> None:
+        """Drop the answer of an agent: its step is stored, or the next one begins."""
+        self._begun.pop(path, None)
+
+    def now(self) -> list[Written]:
+        """Return what is written now, in the order in which it began."""
+        return [
+            Written(path, "".join(one.text), "".join(one.thinking), one.since)
+            for path, one in self._begun.items()
+        ]
 
 
 ThreadPart: TypeAlias = Literal["todos", "transcript", "checkpoints", "files", "steps", "writing"]
@@ -66,8 +141,6 @@ MAX_UNHEARD = 16
 PARTIAL_CHARS = 160
 """Of the end of an answer that is shown while it is written."""
 
-PARTIAL_SECONDS = 1.0
-"""How often, at most."""
 
 WRITERS = ("write_file", "edit_file")
 """Tools that write the file at `path`."""
@@ -255,6 +328,22 @@ def is_task(run: Run) -> bool:
     return run.kind == "delegate" and parent_thread(run.thread_id) is not None
 
 
+def agent_of(run: Run, main: Agent, tasks: BackgroundSubAgents | None) -> Agent:
+    """Return who a run belongs to: the main agent, or the subagent of a background task.
+
+    Raises:
+        HarnessError: It is one of a task, and there are none here.
+    """
+    if run.kind == "drive" or parent_thread(run.thread_id) is None or run.agent == main.name:
+        return main
+    if tasks is None:
+        raise HarnessError(
+            f"run {run.id} is a background task of subagent {run.agent}, with which this "
+            "server does not go on. Start it with --background-subagents."
+        )
+    return tasks.agent(run.agent)
+
+
 def busy(thread_id: str, run_id: str) -> ThreadBusy:
     """Return the error of a call that found its thread in use."""
     return ThreadBusy(
@@ -263,155 +352,3 @@ def busy(thread_id: str, run_id: str) -> ThreadBusy:
         "thread.",
         run_id,
     )
-
-
-HEARTBEAT_SECONDS = 10.0
-"""Several hosts give up on a silent call after 60 s."""
-
-FLUSH_SECONDS = 1.0
-"""How long a client that reads slowly may hold up the result."""
-
-BACKLOG = 32
-
-AGENT_SEPARATOR = " \u203a "
-
-Report: TypeAlias = Callable[[float, float | None, str | None], Awaitable[None]]
-"""Sends one notice: progress, total if known, text. Does nothing when the client wants none."""
-
-Todos: TypeAlias = tuple[int, int]
-"""How many todos are done, and how many there are."""
-
-
-def describe(event: Event) -> str | None:
-    """Return what an event means to a person, or None if it is not worth a line."""
-    data = event.data
-    agents = AGENT_SEPARATOR.join(event.path[::2])
-    match data.get("event"):
-        case "model_start":
-            return f"{agents}: thinking"
-        case "writing":
-            return f"{agents}: \u2026 {data.get('text')}"
-        case "model_end":
-            text = " ".join(str(data.get("text") or "").split())
-            return f"{agents}: {text[:120]}" if text else None
-        case "tool_start":
-            return f"{agents}: {data.get('name')} {_subject(data.get('args'))}".rstrip()
-        case "tool_end" if data.get("status") == "error":
-            text = " ".join(str(data.get("text") or "").split())
-            return f"{agents}: {data.get('name')} failed: {text[:100]}"
-        case "tool_end" if data.get("status") == "waiting":
-            return f"{agents}: {data.get('name')} waits for an answer"
-        case "message_taken":
-            text = " ".join(str(data.get("text") or "").split())
-            return f"{agents}: reads your message: {text[:100]}"
-        case _:
-            return _noted(agents, data.get("data")) if event.mode == "custom" else None
-
-
-def _noted(agents: str, data: object) -> str | None:
-    """Return what middleware says of a model call that has to be made again."""
-    match data:
-        case {"event": "model_retry", "text": str(text)}:
-            return f"{agents}: {text}"
-        case {"event": "model_asked_again"}:
-            return f"{agents}: thinking"
-        case _:
-            return None
-
-
-def _subject(args: object) -> str:
-    """Return the argument that says most about a call."""
-    if not isinstance(args, dict):
-        return ""
-    for name in ("file_path", "path", "pattern", "name", "description"):
-        value: object = args.get(name)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-        if isinstance(value, str) and value:
-            return " ".join(value.split())[:80]
-    return ""
-
-
-def todos_of(event: Event) -> Todos | None:
-    """Return what an event says of the todo list of the main agent; None if nothing."""
-    data = event.data.get("data")
-    if event.mode != "custom" or len(event.path) > 2 or not isinstance(data, dict):
-        return None
-    counts = data.get("counts")
-    if data.get("event") != "todos" or not isinstance(counts, dict):
-        return None
-    done, total = counts.get("completed"), counts.get("total")
-    return (done, total) if isinstance(done, int) and isinstance(total, int) else None
-
-
-class RisingProgress:
-    """Turns the state of a todo list into progress that rises with each notice.
-
-    It stays below the total, since a run whose todos are all done still has to answer. When a
-    list is replaced by one with less done, both numbers move up, so that neither goes back.
-    """
-
-    def __init__(self) -> None:
-        self._last = 0.0
-        self._moved = 0
-        self._done = 0
-        self._steps = 1
-
-    def next(self, todos: Todos) -> tuple[float, float | None]:
-        """Return progress, and the total if there are todos."""
-        done, total = todos
-        if done > self._done:
-            self._steps = 0
-        self._done = done
-        share = 0.5 * self._steps / (self._steps + 1)
-        value = self._moved + (done + share if done < total or not total else done - 0.5 + share)
-        self._steps += 1
-        if value <= self._last:
-            more = math.floor(self._last - value) + 1
-            self._moved, value = self._moved + more, value + more
-        self._last = value
-        return value, float(total + self._moved) if total else None
-
-
-@asynccontextmanager
-async def reporting(report: Report, todos: Todos = (0, 0)) -> AsyncGenerator[Emit]:
-    """Yield a function for events; what it is given is reported until the block ends.
-
-    Args:
-        report: Sends a notice.
-        todos: What is known of the todo list.
-    """
-    send, receive = anyio.create_memory_object_stream[str](BACKLOG)
-    progress = RisingProgress()
-    silent_until = 0.0
-
-    def emit(event: Event) -> None:
-        nonlocal todos, silent_until
-        todos = todos_of(event) or todos
-        line = describe(event)
-        if event.data.get("event") == "writing":
-            if anyio.current_time() < silent_until:
-                return
-            silent_until = anyio.current_time() + PARTIAL_SECONDS
-        if line is not None and send.statistics().current_buffer_used < BACKLOG:
-            send.send_nowait(line)
-
-    async def pump() -> None:
-        last = "working"
-        with suppress(anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
-            while True:
-                with anyio.move_on_after(HEARTBEAT_SECONDS) as silence:
-                    last = await receive.receive()
-                text = f"still at it: {last}" if silence.cancelled_caught else last
-                await report(*progress.next(todos), text)
-
-    refused: HarnessError | None = None
-    with send, receive:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(pump)
-            try:
-                yield emit
-            except HarnessError as error:  # raised again below, outside of the group's wrapping
-                refused = error
-            send.close()  # what is left goes out before the result
-            tasks.cancel_scope.deadline = anyio.current_time() + FLUSH_SECONDS
-    if refused is not None:
-        raise refused

@@ -1,4 +1,4 @@
-"""Goals: what a caller of `task` wants done, which can be kept until its run begins.
+"""Goals: what a caller of `task` wants done, stored until its run starts.
 
 A goal that waits in line is an event of its run. So it is sealed, deleted and exported like all
 that a run has left, and whichever server begins the run finds it there.

@@ -1,4 +1,4 @@
-"""Life cycle of the runs of a server: how many begin and stop, and how a server that ends lets go.
+"""Life cycle of a server's runs: counts starts and stops, and hands runs over when it ends.
 
 A server that ends begins nothing more. Each run finishes the step it works on, which is stored, and
 then belongs to nobody, so that the next server goes on with it. No tool is cut in the middle.
@@ -233,7 +233,7 @@ class JournalWait:
         self._go_on = go_on
 
     async def wait(self, run_id: str) -> None:
-        """Go on with a run when the journal is back.
+        """Continue a run when the journal is back.
 
         A run that has waited too long stays left: whoever asks for it, or starts a server, goes on.
         """

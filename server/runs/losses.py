@@ -1,4 +1,4 @@
-"""Losses: how often a run lost the server that carried it, without getting any further.
+"""Losses: count how often the server of a run died without progress.
 
 A run can kill its carrier, with memory or a crash of native code. So each further server waits a
 little longer, and after five the run is given up. Every loss is an event of the run, and the
@@ -69,7 +69,7 @@ class CarrierLosses:
         return BACKOFF[min(losses, len(BACKOFF)) - 1]
 
     def note_given_up(self, run: Run) -> RunEvent:
-        """Return the event after which losses count anew."""
+        """Return the event after which losses count again."""
         return RunEvent(run.id, _MODE, (run.agent,), {"event": _GIVEN_UP})
 
     async def _count(self, run: Run) -> int:

@@ -1,4 +1,4 @@
-"""Run starter: accepts goals, which begin at once or wait in line."""
+"""Run starter: accepts goals, which start at once or wait in the queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs as their callers see them: where they stand, and waiting until they move.
+"""Run watching: the status of runs for their callers, and waiting for a change.
 
 A run does not depend on who waits for it. It may be at work in this process, wait for its turn, be
 carried by another server, or have been left by one that died; whoever waits sees no difference.
@@ -23,14 +23,15 @@ from ...harness.errors import (
 from ...harness.loop.run.choices import RunChoices
 from ...harness.loop.run.events import Emit
 from ...harness.messages.message import ToolMessage
-from ..auth.caller import OwnedJournal, current_caller
+from ..auth.caller import current_caller
+from ..auth.owned_journal import OwnedJournal
 from ..results import unknown
 from ..sampling.queue import SamplingQueue
 from .accounts import Snapshot
-from .active_run import Todos
 from .contracts import POLL_SECONDS
 from .goals import call_id
 from .lifecycle import FarEvents
+from .progress import Todos
 from .starting import RunStarter
 from .task_inputs import structured_result
 
@@ -51,7 +52,7 @@ class RunWatcher(RunStarter):
     async def wait(
         self, run_id: str, seconds: float, emit: Emit | None = None, *, to_lend: bool = False
     ) -> Snapshot:
-        """Return where a run stands when it pauses or ends, or after `seconds`.
+        """Return the status of a run when it pauses or ends, or after `seconds`.
 
         Args:
             run_id: The run.
@@ -106,7 +107,7 @@ class RunWatcher(RunStarter):
         return bool(asked) and all(one.answered for one in asked)
 
     async def snapshot(self, run_id: str) -> Snapshot:
-        """Return where a run stands now.
+        """Return the current status of a run.
 
         Raises:
             UnknownRun: There is no such run.
@@ -121,7 +122,9 @@ class RunWatcher(RunStarter):
                 run = replace(run, status="running")
         if run.status == "queued":
             stopping = self._carrier.stopping.has_begun
-            return Snapshot(run, stopping=stopping, waits_for=await self._queue.waits_for(run))
+            return Snapshot(
+                run, stopping=stopping, waits_for=await self._queue.threads.waits_for(run)
+            )
         if run.status == "running":
             calls = self.sampling.calls(run.thread_id)
             if self._carrier.stopping.has_begun:
@@ -221,5 +224,5 @@ class RunWatcher(RunStarter):
 
 
 def _is_at_work(run: Run) -> bool:
-    """Whether a run goes on by itself: it works, or waits for its turn."""
+    """Whether a run continues by itself: it works, or waits for its turn."""
     return run.status in ("queued", "running")

@@ -1,1 +1,1 @@
-"""The model of the MCP client as the model of runs."""
+"""Sampling: the MCP client's model as the model of runs."""

@@ -1,4 +1,4 @@
-"""The agent that an agent file describes, as the server keeps it among the settings."""
+"""Agent definition: the agent of an agent file, as the server keeps it among the settings."""
 
 from __future__ import annotations
 

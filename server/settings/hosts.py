@@ -7,13 +7,14 @@ parse is refused.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Iterable, Sequence
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 
 from ...harness._internal.records import record
 
-__all__ = ["LOOPBACK_NAMES", "Refusal", "ServedHosts", "host_name"]
+__all__ = ["LOOPBACK_NAMES", "Refusal", "ServedHosts", "host_name", "is_loopback"]
 
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 """Names of this machine for itself, which are always served."""
@@ -139,3 +140,13 @@ def _normal(host: str) -> str | None:
         return f"[{IPv6Address(host[1:-1]).compressed}]"
     except AddressValueError:
         return None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a server bound to `host`."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

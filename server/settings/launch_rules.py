@@ -1,4 +1,4 @@
-"""Launch rules: the layer of rules about what programs read when they start, as globs in a root.
+"""Launch rules: protect files that programs read when they start, as globs in a root.
 
 Launch files are places from which programs read settings or code when they start. What an agent
 writes there acts later and with more rights than the agent has: the line that starts this server in

@@ -1,4 +1,4 @@
-"""The settings in force: the configuration file may be saved while the server runs.
+"""Reloadable settings: apply the configuration file again when it is saved.
 
 Some settings hold for new runs and calls as soon as they are saved. The others are woven into what
 stands already (the address, the journal, the sandbox), so they wait for the next start, and the

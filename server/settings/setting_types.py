@@ -1,4 +1,4 @@
-"""Types of settings: they check a value, and say in a few words what is wrong with it.
+"""Setting types: check a value, and explain briefly what is wrong with it.
 
 A root may be per principal: `root = "/srv/{principal}"`. A principal's name becomes a directory
 name that no other principal has, on any file system: neither case nor Unicode forms make two of
@@ -13,34 +13,45 @@ import re
 from collections.abc import Sequence
 from hashlib import blake2b
 from pathlib import Path
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal, TypeAlias, cast
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SecretStr,
+)
 
 from ...harness.errors import HarnessError
 from .hosts import host_name
 
 __all__ = [
+    "Action",
     "AnyPath",
+    "Auth",
     "BindHost",
     "Budgets",
     "Directories",
     "Engine",
+    "Execute",
     "ExistingDirectory",
     "ExistingFile",
     "HostName",
     "JournalUrl",
     "Keys",
+    "LogLevel",
     "Lowered",
     "ModelName",
     "Network",
     "Place",
     "PolicyFile",
     "Priorities",
+    "Protect",
     "StateDirectory",
     "StoreUrl",
     "Telemetry",
+    "Transport",
     "Url",
     "absolute",
     "anchored",
@@ -51,7 +62,6 @@ __all__ = [
     "of_principal",
     "parent_of_all",
 ]
-
 
 PLACEHOLDER = "{principal}"
 
@@ -332,3 +342,16 @@ def anchored(pattern: str) -> str:
     """Return a pattern as a glob over paths from the root, which covers all below a match."""
     plain = pattern.removeprefix("!").removesuffix("**").rstrip("/")
     return f"{plain if plain.startswith('/') or not plain else f'/**/{plain}'}/**"
+
+
+Transport: TypeAlias = Literal["stdio", "http", "sse"]
+
+Auth: TypeAlias = Literal["none", "token", "oauth"]
+
+LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
+
+Action: TypeAlias = Literal["allow", "ask", "deny"]
+
+Protect: TypeAlias = Literal["ask", "deny", "off"]
+
+Execute: TypeAlias = Literal["off", "bubblewrap", "docker", "host"]

@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal
 
 import platformdirs
 from pydantic import (
@@ -24,18 +23,23 @@ from .combinations import (
     require_fitting_roots,
     require_shareable,
 )
+from .hosts import is_loopback
 from .setting_groups import AgendaSettings, CommandSettings, LimitSettings, require_complete_agenda
 from .setting_types import (
+    Action,
     AnyPath,
+    Auth,
     BindHost,
     Budgets,
     Directories,
     Engine,
+    Execute,
     ExistingDirectory,
     ExistingFile,
     HostName,
     JournalUrl,
     Keys,
+    LogLevel,
     Lowered,
     ModelGlob,
     ModelName,
@@ -44,9 +48,11 @@ from .setting_types import (
     PolicyFile,
     PrincipalAgents,
     Priorities,
+    Protect,
     StateDirectory,
     StoreUrl,
     Telemetry,
+    Transport,
     Url,
     is_template,
     of_principal,
@@ -54,39 +60,13 @@ from .setting_types import (
 )
 from .toolsets import TOOLSETS, Toolset, comma_list, known_tool, require_a_tool
 
-__all__ = [
-    "APP_NAME",
-    "CommandSettings",
-    "LimitSettings",
-    "LogLevel",
-    "Settings",
-    "SettingsError",
-    "Transport",
-    "is_loopback",
-]
+__all__ = ["APP_NAME", "CommandSettings", "LimitSettings", "Settings", "SettingsError"]
 
 APP_NAME = "deep-agent-mcp"
-
-Transport: TypeAlias = Literal["stdio", "http", "sse"]
-Auth: TypeAlias = Literal["none", "token", "oauth"]
-LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
-Action: TypeAlias = Literal["allow", "ask", "deny"]
-Protect: TypeAlias = Literal["ask", "deny", "off"]
-Execute: TypeAlias = Literal["off", "bubblewrap", "docker", "host"]
 
 
 class SettingsError(Exception):
     """A setting is wrong; the text names it, its source and what is accepted."""
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a server bound to `host`."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 class Settings(AgendaSettings):
@@ -123,7 +103,8 @@ class Settings(AgendaSettings):
         max_requests_per_minute: Requests of one caller.
         max_sessions: Connections of one caller that stay open, of the handshake era.
         journal_patience: Seconds for which runs wait for a journal that cannot be reached.
-        max_runs: Runs of one caller that work at the same time.
+        max_runs: Runs of one caller that work at the same time. With the local engine, each
+            replica counts its own.
         max_runs_per_minute: Runs of one caller that may begin within a minute; None for any number.
         workers: Runs that this server works on at the same time; None for what the engine takes.
         queue_size: Runs of one caller that may wait in line.

@@ -31,8 +31,8 @@ from .conversation import Conversation
 from .history import History
 from .journal_steps import Branches
 from .methods import DeleteParams, ForkParams, ThreadMethods
-from .overview import fleet, me, run_json, thread_overview
-from .queries import Address, NotThere
+from .overview import fleet, me, run_json, runs_found, thread_overview
+from .queries import Address, NotThere, Query
 from .questions import Questions
 from .requests import Requests
 from .rules import AddParams, ProposeParams, RevokeParams, Rules
@@ -50,6 +50,7 @@ _TEMPLATES = {
         "threads://search{?q,status,agent,since,until,principal,sort,after,limit}",
         "Threads by words, status, agent and date",
     ),
+    "run-search": ("runs://search{?status,thread,limit}", "Runs, newest first"),
     "thread-overview": ("thread://{thread_id}/overview", "A thread with its runs and costs"),
     "thread-steps": (
         "thread://{thread_id}/steps{?before,after,limit}",
@@ -81,7 +82,7 @@ _TEMPLATES = {
     ),
     "thread-requests": ("thread://{thread_id}/requests{?before,limit}", "Model calls of a thread"),
     "thread-request": (
-        "thread://{thread_id}/requests/{checkpoint_id}",
+        "thread://{thread_id}/requests/{checkpoint_id}{?ns}",
         "What a model was asked in a step",
     ),
     "thread-agents": ("thread://{thread_id}/agents", "The agents of a thread, with time and cost"),
@@ -111,6 +112,14 @@ class Studio:
             "rules/propose": (ProposeParams, self._rules.propose),
             "rules/add": (AddParams, self._rules.add),
             "rules/revoke": (RevokeParams, self._rules.revoke),
+        }
+        self._lists: Mapping[tuple[str, str], Callable[[Query], Awaitable[JsonValue]]] = {
+            ("studio", "me"): lambda _: me(services),
+            ("studio", "fleet"): lambda _: fleet(services),
+            ("studio", "rules"): lambda _: self._rules.listed(),
+            ("inbox", "questions"): self._questions.inbox,
+            ("threads", "search"): self.catalogue.search,
+            ("runs", "search"): lambda query: runs_found(services, query),
         }
         self._of_thread: Mapping[str, _Read] = {
             "overview": self._overview,
@@ -172,17 +181,10 @@ class Studio:
 
     async def _value(self, address: Address) -> JsonValue | ReadResourceResult:
         name, _, rest = address.path.partition("/")
+        listed = None if address.path else self._lists.get((address.scheme, address.id))
+        if listed is not None:
+            return await listed(address.query)
         match address.scheme, address.id:
-            case "studio", "me" if not address.path:
-                return await me(self._services)
-            case "studio", "fleet" if not address.path:
-                return await fleet(self._services)
-            case "studio", "rules" if not address.path:
-                return await self._rules.listed()
-            case "inbox", "questions" if not address.path:
-                return await self._questions.inbox(address.query)
-            case "threads", "search" if not address.path:
-                return await self.catalogue.search(address.query)
             case "thread", thread_id if name in self._of_thread:
                 if not current_caller.get().owns(thread_id):
                     raise NotThere(f"There is no thread {thread_id!r}.")
@@ -238,7 +240,7 @@ class Studio:
 
     async def _asked(self, address: Address, rest: str) -> JsonValue:
         if rest:
-            return await self._requests.one(address.id, rest)
+            return await self._requests.one(address.id, rest, address.query.text("ns"))
         return await self._requests.calls(address.id, address.query)
 
     async def _spans(self, address: Address, rest: str) -> JsonValue:

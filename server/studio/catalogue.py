@@ -1,4 +1,4 @@
-"""Catalogue of threads: what their lists are searched, filtered and sorted by.
+"""Catalogue of threads: the data by which lists of threads are searched, filtered and sorted.
 
 Each principal's is read from the journal once and kept in memory. Each search first takes in what
 changed since, which the journal lists first; the rows it returns are read anew. So it works over

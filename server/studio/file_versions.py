@@ -1,4 +1,4 @@
-"""Versions of a thread's files: as they were at a checkpoint, and what lies between two of them.
+"""File versions: a thread's files at a checkpoint, and the difference between two of them.
 
 Files on a disk are known as far as the thread's own tools changed them: the journal has what each
 file held before every change, and the disk has what came of the last one. Files of the thread

@@ -17,8 +17,8 @@ from pydantic import JsonValue
 from ...harness.agent import Agent
 from ...harness.backends.base import FileEntry, FileError, Restorable, canonical_path
 from ...harness.checkpoint.base import Checkpoint
+from ..mcp.media import file_contents
 from ..mcp.requests import Services
-from ..mcp.resources import file_contents
 from ..threads.listing import todos_as_json
 from ..threads.rewinding import guarded_files
 from .diffs import diff_of

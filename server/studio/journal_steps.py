@@ -21,7 +21,7 @@ from ...harness.checkpoint.base import Checkpoint, StoredWrite, step_id
 from ...harness.errors import CheckpointError
 from ...harness.messages.message import AIMessage, HumanMessage, Message, ToolMessage
 from ...harness.state.channels import Overwrite
-from ..auth.caller import JournalReader
+from ..auth.owned_journal import JournalReader
 
 __all__ = [
     "Branch",

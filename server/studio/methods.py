@@ -1,4 +1,4 @@
-"""Acts of the studio that are no tools: methods of their own, which no model can call.
+"""Studio methods: actions that are not tools, so no model can call them.
 
 A model acts through `tools/call` alone; what stands here is for programs that a person uses, such
 as the page at `/ui`. Each looks at the caller's scopes and changes only what is theirs.

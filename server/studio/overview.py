@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import cast
+from typing import cast, get_args
 
 from pydantic import JsonValue
 
-from ...harness.checkpoint.base import Run
+from ...harness.checkpoint.base import Run, RunStatus
 from ...harness.errors import CheckpointError
 from ...harness.limits.carried_limits import used_by
 from ...harness.limits.usage import Ledger, LedgerLine
@@ -19,12 +19,13 @@ from ..threads.journal_servers import ReplicaServers
 from ..threads.listing import todos_as_json
 from ..version import NAME, version
 from .catalogue import costs_of, title_of
-from .queries import NotThere, instant
+from .queries import NotThere, Query, instant
 from .questions import Questions
 
-__all__ = ["fleet", "me", "run_json", "thread_overview"]
+__all__ = ["fleet", "me", "run_json", "runs_found", "thread_overview"]
 
 MOST_RUNS = 100
+STATUSES: tuple[str, ...] = get_args(RunStatus)
 
 
 async def me(services: Services) -> dict[str, JsonValue]:
@@ -74,6 +75,27 @@ def run_json(run: Run) -> dict[str, JsonValue]:
         "attempt": run.attempt,
         "usage": usage,
     }
+
+
+async def runs_found(services: Services, query: Query) -> dict[str, JsonValue]:
+    """Return the caller's runs, newest first, and whether there are more than `limit`.
+
+    Raises:
+        BadQuery: A parameter cannot be used.
+    """
+    status, thread, limit = (
+        query.text("status"),
+        query.text("thread"),
+        query.count("limit", 50, 200),
+    )
+    if status and status not in STATUSES:
+        query.refuse("status", f"one of {', '.join(STATUSES)}")
+    found = await services.journal.find_runs(
+        status=cast("RunStatus | None", status or None),
+        thread_id=await services.thread(thread) if thread else None,
+        limit=limit + 1,
+    )
+    return {"runs": [run_json(one) for one in found[:limit]], "more": len(found) > limit}
 
 
 async def thread_overview(
@@ -157,7 +179,7 @@ async def fleet(services: Services) -> dict[str, JsonValue]:
                 "thread_id": one.thread_id,
                 "title": " ".join(one.goal.split())[:200],
                 "since": instant(one.created_at),
-                "doing": await services.runs.queue.waits_for(one),
+                "doing": await services.runs.queue.threads.waits_for(one),
             }
             for one in reversed(queued)
         ],

@@ -1,4 +1,4 @@
-"""Previews: what an approval would do, as far as that can be said before."""
+"""Previews: what an approval would do, as far as this can be known in advance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions that wait for a person: over all threads, of one run, and one of them whole.
+"""Open questions: in all threads, of one run, and one of them in full.
 
 What waits longest comes first. A list shows long arguments only by their size; one question has
 them whole, with what an approval would do: the file before and after, or the command and what its

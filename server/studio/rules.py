@@ -1,4 +1,4 @@
-"""Decisions of a person: those that last, and the history of all.
+"""Decisions: a person's remembered decisions, and the history of all.
 
 A rule is proposed first, in words and as data, and stored only when the proposal comes back. Both
 need the scope `approve`, and are methods, not tools: what a model's client calls for its model can
@@ -54,7 +54,7 @@ class Rules:
 
     @property
     def _remembered(self) -> Remembered:
-        found = self._services.runs.carrier.remembered
+        found = self._services.runs.carrier.consents.remembered
         if found is None:
             raise MCPError(INVALID_REQUEST, "This server remembers no decisions.")
         return found

@@ -1,4 +1,4 @@
-"""Work given to an agent at a terminal: runs and conversations, in this process or on a server.
+"""Terminal: runs and conversations, in this process or on a server.
 
 Texts of models and tools may not move the cursor, change colours, or hide from the reader.
 """

@@ -59,7 +59,7 @@ class Link:
         return await self._run("task", {**args, "wait_seconds": 0})
 
     async def look(self, run_id: str) -> RunState:
-        """Return where a run stands now.
+        """Return the current status of a run.
 
         Raises:
             LinkError: There is no such run.
@@ -80,7 +80,7 @@ class Link:
         return await self._run("wait", args, on_progress)
 
     async def answer(self, run_id: str, answers: Mapping[str, JsonValue]) -> RunState:
-        """Answer questions of a run; without answers, let a paused or failed one go on.
+        """Answer questions of a run; without answers, let a paused or failed one continue.
 
         Raises:
             LinkError: Nothing was stored.
@@ -127,11 +127,19 @@ class Link:
         Raises:
             LinkError: It failed.
         """
+        text, facts = await self.said(tool, **args)
+        return facts or {"text": text}
+
+    async def said(self, tool: str, **args: Any) -> tuple[str, dict[str, Any]]:
+        """Call a tool; return what it says in words, and its facts.
+
+        Raises:
+            LinkError: It failed.
+        """
         result = await self._call(tool, args)
         if result.is_error:
             raise LinkError(_text(result))
-        facts: dict[str, Any] = dict(result.structured_content or {})
-        return facts or {"text": _text(result)}
+        return _text(result), dict(result.structured_content or {})
 
     async def read(self, uri: str) -> str:
         """Return a resource's text.

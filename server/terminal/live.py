@@ -1,4 +1,4 @@
-"""The live view of a run at a terminal: steps above, and what is going on in the last lines."""
+"""Live view of a run at a terminal: steps above, and current work in the last lines."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class LiveView(View):
 
     @override
     def begun(self, state: RunState) -> None:
-        """A run begins or goes on."""
+        """A run begins or continues."""
         self._since = time.monotonic()
         self._todos, self._line, self._used = (), "begins", ""
         self._open()

@@ -1,4 +1,4 @@
-"""Places where runs work: a server in this process, or one behind a URL."""
+"""Places of runs: a server in this process, or one behind a URL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starts what a command asked for, and ends it with an exit code."""
+"""Working: starts what a command asks for, and ends it with an exit code."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def attached(files: Sequence[Path]) -> list[dict[str, str]]:
 def run_goal(
     choices: Choices, task: Task | None, resume: str | None, attach: Sequence[Path]
 ) -> int:
-    """Work on a goal, or go on with a run; return the exit code.
+    """Work on a goal, or continue a run; return the exit code.
 
     Raises:
         SettingsError, HarnessError, StateDirError, NotStarted: Nothing was started.

@@ -1,1 +1,1 @@
-"""Threads as the server and the command line see them."""
+"""Threads, for the server and the command line."""

@@ -11,7 +11,7 @@ import anyio
 from pydantic import JsonValue
 
 from ...harness.agent import Agent
-from ...harness.checkpoint.base import Run, RunEvent, ThreadInfo
+from ...harness.checkpoint.base import Run, ThreadInfo
 from ...harness.checkpoint.encryption import EncryptedCheckpointer
 from ...harness.checkpoint.maintenance import all_threads, count_prunable, prune_to_size
 from ...harness.checkpoint.transfer import export_thread, import_thread
@@ -21,11 +21,11 @@ from ...harness.messages.message import new_id
 from ...harness.subagents.background.engine import delete_with_tasks, task_threads
 from ..agents.commands import files_of
 from ..agents.reloadable_agent import LazyModel
-from ..approvals.questions import event_page
 from ..auth.caller import RULES_PREFIX, Principals
+from ..auth.owned_journal import id_among_all
 from ..auth.shared_state import open_shared_state
-from ..auth.thread_names import id_among_all
 from ..results import Answer, moment, unknown
+from ..runs.accounts import event_page
 from ..settings.settings import Settings
 from .journals import Beside, journal_beside_servers
 from .listing import cost_of, run_facts, show_thread, transcript
@@ -142,7 +142,7 @@ class ThreadAdmin:
             **({"cost": round(sum(costs), 6)} if costs else {}),
         }
 
-    async def follow(self, thread_id: str) -> AsyncGenerator[RunEvent]:
+    async def follow(self, thread_id: str) -> AsyncGenerator[dict[str, JsonValue]]:
         """Yield what runs of a thread do from now on, as it is stored; never ends.
 
         Raises:
@@ -158,7 +158,8 @@ class ThreadAdmin:
                 while page := await self._journal.events(run.id, after=at.get(run.id, 0)):
                     at[run.id] = page[-1].seq
                     for one in page:
-                        yield one
+                        event = {"run_id": one.run_id, "seq": one.seq, "mode": one.mode}
+                        yield {**event, "path": list(one.path), **one.data}
             await anyio.sleep(_LOOK_SECONDS)
 
     async def _last_event(self, run_id: str) -> int:

@@ -1,4 +1,4 @@
-"""The file of a state directory's journal: whether it is whole, a copy, what is left of it."""
+"""Journal files: check, copy and salvage the journal of a state directory."""
 
 from __future__ import annotations
 

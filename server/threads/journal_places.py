@@ -1,4 +1,4 @@
-"""Where the journal is: a file of the state directory, or what the setting `journal` names."""
+"""Journal places: a file of the state directory, or the URL in the setting `journal`."""
 
 from __future__ import annotations
 

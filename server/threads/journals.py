@@ -1,4 +1,4 @@
-"""Opens the journal of a state directory, encrypted if a key is set; seals and unseals it whole."""
+"""Journals of a state directory: opened, and encrypted or decrypted as a whole."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ async def unseal_journal(settings: Settings) -> int:
 async def _reseal_shared(
     settings: Settings, old: Keyring, new: Keyring | None, *, plain: bool
 ) -> None:
-    """Seal anew, or unseal, what replicas share beside the journal."""
+    """Seal again, or unseal, what replicas share beside the journal."""
     if not settings.replicas:
         return
     from ..replicas.database import open_database

@@ -7,29 +7,33 @@ Markdown, for people and for models.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import cast
 
 from pydantic import JsonValue
 
+from ...harness._internal import count_of
 from ...harness.agent import Agent
 from ...harness.checkpoint.base import Checkpoint, Interrupt, Run
 from ...harness.errors import CheckpointError
 from ...harness.limits.carried_limits import used_by
+from ...harness.limits.usage import Used
 from ...harness.messages.message import AIMessage, HumanMessage, Message, ToolCall, ToolMessage
 from ...harness.middleware.todo_list import Todo, render_todos
 from ..approvals.questions import call_lines, show
-from ..auth.caller import JournalReader
+from ..auth.owned_journal import JournalReader
 from ..results import Answer, moment
 
 __all__ = [
+    "asked_line",
     "cost_of",
     "list_threads",
     "question_line",
     "run_facts",
     "run_line",
+    "run_text",
     "show_thread",
     "transcript",
 ]
@@ -178,14 +182,40 @@ async def _questions(journal: JournalReader, runs: Sequence[Run]) -> list[Interr
 
 def question_line(question: Interrupt) -> str:
     """Return an open question in words."""
-    shown = show(question)
+    return asked_line(question.run_id, show(question))
+
+
+def asked_line(run_id: str, shown: Mapping[str, JsonValue]) -> str:
+    """Return an open question in words, as `show` gives it."""
     line = (
-        f"Open question {question.id} of {question.run_id}: {question.message} "
+        f"Open question {shown['id']} of {run_id}: {shown['question']} "
         f"(asked by {shown['asked_by']})"
     )
     if "tool" in shown:
         return line + call_lines(shown)
     return f"{line}\n  answer: {json.dumps(shown['answer_schema'])}"
+
+
+def run_text(facts: Mapping[str, JsonValue], where: str, asked: Iterable[str]) -> str:
+    """Return a whole run in words.
+
+    Args:
+        facts: It as data, with all of its goal and answer.
+        where: What is known about the server that works on it.
+        asked: Its open questions, in words.
+    """
+    usage = facts.get("usage")
+    used = Used.from_json(usage) if isinstance(usage, dict) else None
+    lines = [
+        f"Run {facts['run_id']} on thread {facts['thread_id']}: {facts['status']}{where}",
+        f"Kind: {facts['kind']}, by agent {facts['agent']}, attempt {facts['attempt']}",
+        f"Begun: {facts['created']}, last changed: {facts['updated']}",
+    ]
+    said = {"Goal": facts["goal"], "Answer": facts["answer"], "Reason": facts["reason"]}
+    lines += [f"{name}: {' '.join(str(text).split())}" for name, text in said.items() if text]
+    if used is not None and used.model_calls:
+        lines.append(f"Used: {count_of(used.model_calls, 'model call')}, {used.tokens:,} tokens")
+    return "\n".join([*lines, *asked])
 
 
 def run_facts(run: Run) -> dict[str, JsonValue]:

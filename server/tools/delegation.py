@@ -15,14 +15,14 @@ from pydantic import Field, JsonValue
 
 from ...harness.checkpoint.base import Run
 from ...harness.errors import HarnessError
-from ..approvals.questions import event_page
 from ..engine import USUAL_PRIORITY
 from ..mcp.offered_agents import drives, offered_agents
 from ..mcp.requests import Context, Services, takes_tasks, wait_seconds
-from ..mcp.uris import VIEWER_URI
+from ..runs.accounts import event_page
 from ..runs.goals import Goal
 from ..runs.starting import OnBusy
 from ..sampling.client_model import offer_of
+from ..viewer import VIEWER_URI
 from . import (
     Arguments,
     FaceTool,
@@ -319,7 +319,7 @@ class Delegation:
     async def reply(
         self, ctx: Context, params: CallToolRequestParams, args: dict[str, JsonValue]
     ) -> ToolReply:
-        """Answer a run, or let it go on, and wait for it."""
+        """Answer a run, or let it continue, and wait for it."""
         given = parse(ReplyArguments, "reply", args)
         async with own_run(ctx, self._services) as own:
             run_id = resumed_run(params)
@@ -335,7 +335,7 @@ class Delegation:
             return await self._settled(ctx, params, run_id, given.wait_seconds, own=own, told=told)
 
     async def _go_on(self, ctx: Context, own: OwnRun, run: Run, message: str) -> str:
-        """Go on with the thread of a run that has ended; what was chosen for it holds again.
+        """Continue the thread of a run that has ended; what was chosen for it holds again.
 
         Raises:
             HarnessError: The caller may not; nothing was started.

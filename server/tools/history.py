@@ -323,7 +323,7 @@ async def _go_on(
     offer: Offer,
     go_on: GoOn | None,
 ) -> str:
-    """Let a run go on, or its thread with a message; return the run to wait for."""
+    """Let a run continue, or its thread with a message; return the run to wait for."""
     run, message = snapshot.run, reply.message
     if snapshot.stuck:
         raise HarnessError(

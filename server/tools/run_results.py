@@ -17,9 +17,9 @@ from ...harness.limits.carried_limits import used_by
 from ...harness.limits.limits import Used
 from ...harness.loop.run.caller_messages import CallerMessage
 from ..approvals.decisions import whole_arguments
-from ..approvals.questions import EventPage, call_lines, show
+from ..approvals.questions import call_lines, show
 from ..results import Answer
-from ..runs.accounts import Snapshot
+from ..runs.accounts import EventPage, Snapshot
 from ..sampling.queue import is_parked
 from .run_accounts import account_facts
 

@@ -1,4 +1,4 @@
-"""What operators look at over HTTP: `/healthz` (alive), `/readyz` (takes work), `/metrics`.
+"""Health endpoints: `/healthz` (alive), `/readyz` (takes work), `/metrics`.
 
 All three are answered without a token, so nothing of threads, runs or callers is in them but counts
 and states. `/metrics` is Prometheus' text format, version 0.0.4.

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from mcp.server.lowlevel import Server
 
-from ..settings.hosts import ServedHosts
-from ..settings.settings import Settings, is_loopback
+from ..settings.hosts import ServedHosts, is_loopback
+from ..settings.settings import Settings
 from ..version import NAME
 from .checked_requests import CheckedRequests
 from .signals import Stop, until
@@ -61,7 +61,7 @@ class AddressError(Exception):
 
 
 async def serve_stdio(server: Server[Any], stop: Stop) -> None:
-    """Serve one client over stdin and stdout until it closes its end or the server shall end."""
+    """Serve one client over stdin and stdout until it closes its end or the server must end."""
     if sys.platform == "win32":
         from mcp.server.stdio import stdio_server as streams
     else:

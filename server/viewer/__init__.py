@@ -9,13 +9,24 @@ import base64
 import hashlib
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from mcp.types import ReadResourceResult, Resource, TextResourceContents
 
 if TYPE_CHECKING:
     from starlette.routing import Route
 
-__all__ = ["UI_PATH", "viewer_headers", "viewer_html", "viewer_routes"]
-
+__all__ = [
+    "UI_EXTENSION",
+    "UI_PATH",
+    "UI_SETTINGS",
+    "VIEWER_URI",
+    "viewer_contents",
+    "viewer_headers",
+    "viewer_html",
+    "viewer_resource",
+    "viewer_routes",
+]
 
 UI_PATH = "/ui"
 
@@ -79,3 +90,39 @@ def _digest(element: str) -> str:
     text, _, _ = rest.partition(f"</{element}>")
     digest = hashlib.sha256(text.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+# As in `mcp.server.apps`, which would import the SDK's high-level server.
+UI_EXTENSION = "io.modelcontextprotocol/ui"
+
+APP_MIME_TYPE = "text/html;profile=mcp-app"
+
+UI_SETTINGS: dict[str, Any] = {}
+
+_META: dict[str, Any] = {
+    "ui": {"csp": {}, "prefersBorder": True}
+}  # no domains: it needs nothing from elsewhere
+
+
+def viewer_resource() -> Resource:
+    """Return how the page is listed."""
+    return Resource(
+        uri=VIEWER_URI,
+        name="run-viewer",
+        title="Run viewer",
+        description="A page that hosts of MCP Apps show: a run's steps, agents, todos, questions "
+        "and cost.",
+        mime_type=APP_MIME_TYPE,
+        _meta=_META,
+    )
+
+
+def viewer_contents() -> ReadResourceResult:
+    """Return the page."""
+    page = TextResourceContents(
+        uri=VIEWER_URI, mime_type=APP_MIME_TYPE, text=viewer_html(), _meta=_META
+    )
+    return ReadResourceResult(contents=[page])
+
+
+VIEWER_URI = "ui://deep-agent/runs"

@@ -8,7 +8,7 @@ from typing import Any
 
 from deep_agent_mcp.harness.checkpoint.postgres import PostgresCheckpointer
 from deep_agent_mcp.harness.checkpoint.postgres.database import JOURNAL, Session
-from deep_agent_mcp.harness.databases.postgres import Tables
+from deep_agent_mcp.harness.databases.postgres_tables import Tables
 from tests.databases import Database
 
 

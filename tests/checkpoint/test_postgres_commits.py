@@ -27,7 +27,7 @@ from deep_agent_mcp.harness.checkpoint.base import (
 from deep_agent_mcp.harness.checkpoint.postgres import PostgresCheckpointer
 from deep_agent_mcp.harness.checkpoint.postgres import committer as postgres_committer
 from deep_agent_mcp.harness.checkpoint.postgres.database import Session
-from deep_agent_mcp.harness.databases.postgres import Tables
+from deep_agent_mcp.harness.databases.postgres_tables import Tables
 from deep_agent_mcp.harness.errors import CheckpointError, StaleThread
 from tests.checkpoint.postgres_journals import count, locked, opened, rows
 from tests.checkpoint.records import (

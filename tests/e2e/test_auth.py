@@ -441,7 +441,14 @@ def _studio(ids: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
         yield "rules/propose", {"runId": id_, "questionId": question}
         yield "rules/revoke", {"id": id_}
         yield "resources/read", {"uri": f"threads://search?q={id_}"}
-    for own in ("inbox://questions", "threads://search", "studio://rules", "studio://fleet"):
+        yield "resources/read", {"uri": f"runs://search?thread={id_}"}
+    for own in (
+        "inbox://questions",
+        "threads://search",
+        "runs://search",
+        "studio://rules",
+        "studio://fleet",
+    ):
         yield "resources/read", {"uri": own}
 
 

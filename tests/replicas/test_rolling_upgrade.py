@@ -9,7 +9,8 @@ from uuid import uuid4
 
 import pytest
 
-from deep_agent_mcp.harness.databases.postgres import DatabaseKind, PostgresDatabase
+from deep_agent_mcp.harness.databases.postgres import PostgresDatabase
+from deep_agent_mcp.harness.databases.postgres_tables import DatabaseKind
 from deep_agent_mcp.harness.errors import NewerDatabase
 from deep_agent_mcp.server.auth.caller import ALL_SCOPES, Caller
 from deep_agent_mcp.server.auth.shared_database import (

@@ -11,7 +11,8 @@ import pytest
 
 from deep_agent_mcp.harness.checkpoint.base import Batch, Checkpointer, Run, ThreadInfo
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
-from deep_agent_mcp.server.auth.caller import LOCAL, Caller, OwnedJournal, current_caller
+from deep_agent_mcp.server.auth.caller import LOCAL, Caller, current_caller
+from deep_agent_mcp.server.auth.owned_journal import OwnedJournal
 
 pytestmark = pytest.mark.anyio
 

@@ -17,7 +17,7 @@ from deep_agent_mcp.harness.errors import HarnessError
 from deep_agent_mcp.harness.tools.tool import tool
 from deep_agent_mcp.server.app import App, create_app
 from deep_agent_mcp.server.auth.caller import Caller, current_caller
-from deep_agent_mcp.server.runs.active_run import describe
+from deep_agent_mcp.server.runs.progress import describe
 from deep_agent_mcp.server.settings.sources import load_settings
 from deep_agent_mcp.server.tools.history import Reply, hand_over
 from tests.e2e.servers import call, text_of

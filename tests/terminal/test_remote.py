@@ -1,10 +1,12 @@
 """`run --connect`: the same against a server, which works on without the terminal."""
 
+import json
 import signal
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -91,3 +93,33 @@ def test_what_the_server_decides_is_refused_here(url: str, tmp_path: Path) -> No
     done = run(tmp_path, "run", "write it", "--connect", url, "--model", "anthropic:x")
     assert done.returncode == 2
     assert "does not let callers choose model" in done.stderr
+
+
+def test_runs_and_threads_are_looked_after_from_elsewhere(
+    url: str, server: tuple[str, Path], tmp_path: Path
+) -> None:
+    def at(*words: str) -> Any:
+        done = run(tmp_path, *words, "--connect", url)
+        assert done.returncode in (0, 3), done.stderr
+        return json.loads(done.stdout) if "--json" in words else done.stdout + done.stderr
+
+    begun = run(tmp_path, "run", "write it again", "--connect", url, "--json")
+    assert begun.returncode == 3
+    run_id = json.loads(begun.stdout.splitlines()[0])["run_id"]
+    assert run_id in at("runs", "list", "--status", "needs_approval")
+    assert "Open question" in at("runs", "wait", run_id)
+    here = json.loads(run(server[1], "runs", "show", run_id, "--json").stdout)
+    there = at("runs", "show", run_id, "--json")
+    assert there.keys() == here.keys() and there["usage"] == here["usage"]
+    thread = here["thread_id"]
+    with at_terminal(tmp_path, "threads", "show", thread, "--follow", "--connect", url) as screen:
+        screen.until("Checkpoints, newest first:")
+        assert "the last" in at("runs", "approve", run_id, "--yes")
+        screen.until("main: It is written.")
+    rows = at("threads", "list", "--json")["threads"]
+    (last,) = [one["last_run"] for one in rows if one["thread_id"] == thread]
+    assert (last["run_id"], last["status"]) == (run_id, "done")
+    assert at("runs", "cancel", run_id).strip() == f"{run_id}: done"
+    refused = run(tmp_path, "runs", "--state-dir", "x", "list", "--connect", url)
+    assert (refused.returncode, "--state-dir: with --connect" in refused.stderr) == (2, True)
+    assert "asks nothing" in run(tmp_path, "runs", "reply", run_id, "x", "--connect", url).stderr

@@ -11,8 +11,7 @@ import httpx2
 import pytest
 from mcp.server import apps
 
-from deep_agent_mcp.server.mcp.uris import VIEWER_URI
-from deep_agent_mcp.server.viewer import viewer_html
+from deep_agent_mcp.server.viewer import VIEWER_URI, viewer_html
 from tests.e2e.servers import ERAS, Era, connected
 from tests.viewer.browser import Browser
 from tests.viewer.conftest import Served

@@ -239,7 +239,7 @@ class ConcurrentEdits:
             claims[path] = claim
 
     def settle(self, run_id: str, ns: str) -> None:
-        """Note that the agent of `ns` goes on: what agents below it changed is in its state."""
+        """Note that the agent of `ns` continues: what agents below it changed is in its state."""
         for claim in self._runs.get(run_id, {}).values():
             if claim.ns == ns or _is_below(claim.ns, ns):
                 claim.ns, claim.settled = ns, True

@@ -1,4 +1,4 @@
-"""File tool results: the same facts as text and as data, search matches, and media files.
+"""File tool results: search matches, text and media files, as text and as data.
 
 A search ends at a number of results or after a time. The number grows with the requested offset,
 and the order is stable, so one page leads to the next until there are no more. If time ran out, the

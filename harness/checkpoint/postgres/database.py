@@ -24,13 +24,8 @@ from hashlib import blake2b
 from typing import Any, TypeAlias
 
 from ..._internal.records import record
-from ...databases.postgres import (
-    AsyncConnection,
-    DatabaseKind,
-    Pipeline,
-    Tables,
-    UniqueViolation,
-)
+from ...databases.postgres import AsyncConnection, Pipeline, UniqueViolation
+from ...databases.postgres_tables import DatabaseKind, Tables
 from ...errors import CheckpointError, JournalAway, NewerDatabase
 from ..base import OPEN
 

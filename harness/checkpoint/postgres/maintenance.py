@@ -1,4 +1,4 @@
-"""Upkeep of the Postgres journal: copies, removals, sizes.
+"""Maintenance of the Postgres journal: copies, removals, sizes.
 
 Each function runs in a transaction that concerns one thread, two for a copy. Those that remove
 return the digests of large values that may be held by nothing now: `free_blobs` deletes them, in a

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..._internal.records import record
-from ...databases.postgres import AsyncConnection, PostgresDatabase, Tables
+from ...databases.postgres import AsyncConnection, PostgresDatabase
+from ...databases.postgres_tables import Tables
 from ..records import OPEN
 from .database import JOURNAL
 from .records import as_bytes, as_text
@@ -70,7 +71,7 @@ def connection_name(owner: str) -> str:
 
 @record
 class RunMark:
-    """Where a run stands, as far as it tells whether there is news.
+    """Status of a run, as far as it tells whether there is news.
 
     Attributes:
         status: Its status.

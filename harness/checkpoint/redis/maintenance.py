@@ -1,4 +1,4 @@
-"""Upkeep of the Redis journal: copies, removals, rewrites.
+"""Maintenance of the Redis journal: copies, removals, rewrites.
 
 A thread is read, planned anew, and written back in one transaction, which fails when somebody
 changed it meanwhile; then all of it is done again, a bounded number of times.

@@ -1,4 +1,4 @@
-"""Migrations of the journal file: the present tables, and how an older file gets them.
+"""Migrations of the journal file: the current tables, and how to upgrade an older file.
 
 A released script never changes. What a script cannot say in SQL is a function of `upgrade`.
 

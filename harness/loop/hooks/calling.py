@@ -1,4 +1,4 @@
-"""Hooks and wraps of middleware: how one is called, and what its results and errors become.
+"""Hook calls: calls hooks and wraps of middleware, and handles their results and errors.
 
 Whoever awaits a task or future that somebody else cancelled gets a `CancelledError` too. Nobody
 asked the run to stop then: `as_failure` tells that from the end of the run.

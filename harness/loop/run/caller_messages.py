@@ -1,4 +1,4 @@
-"""Messages that the caller of a run sends while it is at work: steering.
+"""Caller messages: messages that the caller sends to a running run (steering).
 
 A message is stored at once, whichever process carries the run, and the run takes it before its next
 model call: it becomes a user message of the thread in the same commit that marks it as taken. So it

@@ -1,4 +1,4 @@
-"""Redaction around the loop: texts pass the rules of a run's agents on their way in and out.
+"""Redaction of runs: applies the rules of a run's agents to texts on their way in and out.
 
 State, events, questions and records are made of clean texts only: what a caller hands in, what a
 model or a tool says, and what is read from the journal is cleaned before it becomes part of the

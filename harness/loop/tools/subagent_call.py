@@ -1,4 +1,4 @@
-"""A subagent below a tool call: its own namespace in the same thread, continued where it stopped.
+"""Subagent call: runs a subagent below a tool call, in its own namespace, and resumes it.
 
 The child's namespace follows from the call and its step, so that running the call again after a
 pause or a crash finds the child's checkpoints and goes on; a fork of the parent starts afresh. A
@@ -134,7 +134,7 @@ class CallingStep(Protocol):
         ...
 
     async def claim_subagent(self, ns: str, call_id: str) -> bool:
-        """Note that a call goes on with a subagent; whether it is the step's only one that does."""
+        """Note that a call continues a subagent; whether it is the step's only one that does."""
         ...
 
     def note_limit(self, reached: LimitReached) -> None:

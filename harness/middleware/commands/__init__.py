@@ -1,1 +1,1 @@
-"""Middleware that brings commands: in sandboxes, and in a shell that stays open."""
+"""Middleware that runs commands: in sandboxes, and in a shell that stays open."""

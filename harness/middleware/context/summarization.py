@@ -1,4 +1,4 @@
-"""Keeps requests inside the model's window by summarising old messages. The log is never shortened.
+"""Summarization: keeps requests inside the model's window. The transcript is never shortened.
 
 What the model sees is a view: the user's first and latest request word for word, summaries of
 what was cut, and the recent messages, calls and results together. Summaries are made from
@@ -296,7 +296,7 @@ class SummarizationMiddleware(AgentMiddleware):
         return window is not None and tokens > _NEARLY_FULL * window
 
     def _cut(self, request: ModelRequest, view: View, keeping: tuple[float, float]) -> int | None:
-        """Return where the kept end shall begin, or None if nothing before it could go."""
+        """Return where the kept end must begin, or None if nothing before it could go."""
         messages = request.messages
         stored = {one.id for one in cast(Iterable[Message], request.state.get("messages", ()))}
         places = [

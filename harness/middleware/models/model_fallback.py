@@ -1,4 +1,4 @@
-"""Asks another model when one fails, and stays with it for a while.
+"""Model fallback: asks another model when one fails, and uses it for a while.
 
 Which models failed lately is known to this process only; after a restart the first call finds out
 again. Which answers are another model's is in the thread's state, because what a provider would

@@ -1,4 +1,4 @@
-"""A model that picks the tools for a turn, before the agent's model sees any of them.
+"""Tool selection: a model chooses the tools of a turn before the agent's model sees them.
 
 It is asked once per turn, that is per request of the user: what it picked is kept in the thread's
 state, so further steps and a resumed run ask nothing, and the tools stay the same as long as the
@@ -72,7 +72,7 @@ class ToolSelectionState(TypedDict):
 
 
 class LLMToolSelectorMiddleware(AgentMiddleware):
-    """Offers only tools that a model chose for the request.
+    """Offers only the tools that a model chose for the request.
 
     Tools that the provider runs, and a tool that the request forces, are always offered. Without
     a request of the user, or with no more than `max_tools` tools to choose from, nothing is asked.

@@ -1,4 +1,4 @@
-"""Vendors of models: how each is named, reached and paid for, and what a connection is made from.
+"""Vendors: how each is named, which keys and addresses it needs, and how to connect.
 
 Nothing here imports an SDK.
 """

@@ -1,4 +1,4 @@
-"""The detectors that ship, one kind of value each."""
+"""Built-in detectors, one for each kind of value."""
 
 from __future__ import annotations
 

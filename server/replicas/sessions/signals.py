@@ -1,4 +1,4 @@
-"""What sessions need of other replicas: to wake them, to know which live, what may be repeated."""
+"""Session signals: what sessions need from other replicas, such as waking them."""
 
 from __future__ import annotations
 

@@ -1,0 +1,221 @@
+"""Runs and threads of a server elsewhere, for the command line, as `RunAdmin` shows those here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlencode
+
+import anyio
+from pydantic import JsonValue
+
+from ..results import Answer
+from ..threads.listing import asked_line, run_text
+from .link import Link
+from .places import remote_place
+from .questions import WholeQuestion, whole
+from .states import LinkError, RunState
+
+__all__ = ["RemoteRuns", "RemoteThreads"]
+
+LOOK_SECONDS = 0.5
+MOST_ROWS = 200
+MOST_CHECKPOINTS = 50
+
+
+class RemoteRuns:
+    """Shows, answers and ends the caller's runs on a server.
+
+    Every method raises LinkError if the server refuses the call or cannot be reached; then nothing
+    was done.
+    """
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    @staticmethod
+    @asynccontextmanager
+    async def open(url: str, token: str | None) -> AsyncGenerator[RemoteRuns]:
+        """Connect to a server.
+
+        Raises:
+            NotStarted: It cannot be reached, or lets nobody in with this token.
+        """
+        async with remote_place(url, token) as place:
+            yield RemoteRuns(place.link)
+
+    async def list(self, status: str | None, thread: str | None, limit: int) -> Answer:
+        """Return runs, newest first."""
+        query = _query(status=status, thread=thread, limit=min(limit, MOST_ROWS))
+        page = json.loads(await self._link.read(f"runs://search{query}"))
+        rows: list[JsonValue] = [_row(one) for one in page["runs"]]
+        none = "" if rows else "There are no such runs."
+        return Answer(none, {"runs": rows, "more": page["more"]})
+
+    async def show(self, run_id: str) -> Answer:
+        """Return a run with its open questions."""
+        facts: dict[str, Any] = json.loads(await self._link.read(f"run://{run_id}"))
+        asked = (await self._link.call("wait", run_id=run_id, wait_seconds=0)).get("pending") or ()
+        text = run_text(facts, "", [asked_line(run_id, one) for one in asked])
+        data = _row(facts) | {name: facts[name] for name in ("answer", "reason", "usage")}
+        data["open_questions"] = [one["id"] for one in asked]
+        return Answer(text, data)
+
+    async def cancel(self, run_ids: Sequence[str], reason: str) -> Answer:
+        """End runs; what they have committed stays. The server notes its own reason."""
+        ended = [await self._link.cancel(one) for one in run_ids]
+        lines = [f"{one.run_id}: {one.status}" for one in ended]
+        return Answer("\n".join(lines), {"runs": [_state(one) for one in ended]})
+
+    async def wait(self, run_id: str, seconds: float | None) -> Answer:
+        """Wait until a run pauses or ends, or as long as is said; return it."""
+        with anyio.move_on_after(seconds):
+            await self._stopped(run_id)
+        return await self.show(run_id)
+
+    async def _stopped(self, run_id: str) -> None:
+        while True:
+            state = await self._link.wait(run_id, lambda _: None)
+            if state.status not in ("running", "queued"):
+                return
+            await anyio.sleep(LOOK_SECONDS)
+
+    async def questions(self, run_id: str) -> Sequence[WholeQuestion]:
+        """Return what a run waits for a person to answer."""
+        state = await self._link.look(run_id)
+        if not state.questions:
+            raise LinkError(f"Run {run_id} is {state.status} and asks nothing.")
+        return [await whole(self._link, run_id, one) for one in state.questions]
+
+    async def answer(self, run_id: str, answers: Mapping[str, JsonValue]) -> Answer:
+        """Answer questions of a run; it continues once all are answered."""
+        state = await self._link.answer(run_id, answers)
+        text = f"Run {run_id} continues: {state.status}."
+        if state.questions:
+            text = f"Stored. Run {run_id} asks more: runs show {run_id}"
+        return Answer(text, {**_state(state), "taken": not state.questions})
+
+    async def tell(self, run_id: str, message: str) -> Answer | None:
+        """Send a message to a run that works or waits in line; None if it does neither, or asks."""
+        state = await self._link.look(run_id)
+        if state.questions or state.status not in ("running", "queued"):
+            return None
+        await self._link.call("reply", run_id=run_id, message=message, wait_seconds=0)
+        text = f"The message is queued: run {run_id} takes it before its next model call."
+        return Answer(text, _state(state))
+
+    async def retry(self, run_id: str) -> Answer:
+        """Let a run that failed or paused go on at its last step."""
+        state = await self._link.look(run_id)
+        if state.status not in ("failed", "paused"):
+            raise LinkError(f"Run {run_id} is {state.status}, so there is nothing to retry.")
+        state = await self._link.answer(run_id, {})
+        return Answer(f"Run {run_id} continues: {state.status}.", {**_state(state), "taken": True})
+
+
+class RemoteThreads:
+    """Shows the caller's threads on a server. Raises LinkError as `RemoteRuns` does."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    @staticmethod
+    @asynccontextmanager
+    async def open(url: str, token: str | None) -> AsyncGenerator[RemoteThreads]:
+        """Connect to a server.
+
+        Raises:
+            NotStarted: It cannot be reached, or lets nobody in with this token.
+        """
+        async with remote_place(url, token) as place:
+            yield RemoteThreads(place.link)
+
+    async def list(
+        self,
+        limit: int,
+        before: float | None,
+        *,
+        status: str | None = None,
+        agent: str | None = None,
+        since: float | None = None,
+    ) -> Answer:
+        """Return a page of threads, last changed first. `before` counts the threads before it."""
+        query = _query(
+            sort="updated",
+            limit=min(limit, MOST_ROWS),
+            after=None if before is None else int(before),
+            status=status,
+            agent=agent,
+            since=None if since is None else datetime.fromtimestamp(since, UTC).isoformat(),
+        )
+        page = json.loads(await self._link.read(f"threads://search{query}"))
+        rows: list[JsonValue] = [_thread(one) for one in page["threads"]]
+        data: dict[str, JsonValue] = {"threads": rows}
+        if page["next"]:
+            data["next_before"] = page["next"]
+        none = "There are no such threads." if page["all"] else "There are no threads yet."
+        return Answer("" if rows else none, data)
+
+    async def show(self, thread_id: str, limit: int, before: str | None) -> Answer:
+        """Return a thread's todos, runs, questions and a page of its checkpoints."""
+        args = {"thread_id": thread_id, "limit": min(limit, MOST_CHECKPOINTS)}
+        text, facts = await self._link.said("threads", **args, before=before or "")
+        lines = [one for one in text.splitlines() if not one.startswith("More: threads(")]
+        if "next_before" in facts:
+            lines.append(f"More: --before {facts['next_before']}")
+        return Answer("\n".join(lines), facts)
+
+    async def transcript(self, thread_id: str) -> str:
+        """Return a thread's messages as Markdown."""
+        facts = await self._link.call("threads", thread_id=thread_id, limit=1)
+        return await self._link.read(f"thread://{facts['thread_id']}/transcript")
+
+    async def follow(self, thread_id: str) -> AsyncGenerator[dict[str, Any]]:
+        """Yield what runs of a thread do from now on, as it is stored; never ends."""
+        at: dict[str, int] = {}
+        is_first = True
+        while True:
+            facts = await self._link.call("threads", thread_id=thread_id, limit=1)
+            for run in facts["runs"][:1]:
+                run_id = run["run_id"]
+                is_old = is_first and run["status"] not in ("running", "queued")
+                more = True
+                while more:
+                    events, more = await self._link.events(run_id, at.get(run_id, 0))
+                    for one in events:
+                        at[run_id] = one["seq"]
+                        if not is_old:
+                            yield {"run_id": run_id, **one}
+            is_first = False
+            await anyio.sleep(LOOK_SECONDS)
+
+
+def _query(**given: object) -> str:
+    return f"?{urlencode({name: value for name, value in given.items() if value is not None})}"
+
+
+def _row(run: Mapping[str, Any]) -> dict[str, JsonValue]:
+    """Return a run as `RunAdmin.list` does."""
+    row: dict[str, JsonValue] = {name: run[name] for name in ("run_id", "kind", "status")}
+    cut = {"goal": 120, "answer": 200, "reason": 200}
+    row |= {name: run[name][:most] for name, most in cut.items() if run[name]}
+    row |= {name: run[name] for name in ("thread_id", "agent", "attempt", "created", "updated")}
+    usage: dict[str, Any] = run["usage"] or {}
+    return {**row, "cost": round(usage["cost"], 6)} if "cost" in usage else row
+
+
+def _state(state: RunState) -> dict[str, JsonValue]:
+    return {"run_id": state.run_id, "thread_id": state.thread_id, "status": state.status}
+
+
+def _thread(row: Mapping[str, Any]) -> JsonValue:
+    """Return a thread as `ThreadAdmin.list` does."""
+    last: dict[str, JsonValue] | None = None
+    if row["last_run"] is not None:
+        last = {"run_id": row["last_run"], "status": row["status"], "goal": row["title"]}
+        last |= {name: row[name] for name in ("answer", "reason", "agent") if row[name]}
+    shown = {name: row[name] for name in ("thread_id", "updated", "checkpoints", "cost")}
+    return {**shown, "last_run": last}
