@@ -34,7 +34,7 @@ __all__ = [
 
 
 class HarnessError(Exception):
-    """Base of every error the harness raises on purpose."""
+    """Base class of every error that the engine raises on purpose."""
 
 
 class AgentBuildError(HarnessError):
@@ -100,7 +100,7 @@ class ModelError(HarnessError):
 
 
 class UnfinishedAnswer(ModelError):
-    """A model's answer was cut off, or empty, however often it was asked to go on.
+    """A model's answer was cut off, or empty, however often it was asked to continue.
 
     Attributes:
         text: What it said; marked at its end if it was cut off there.
@@ -120,15 +120,15 @@ class NewerDatabase(CheckpointError):
 
 
 class StaleThread(CheckpointError):
-    """Somebody else moved the thread in the meantime; nothing was written."""
+    """Another run has changed the thread in the meantime; nothing was written."""
 
 
 class Superseded(StaleThread):
-    """Another process carries the run, or has ended it; nothing was written."""
+    """Another process executes the run, or has ended it; nothing was written."""
 
 
 class JournalAway(CheckpointError):
-    """The journal's database cannot be reached, or cannot store anything, just now.
+    """The journal's database cannot be reached, or cannot store anything at the moment.
 
     Nothing is wrong with what was to be stored. Whether it was is not known, unless the text says
     so. What waits for the journal may go on when it is back.
@@ -160,11 +160,11 @@ class UnknownRun(HarnessError):
 
 
 class RunEnded(HarnessError):
-    """The run has ended and cannot go on."""
+    """The run has ended and cannot continue."""
 
 
 class ThreadBusy(HarnessError):
-    """Another run is moving this thread.
+    """Another run is working on this thread.
 
     Attributes:
         run_id: The run; None if it is not known.
@@ -176,7 +176,7 @@ class ThreadBusy(HarnessError):
 
 
 class KnownRun(HarnessError):
-    """A run with this idempotency key was begun before.
+    """A run with this idempotency key exists already.
 
     Attributes:
         run_id: That run.

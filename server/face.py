@@ -76,6 +76,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Face"]
 
+_GEMINI_ORDER = "wait_for_previous"
+"""Argument that Gemini CLI adds to the schema of every tool, for its own order of calls, and sends
+to the server when its model uses it."""
+
 logger = logging.getLogger(__name__)
 
 APPROVAL_SECONDS = 24 * 3600.0
@@ -196,7 +200,7 @@ class Face:
         self.server.instructions = instructions(self._withheld)
 
     def close_streams(self) -> None:
-        """End all listen streams as the protocol has it, so that clients listen anew elsewhere."""
+        """End all listen streams as the protocol has it, so that clients listen again elsewhere."""
         self._streams.close()
 
     def scopes_of(self, name: str) -> frozenset[Scope]:
@@ -264,6 +268,7 @@ class Face:
             reply = error(f"{params.name} did nothing: {problem}")
         else:
             args = dict(cast("dict[str, JsonValue]", params.arguments or {}))
+            args.pop(_GEMINI_ORDER, None)
             try:
                 reply = await tool.handler(ctx, params, args)
             except (HarnessError, InvalidArguments) as refused:

@@ -1,4 +1,4 @@
-"""Bounds of untrusted JSON: how deep it may be, and schema checks that cannot take long.
+"""Limits of untrusted JSON: how deep it may be, and schema checks with a time limit.
 
 A schema may come from a stranger, such as an MCP server's tool, and the data from a model. The
 validation library searches with `re`, which can take for ever. Here RE2 searches; what it cannot
@@ -115,7 +115,7 @@ def _timed(keyword: Callable[..., Iterator[ValidationError] | None]) -> Callable
 
 
 def _of_one_dialect(node: Any) -> Any:
-    """Return a schema without `$schema`, at which the library would go on with its own class."""
+    """Return a schema without `$schema`, with which the library would use its own class."""
     if isinstance(node, Mapping):
         return {
             key: value if key in _DATA else _of_one_dialect(value)

@@ -238,7 +238,7 @@ def _without_secrets(text: str, url: str) -> str:
 
 
 def scheme_of(url: str) -> Scheme | None:
-    """Return what kind of place a URL names; None if it is none."""
+    """Return the kind of storage that a URL names; None if it names none."""
     return _SCHEMES.get(url.partition(":")[0].lower()) if ":" in url else None
 
 
@@ -300,7 +300,7 @@ def _file(what: str, url: str, base: Path | None) -> Path:
 
 
 def _conninfo(what: str, url: str) -> str:
-    """Return the URL for libpq, with a bound on connecting."""
+    """Return the URL for libpq, with a limit on connecting."""
     if _split(url) is None:
         raise _refused(what, url, "its port is not a number, or it has brackets that do not match")
     from psycopg import Error

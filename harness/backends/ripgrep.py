@@ -185,7 +185,7 @@ def _piece(kind: str, token: str, place: int, ignore_case: bool) -> str | None:
 
 @lru_cache(256)
 def _characters(kind: str, token: str, ignore_case: bool) -> str | None:
-    """Return what stands for one character, or None."""
+    """Return the replacement for one character, or None."""
     if "[:" in token:
         return None
     try:

@@ -61,7 +61,7 @@ class Budget:
 
     @property
     def left(self) -> float:
-        """Seconds that are left; never quite none, which would mean no bound."""
+        """Seconds that are left; never quite none, which would mean no limit."""
         return max(0.001, self._deadline - time.monotonic())
 
     def over(self) -> bool:

@@ -24,11 +24,11 @@ __all__ = ["Cache", "CacheError", "MemoryCache", "SqliteCache"]
 
 
 class CacheError(HarnessError):
-    """A cache could not be read or written. A run goes on without it."""
+    """A cache could not be read or written. A run continues without it."""
 
 
 class Cache(Protocol):
-    """Bytes by key. Implementations are safe for concurrent calls.
+    """A cache: bytes by key. Implementations are safe for concurrent calls.
 
     An entry may vanish at any time. Nothing makes callers that ask for the same missing key wait
     for each other: each does the work, and the last one's value stays.

@@ -286,7 +286,7 @@ def admit(facts: Facts, batch: Batch) -> list[TaskWrites]:
 
 
 def admit_runs(facts: Facts, batch: Batch) -> None:
-    """Refuse a batch of an attempt that is over, and a run that may not begin or go on.
+    """Refuse a batch of an attempt that is over, and a run that may not begin or continue.
 
     Raises:
         Superseded: A later attempt has begun, or this one was begun by somebody else.
@@ -328,7 +328,7 @@ def _admit_keys(facts: Facts, batch: Batch) -> None:
 
 
 def opened_runs(stored: Mapping[str, StoredRun], batch: Batch) -> list[Run]:
-    """Return the runs that a batch begins or goes on with, given those that are stored.
+    """Return the runs that a batch begins or continues, given those that are stored.
 
     A new one that is queued, or was cancelled before its input was accepted, does not begin.
     """

@@ -25,7 +25,7 @@ __all__ = ["ChildMeter", "bounds", "narrowed", "noted", "used_before", "used_by"
 
 
 def bounds(**given: Any) -> Limits:
-    """Return limits of nothing but what is given; `Limits` bounds some things by itself.
+    """Return limits of only what is given; `Limits` itself has defaults.
 
     Raises:
         TypeError: There is no such limit.
@@ -68,7 +68,7 @@ class ChildMeter(Meter):
     # --- counting: nothing is counted unless both allow it -----------------------------------
 
     def before_model_call(self, model: str | None = None, depth: int = 0) -> None:
-        """See `Meter`; with a bound of its own, `LimitReached` names its namespace."""
+        """See `Meter`; with a limit of its own, `LimitReached` names its namespace."""
         super().before_model_call(model, depth)
         try:
             self._above.before_model_call(model, depth)
@@ -104,7 +104,7 @@ class ChildMeter(Meter):
     # --- reading -----------------------------------------------------------------------------
 
     def remaining(self) -> Remaining:
-        """Return what it may still use: the less of its own bounds and those above."""
+        """Return what it may still use: the less of its own limits and those above."""
         own, above = super().remaining(), self._above.remaining()
         return Remaining(
             min(own.model_calls, above.model_calls),
@@ -121,7 +121,7 @@ class ChildMeter(Meter):
 
     @property
     def seconds_left(self) -> float | None:
-        """What is left of its own time; None without a bound."""
+        """What is left of its own time; None without a limit."""
         return super().remaining().seconds
 
     def wrap_up(self, depth: int = 0) -> str | None:
@@ -200,7 +200,7 @@ def _sum_of(runs: Iterable[Run]) -> tuple[Used, bool]:
 
 
 def narrowed(limits: Limits, other: Limits | None) -> Limits:
-    """Return the lower bound of each kind; None is no bound.
+    """Return the lower limit of each kind; None is no limit.
 
     Args:
         limits: Some limits. Its prices go before the other's.

@@ -52,7 +52,7 @@ _NOTHING = Used()
 
 
 class Meter:
-    """Usage of a run tree so far; shared by all of its agents.
+    """Meter of a run tree: counts usage so far, and is shared by all of its agents.
 
     Args:
         limits: The bounds.
@@ -216,7 +216,7 @@ class Meter:
 
     @property
     def is_worth_noting(self) -> bool:
-        """Whether a run that goes on has to know what was used."""
+        """Whether a run that continues has to know what was used."""
         if self.model_calls or self.usage is not _NOTHING.usage:
             return True
         return any(name.startswith(THREAD) for name, _ in self._budgets)
@@ -253,7 +253,7 @@ class Meter:
         self._children[ns] = meter
 
     def leave(self, ns: str, *, unfinished: bool) -> None:
-        """Stop to count for a subagent; one that is unfinished goes on from there later."""
+        """Stop to count for a subagent; one that is unfinished continues from there later."""
         meter = self._children.pop(ns, None)
         if unfinished and meter is not None:
             self._left[ns] = meter.used()
@@ -312,7 +312,7 @@ class Meter:
         )
 
     def warning(self, depth: int = 0) -> str | None:
-        """Say how much an agent has left, once three quarters of some bound are used up.
+        """Say how much an agent has left, once three quarters of some limit are used up.
 
         For a subagent it is a tenth less for each level, as its wrap-up comes earlier too. Nothing
         is said any more when it is time for that.
@@ -338,7 +338,7 @@ class Meter:
         )
 
     def _used_up(self) -> Iterator[tuple[LimitName, float, float]]:
-        """Yield every bound with what is used of it."""
+        """Yield every limit with what is used of it."""
         yield "model_calls", self.limits.model_calls, self.model_calls
         yield "tool_calls", self.limits.tool_calls, self.tool_calls
         for name, bound in self._budgets:

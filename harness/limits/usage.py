@@ -38,7 +38,7 @@ __all__ = [
 
 @record
 class LedgerLine:
-    """Usage of one model by one agent.
+    """Line of a ledger: what one agent has used of one model.
 
     Attributes:
         agent: Names of the agents from the root to it, joined by `/`.
@@ -74,7 +74,7 @@ class LedgerLine:
 
 
 class Ledger:
-    """The lines of one run tree.
+    """Ledger of a run tree: usage by agent and model.
 
     Args:
         lines: What it had used before.
@@ -136,7 +136,7 @@ UNITS: Mapping[LimitName, str] = {
 
 
 class LimitReached(Exception):
-    """A bound of the run tree was met; ends the run with a typed reason.
+    """A limit of the run tree was met; ends the run with a typed reason.
 
     Attributes:
         limit: Which one.
@@ -155,7 +155,7 @@ class UnknownUsage(HarnessError):
 
 @record
 class Limits:
-    """Limits of one run, all of its subagents included.
+    """Limits of one run, including all of its subagents.
 
     Attributes:
         model_calls: Answers of the agent's models.
@@ -192,7 +192,7 @@ class Limits:
 
     @property
     def for_thread(self) -> bool:
-        """Whether a bound is for all runs of the thread."""
+        """Whether a limit is for all runs of the thread."""
         return not (
             self.thread_tokens is None
             and self.thread_cost is None
@@ -210,7 +210,7 @@ class Limits:
 
 @record
 class Used:
-    """Usage of a run tree; kept with a paused run, so that it goes on counting.
+    """Usage of a run tree; kept with a paused run, so that it continues counting.
 
     Attributes:
         model_calls: Model calls that began.
@@ -280,7 +280,7 @@ class Used:
 
 @lru_cache(maxsize=256)
 def budgets_of(limits: Limits) -> Sequence[tuple[Budget, float]]:
-    """Return the bounds on what calls use that are set."""
+    """Return the limits on what calls use that are set."""
     bounds: Mapping[Budget, float | None] = {name: getattr(limits, name) for name in BUDGETS}
     return [(name, bound) for name, bound in bounds.items() if bound is not None]
 
@@ -303,7 +303,7 @@ class Remaining:
 
 
 def counted(limit: LimitName, allowed: float, used: float) -> str:
-    """Say what a bound allows and what is used of it."""
+    """Say what a limit allows and what is used of it."""
     return f"{shown(allowed)} {UNITS[limit]} allowed, {shown(used)} used"
 
 

@@ -44,7 +44,7 @@ MOST_QUEUED = 100
 
 
 class Agent(AgentRuns):
-    """An agent over a journal. Safe for any number of concurrent runs on different threads.
+    """An agent with a journal. Safe for concurrent runs on different threads.
 
     `invoke`, `resume`, `batch` and `stream` are for code that has no event loop; their async
     counterparts are for code on one.
@@ -100,7 +100,7 @@ class Agent(AgentRuns):
         *,
         options: RunOptions | None = None,
     ) -> RunResult:
-        """Go on as `aresume` does, from code that has no event loop."""
+        """Continue as `aresume` does, from code that has no event loop."""
         return run_sync(partial(self.aresume, run_id, answers, options=options), "resume")
 
     def batch(
@@ -136,7 +136,7 @@ class Agent(AgentRuns):
         return iterate(begin)
 
     async def asteer(self, run_id: str, message: str) -> CallerMessage:
-        """Send a message to a run at work, whichever process carries it.
+        """Send a message to a running run, whichever process executes it.
 
         The run takes it before its next model call, as a user message of its thread; one that comes
         while it gives its answer makes it go on. A run that waits takes it once it goes on: a

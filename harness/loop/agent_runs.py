@@ -136,7 +136,7 @@ class AgentRuns(ThreadAccess):
         begin: Callable[[AgentLoop], Awaitable[None]],
         **kind: bool,
     ) -> RunResult:
-        """Carry a run that begins, once it has its turn and the thread's open run has ended.
+        """Execute a run that begins, once it has its turn and the thread's open run has ended.
 
         Raises:
             ThreadBusy: That run may not be ended; see `_make_way`.
@@ -233,7 +233,7 @@ class AgentRuns(ThreadAccess):
         *,
         options: RunOptions | None = None,
     ) -> RunResult:
-        """Go on with a run that waits, paused, failed, or was left behind by a dead process.
+        """Continue a run that waits, paused, failed, or was left behind by a dead process.
 
         Breakpoints it stopped at are passed. What it has used of its limits stays used.
 
@@ -358,7 +358,7 @@ class AgentRuns(ThreadAccess):
         synced: bool = True,
         only_reads: bool = False,
     ) -> RunExecutor:
-        """Return what carries a run, with all that its agents share."""
+        """Return what executes a run, with all that its agents share."""
         limits = options.limits or self.limits or Limits()
         if choices is not None:
             limits = choices.narrow(limits)

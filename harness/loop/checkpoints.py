@@ -181,7 +181,7 @@ def begun_mark(call_id: str, answers: int) -> str:
 
 
 def claim_mark(call_id: str, ns: str) -> str:
-    """Return the task id that says that a call goes on with the subagent of a namespace."""
+    """Return the task id that says that a call continues the subagent of a namespace."""
     return f"{call_id}{_CLAIMS}{ns}"
 
 

@@ -76,7 +76,7 @@ def is_cut_off(message: AIMessage) -> bool:
 
 
 def marked_text(message: AIMessage) -> str:
-    """Return the text of an answer that nobody can go on with; marked at its end if cut off."""
+    """Return the text of an answer that nobody can continue; marked at its end if cut off."""
     text = message.text
     return f"{text}\n\n{_MARK}" if text.strip() and is_cut_off(message) else text
 

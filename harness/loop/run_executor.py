@@ -159,7 +159,7 @@ class RunResult:
 
 
 class RunExecutor:
-    """Carries one run to its pause or end, and keeps its record true."""
+    """Executes one run to its pause or end, and keeps its record true."""
 
     def __init__(
         self, definition: AgentDefinition, context: RunContext, control: RunControl
@@ -281,7 +281,7 @@ class RunExecutor:
         )
 
     async def _waits_for(self, pause: Pause | None) -> Sequence[Interrupt] | None:
-        """Record where the run stands; return the questions it waits for, None if it goes on."""
+        """Record where the run stands; return the questions it waits for, None if it continues."""
         if pause is None:
             if self._context.run.status == "running":
                 self._context.update_run(answer=self._loop.thread.answer())

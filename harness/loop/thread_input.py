@@ -189,7 +189,7 @@ _LOOK_SECONDS = 0.2
 
 
 class Mailbox:
-    """The messages of one run, for the loop that carries it.
+    """The messages of one run, for the loop that executes it.
 
     The journal is not asked before each model call, as fast models would notice; who sends through
     this process tells so in `TOLD`.

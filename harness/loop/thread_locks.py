@@ -155,7 +155,7 @@ _PROCESS = re.compile(r"process-([0-9a-f]{12})-(\d+)-(\d*)-[0-9a-f]{8}")
 
 
 def is_left(run: Run) -> bool:
-    """Whether it is known that nobody carries a run which is recorded as open.
+    """Whether it is known that nobody executes a run which is recorded as open.
 
     That is known of processes of this machine. The others, and owners that a caller has chosen,
     count as alive. Blocks for a moment.

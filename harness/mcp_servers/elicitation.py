@@ -133,7 +133,7 @@ class Elicitation:
         self._place = 0
 
     def resume(self) -> Round | None:
-        """Return the round to go on from, with the answers before it taken again."""
+        """Return the round to continue from, with the answers before it taken again."""
         memory = self._memory
         if memory.sealed is not None:
             for question in memory.asked[: memory.before]:

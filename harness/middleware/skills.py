@@ -110,7 +110,7 @@ class SkillsState(TypedDict):
 
 
 class SkillsMiddleware(AgentMiddleware):
-    """Lists skills, brings the tool `skill`, and tells the model when skills change.
+    """Lists skills, adds the tool `skill`, and tells the model when skills change.
 
     Args:
         registry: Where the skills are; shared by any number of agents. Its files are looked at
@@ -208,7 +208,7 @@ class SkillsMiddleware(AgentMiddleware):
             await anyio.to_thread.run_sync(self._registry.refresh)
 
     async def before_agent(self, state: State, runtime: Runtime) -> dict[str, Any] | None:
-        """Pin the listing when the thread starts, and the skills that shall be pinned.
+        """Pin the listing when the thread starts, and the skills that are to be pinned.
 
         Raises:
             InvalidUpdate: A skill that shall be pinned is not there.

@@ -45,7 +45,7 @@ def with_options(
     *,
     all_known: bool,
 ) -> list[AgentMiddleware]:
-    """Return a stack in which some middleware is made anew, with further options.
+    """Return a stack in which some middleware is made again, with further options.
 
     Args:
         stack: Outermost first.

@@ -85,7 +85,7 @@ class _Saved(Protocol):
 
 
 class SubAgentMiddleware(AgentMiddleware):
-    """Brings the `task` tool, and tells the model who there is.
+    """Adds the `task` tool, and lists the subagents in the prompt.
 
     The list in the system prompt is pinned when the thread starts, so the provider's prompt cache
     holds; what changes later reaches the model as a message before its next call.
@@ -119,7 +119,7 @@ class SubAgentMiddleware(AgentMiddleware):
 
     @property
     def registry(self) -> SubAgents:
-        """Who there is."""
+        """The registry of subagents."""
         return self._registry
 
     # --- who there is ------------------------------------------------------------------------
@@ -191,7 +191,7 @@ class SubAgentMiddleware(AgentMiddleware):
             return None
 
     def _agent_of(self, definition: SubAgent) -> Any:
-        """Return the agent of a definition; one that changed is built anew."""
+        """Return the agent of a definition; one that changed is built again."""
         known = self._built.get(definition.name)
         if known is None or (known[0] is not definition and known[0] != definition):
             known = self._built[definition.name] = definition, self._build(definition)

@@ -185,7 +185,7 @@ def _nearby(judge: _Judge, children: Children) -> Iterator[tuple[str, Access, bo
 
 
 def _is_begun(glob: _Glob, at: int, depth: int) -> bool:
-    """Whether a glob names a directory on the way, and goes on below it.
+    """Whether a glob names a directory on the way, and continues below it.
 
     Args:
         glob: The glob.

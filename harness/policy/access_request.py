@@ -102,7 +102,7 @@ _Value: TypeAlias = Sequence[Sequence[str]]
 
 
 class AccessRequest:
-    """One call.
+    """Access request: one call, as rules see it.
 
     Attributes:
         tool: The tool's name.

@@ -188,13 +188,13 @@ _OF_RUN: ContextVar[Consents | None] = ContextVar("consents", default=None)
 
 
 def consents_of_run() -> Consents | None:
-    """Return the consents that hold for the run being carried; None if nobody keeps any."""
+    """Return the consents that hold for the run being executed; None if nobody keeps any."""
     return _OF_RUN.get()
 
 
 @contextmanager
 def consenting(consents: Consents | None) -> Generator[None]:
-    """Let consents hold for the runs that are carried inside the block."""
+    """Let consents hold for the runs that are executed inside the block."""
     token = _OF_RUN.set(consents)
     try:
         yield

@@ -47,7 +47,7 @@ _MARKS = ("read_only", "destructive", "open_world")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One line of a policy. It speaks about the calls that meet all of its conditions.
+    """Rule of a policy: an action for the calls that meet all of its conditions.
 
     Attributes:
         action: What follows when the rule matches.

@@ -34,7 +34,7 @@ _LETTERS = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
 
 
 class PIIDetectionError(HarnessError):
-    """A text holds what a rule with the strategy `block` does not let through.
+    """Error: a text contains something that a rule with the strategy `block` forbids.
 
     Attributes:
         pii_type: What was found. The value itself is nowhere in the error.
@@ -50,7 +50,7 @@ class PIIDetectionError(HarnessError):
 
 @record
 class Rule:
-    """One kind of thing, and what becomes of it.
+    """Redaction rule: one kind of value, and how it is replaced.
 
     Attributes:
         pii_type: Its name, in what replaces it.
@@ -79,7 +79,7 @@ class Rule:
 
     @property
     def label(self) -> str:
-        """What stands for a match that is gone."""
+        """The replacement for a match that is gone."""
         return f"[REDACTED_{self.pii_type.upper()}]"
 
 
@@ -113,7 +113,7 @@ class Keys:
         return sha256(b"scope " + self.salt.encode()).hexdigest()[:32]
 
     def hash(self, rule: Rule, value: str) -> str:
-        """Return what stands for a value, the same each time."""
+        """Return the replacement for a value, the same each time."""
         return f"<{rule.pii_type}_hash:{self._digest(rule, value, rule.salt)[:8]}>"
 
     def token(self, rule: Rule, value: str) -> str:
@@ -168,7 +168,7 @@ class Match:
 
 
 class Redactor:
-    """Rules at work on texts.
+    """Redactor: applies rules to texts.
 
     Args:
         rules: The rules; of matches of the same length the earlier rule decides.
@@ -221,7 +221,7 @@ class Redactor:
         return matches
 
     def replacement(self, text: str, match: Match) -> str:
-        """Return what stands for a match.
+        """Return the replacement for a match.
 
         Raises:
             PIIDetectionError: A rule blocks it.

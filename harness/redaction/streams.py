@@ -42,7 +42,7 @@ class TextStream:
         self._wait = 0
 
     def feed(self, piece: str) -> str:
-        """Take a piece of the text; return what may go on.
+        """Take a piece of the text; return what may pass on.
 
         Raises:
             PIIDetectionError: A rule blocks what has come.
@@ -99,7 +99,7 @@ class JsonStream:
         self._number = ""
 
     def feed(self, piece: str) -> str:
-        """Take a piece of the JSON text; return what may go on, which is JSON text too."""
+        """Take a piece of the JSON text; return what may pass on, which is JSON text too."""
         return "".join(self._feed(piece))
 
     def close(self) -> str:
@@ -186,7 +186,7 @@ class DeltaStream:
         self._open: dict[tuple[str, str | None], tuple[Delta, TextStream | JsonStream]] = {}
 
     def feed(self, delta: Delta) -> list[Delta]:
-        """Take a piece; return the pieces that may go on.
+        """Take a piece; return the pieces that may pass on.
 
         Raises:
             PIIDetectionError: A rule blocks what has come.
@@ -248,7 +248,7 @@ class ScreenedStore:
         await self.plain.put(namespace, key, value, index=index, ttl=ttl)
 
     async def batch(self, operations: Sequence[Operation]) -> Sequence[Result]:
-        """Carry out operations; see `Store.batch`.
+        """Run operations; see `Store.batch`.
 
         Raises:
             PIIDetectionError: A rule blocks a text in one of them; nothing was done.

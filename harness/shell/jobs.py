@@ -1,4 +1,4 @@
-"""Commands that go on in the background: each is followed by a thread of its own.
+"""Commands that continue in the background: each is followed by a thread of its own.
 
 A job belongs to a thread of the journal and lives in this process, whatever becomes of the run and
 the event loop it was started in. Its guardian ends it with the process. What it writes goes to a
@@ -37,7 +37,7 @@ _ID = re.compile(r"job_[0-9a-f]{12}")
 
 @record
 class JobLimits:
-    """Limits of jobs.
+    """Limits of background jobs: number, time and output.
 
     Attributes:
         running: Jobs of a thread that run at once.
@@ -191,7 +191,7 @@ class Job:
 
 
 class JobPool:
-    """The jobs of this process.
+    """Job pool: the background jobs of this process.
 
     Args:
         directory: Where output is kept; made if it is not there.

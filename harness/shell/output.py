@@ -202,7 +202,7 @@ def _continuation(data: bytes) -> int:
 
 
 def whole_characters(data: bytes) -> bytes:
-    """Return bytes without the beginning of a character that goes on after them (UTF-8)."""
+    """Return bytes without the beginning of a character that continues after them (UTF-8)."""
     for back in range(1, min(3, len(data)) + 1):
         byte = data[-back]
         if byte & 0xC0 == 0x80:

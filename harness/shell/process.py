@@ -104,7 +104,7 @@ class ShellProcess:
 
     @property
     def passed(self) -> str:
-        """The bound for which the guardian ends the shell, such as `more than 9 processes`."""
+        """The limit for which the guardian ends the shell, such as `more than 9 processes`."""
         if self._lost:
             return GUARD_LOST
         with contextlib.suppress(OSError):  # `wait` may not have had its turn yet

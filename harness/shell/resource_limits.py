@@ -45,7 +45,7 @@ class Bounds:
         self.seconds = LOOK_SECONDS if bounded else float("inf")
 
     def passed(self) -> str | None:
-        """Return which bound was passed, or None."""
+        """Return which limit was passed, or None."""
         now = time.monotonic()
         if now < self._look_again:
             return None

@@ -220,7 +220,7 @@ class _Leash:
 def _watch(
     options: SupervisorOptions, leash: socket.socket, woken: int, children: _Children
 ) -> str | None:
-    """Return when the session is over: the bound that was passed, or None."""
+    """Return when the session is over: the limit that was passed, or None."""
     told = _Leash(leash, options["lease"])
     bounds = Bounds(options["most_processes"], options["most_memory"])
     moves = MoveWatch(options["watched"])

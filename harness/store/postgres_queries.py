@@ -112,7 +112,7 @@ class Work:
     pgvector: str | None
 
     async def do(self, planned: Sequence[Planned]) -> list[Result]:
-        """Carry out operations in order.
+        """Run operations in order.
 
         Raises:
             StoreError: Vectors of the store and of an operation differ in length.

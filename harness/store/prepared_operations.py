@@ -177,7 +177,7 @@ class PlannedStore(ABC):
         return cast("Sequence[Namespace]", namespaces)
 
     async def batch(self, operations: Sequence[Operation]) -> Sequence[Result]:
-        """Carry out operations in order in one transaction; see `Store.batch`."""
+        """Run operations in order in one transaction; see `Store.batch`."""
         planned = await self._plan(operations)
         return await self._carry_out(planned) if planned else []
 
@@ -187,7 +187,7 @@ class PlannedStore(ABC):
 
     @abstractmethod
     async def _carry_out(self, planned: Sequence[Planned]) -> Sequence[Result]:
-        """Carry out operations in order in one transaction: all of them, or none."""
+        """Run operations in order in one transaction: all of them, or none."""
 
     async def _plan(self, operations: Sequence[Operation]) -> list[Planned]:
         checked = [self._check(operation) for operation in operations]

@@ -140,7 +140,7 @@ class RedisStore(PlannedStore):
                 return None
 
     async def _refreshed(self, results: Sequence[Result], now: float | str) -> Sequence[Result]:
-        """Begin the time of all items anew, and say when they expire now."""
+        """Begin the time of all items again, and say when they expire now."""
         items = chain.from_iterable(map(_items_of, results))
         names = list(dict.fromkeys(_name(one) for one in items if one.expires_at is not None))
         if not names:

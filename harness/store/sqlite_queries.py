@@ -72,7 +72,7 @@ class Work:
     refresh: bool
 
     def do(self, operation: Planned) -> Result:
-        """Carry out one operation.
+        """Run one operation.
 
         Raises:
             StoreError: Vectors of the store and of the operation differ in length.

@@ -41,7 +41,7 @@ _KINDS: Mapping[str, str] = {
 
 @record
 class Handle:
-    """A subagent that has stopped and can go on.
+    """A subagent that has stopped and can continue.
 
     Attributes:
         agent: Its name.
@@ -57,7 +57,7 @@ class Handle:
 
     @property
     def place(self) -> SubagentPlace:
-        """Where it goes on."""
+        """Where it continues."""
         return SubagentPlace(self.ns, self.checkpoint_id)
 
 
@@ -69,7 +69,7 @@ def kind_of(definition: AnySubAgent) -> Kind:
 
 
 def check_kind(task_id: str, kind: str, definition: AnySubAgent) -> None:
-    """Refuse to go on with a subagent that has become another kind since.
+    """Refuse to continue a subagent that has become another kind since.
 
     Args:
         task_id: What the model names it by.

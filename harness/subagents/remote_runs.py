@@ -109,7 +109,7 @@ class RemoteRuns:
         return await self._whole(_standing(result))
 
     async def wait(self, run_id: str, seconds: float | None = None) -> Standing:
-        """Return where a run stands once it stops, or after a while.
+        """Return the status of a run once it stops, or after a while.
 
         Raises:
             ToolError: The server cannot be used, or does not know the run.

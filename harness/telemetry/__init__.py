@@ -32,7 +32,8 @@ from ..loop.hooks.requests import (
 )
 from ..loop.model.call import configured
 from ..loop.run.context import current_agent
-from ..loop.tools.execution import REFUSED, REJECTED
+from ..loop.tools.execution import REFUSED
+from ..loop.tools.outcomes import REJECTED
 from ..messages.message import AIMessage
 from . import conventions
 from .chats import Chats, current

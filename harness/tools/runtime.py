@@ -69,7 +69,7 @@ class ToolResult:
 
 @record
 class SubagentPlace:
-    """Place where a subagent stopped, and goes on when its caller sends another message.
+    """Place where a subagent stopped, and continues when its caller sends another message.
 
     Attributes:
         ns: Its namespace in the thread.
@@ -353,7 +353,7 @@ def storable_text(text: str) -> str:
 
 
 def _jsonable(value: Any) -> Any:
-    """Return what `json` shall write in place of a value it does not know."""
+    """Return what `json` must write in place of a value it does not know."""
     match value:
         case bytes() | bytearray() | memoryview():
             raise TypeError(

@@ -271,7 +271,7 @@ _threads: anyio.lowlevel.RunVar[anyio.CapacityLimiter] = anyio.lowlevel.RunVar("
 
 
 def _limiter() -> anyio.CapacityLimiter:
-    """Return the limiter of sync tools: slow ones shall not hold up files and hooks."""
+    """Return the limiter of sync tools: slow ones must not hold up files and hooks."""
     try:
         return _threads.get()
     except LookupError:

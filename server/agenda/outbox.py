@@ -86,7 +86,7 @@ class Outbox:
         self._journal = journal
 
     async def watch(self, run_id: str) -> None:
-        """Watch a run that begins or goes on."""
+        """Watch a run that begins or continues."""
         insert = (
             "INSERT INTO {watched} (run_id, told, looked_at) VALUES (:run, '', {now})"
             " ON CONFLICT (run_id) DO UPDATE SET looked_at = {now}"

@@ -65,7 +65,7 @@ class ReloadableAgent:
         return self._agent
 
     def outdate(self) -> None:
-        """Have it built anew for the next run. Safe on any thread."""
+        """Have it built again for the next run. Safe on any thread."""
         self._outdated = True
 
 
@@ -239,7 +239,7 @@ def _variables() -> tuple[str | None, ...]:
 
 
 def _is_lent() -> bool:
-    """Whether the client of this run lends its model, or may: a run that goes on by itself."""
+    """Whether the client of this run offers its model, or may offer it later."""
     run = current_run.get()
     return run is not None and run.offer in ("tools", None)
 

@@ -258,7 +258,7 @@ class Workplaces:
         return dict(self._made)
 
     def files(self, part: Callable[[Parts], F]) -> F | FilesOfAll:
-        """Return a part of the one workplace, or what stands for that part of all."""
+        """Return a part of the one workplace, or one that covers that part of all."""
         if not self._settings.per_principal and self._ready is None:
             return part(self._of("").parts)
         return FilesOfAll(lambda: {name: part(one.parts) for name, one in self.all.items()})
@@ -276,7 +276,7 @@ class Workplaces:
             self._per_principal = settings.per_principal
 
     def outdate(self) -> None:
-        """Have the agents built anew for the next run. Safe on any thread."""
+        """Have the agents built again for the next run. Safe on any thread."""
         for one in self.all.values():
             one.agent.outdate()
 

@@ -51,7 +51,7 @@ def canonical(args: Mapping[str, JsonValue]) -> str:
 
 
 def args_digest(question: Interrupt) -> str:
-    """Return what stands for the tool and the arguments of a question in an answer to it."""
+    """Return a digest of the tool and the arguments of a question, for an answer to it."""
     args = cast("Mapping[str, JsonValue]", question.payload.get("args") or {})
     return _digest(str(question.payload.get("tool")), args)
 

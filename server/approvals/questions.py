@@ -35,7 +35,7 @@ from pydantic import JsonValue, ValidationError
 
 from ...harness.checkpoint.base import Interrupt
 from ..auth.caller import current_caller
-from ..sampling.queue import SampledCall
+from ..sampling.sampled_call import SampledCall
 from .decisions import MAX_ARGS_CHARS, args_text
 
 __all__ = [

@@ -263,7 +263,7 @@ class Remembered:
 
 
 def _place(owner: str) -> str:
-    """Return what stands for the thread and the run of an owner's rules."""
+    """Return the id under which an owner's rules are stored, in place of a thread and a run."""
     return f"{RULES_PREFIX}{owner}"
 
 

@@ -240,7 +240,7 @@ class _Bucket:
 
 
 class RequestLimits:
-    """ASGI middleware that bounds the requests of each principal.
+    """ASGI middleware that limits the requests of each principal.
 
     Without authentication there is one user, who is not bounded.
 

@@ -138,7 +138,7 @@ class LoginTable:
             yield
 
     def _do(self, server: str, text: str, *given: Any) -> list[tuple[Any, ...]]:
-        """Carry out a statement; makes the tables if no replica has done so yet."""
+        """Run a statement; makes the tables if no replica has done so yet."""
         for attempt in (1, 2):
             with self._connected(server) as conn:
                 try:

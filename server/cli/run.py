@@ -156,7 +156,7 @@ def refusing(work: Any) -> int:
 
 
 def again(ctx: click.Context) -> str:
-    """Return the options that go on with what a command has begun, each after a space."""
+    """Return the options that continue what a command has begun, each after a space."""
     words: list[str] = []
     for one in ctx.command.params:
         value = ctx.params.get(one.name or "")

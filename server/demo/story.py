@@ -253,7 +253,7 @@ class Story:
         view.tree(self._tree, "Where the run stood:")
 
     def _is_due(self, agents: tuple[str, ...]) -> bool:
-        """Whether the run is where it shall be killed: in a subagent that has written a file.
+        """Whether the run is where it must be killed: in a subagent that has written a file.
 
         A real model may never get there, so its run is killed at the first result in sight.
         """

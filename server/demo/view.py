@@ -283,7 +283,7 @@ class View:
         self.console.print(Text("[ok] ", style="bold green").append(claim, "default"))
 
     def tree(self, run: RunTree, title: str) -> None:
-        """Show who called what, and which server process carried it."""
+        """Show who called what, and which server process executed it."""
         self.console.print(Text(title, style="dim"))
         root = Tree(Text(run.root.label, style="bold"), guide_style="dim")
         _grow(root, run.root)

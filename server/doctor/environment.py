@@ -264,7 +264,7 @@ def examine_packages() -> Iterator[Finding]:
 
 
 def wrong_versions(required: Sequence[str]) -> Iterator[str]:
-    """Yield what is missing or outside of its bounds; extras and other systems are left out.
+    """Yield what is missing or outside of its limits; extras and other systems are left out.
 
     Args:
         required: Requirements as distributions state them, such as `mcp<3,>=2.3`.
@@ -290,7 +290,7 @@ def _is_for_this_system(marker: str) -> bool:
 
 
 def _holds(installed: str, bound: str) -> bool:
-    """Whether a version keeps a bound; kinds of bounds that we do not write hold."""
+    """Whether a version keeps a limit; kinds of limits that we do not write hold."""
     bound = bound.strip()
     if bound.startswith(">="):
         return _numbers(installed) >= _numbers(bound[2:])

@@ -99,7 +99,7 @@ class MountedServer:
             await self.aclose()
 
     async def aclose(self) -> None:
-        """End it: runs finish their step, and the next server goes on with them."""
+        """End it: runs finish their step, and the next server continues them."""
         serving, self._serving = self._serving, None
         if serving is not None:
             await serving.end()

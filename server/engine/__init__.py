@@ -21,7 +21,7 @@ USUAL_PRIORITY = 5
 
 @record
 class Leg:
-    """A run, to be carried from where it stands.
+    """A run, to be executed from where it stands.
 
     Attributes:
         run_id: The run.
@@ -43,7 +43,7 @@ class Leg:
 
 @record
 class Bounds:
-    """How much may be carried.
+    """How much may be executed.
 
     Attributes:
         workers: Runs that a server carries at once, and tasks besides; None for any number.
@@ -70,7 +70,7 @@ Carry: TypeAlias = Callable[[str], Awaitable[None]]
 
 
 class Working(Protocol):
-    """Which runs a server carries right now."""
+    """Which runs a server executes right now."""
 
     def working(self, owner: str | None = None, *, tasks: bool = False) -> Collection[str]:
         """Return the runs, or the background tasks, of somebody or all, as far as they count."""
@@ -102,11 +102,11 @@ class RunEngine(Protocol):
         ...
 
     async def withdraw(self, run_id: str) -> None:
-        """Take a run out of the line, if it is there; one that is carried goes on."""
+        """Take a run out of the line, if it is there; one that is executed continues."""
         ...
 
     async def serve(self, carry: Carry) -> None:
-        """Carry legs as they may begin; returns never."""
+        """Execute legs as they may begin; returns never."""
         ...
 
     def stirred(self) -> None:
@@ -118,7 +118,7 @@ class RunEngine(Protocol):
         ...
 
     async def offered(self, legs: Sequence[Leg]) -> set[str]:
-        """Return the runs whose legs are in line, or carried by a server that lives.
+        """Return the runs whose legs are in line, or executed by a server that lives.
 
         What servers that died have held is free afterwards.
 
@@ -132,5 +132,5 @@ class MakeEngine(Protocol):
     """Makes the engine of a server."""
 
     def __call__(self, bounds: Callable[[], Bounds], at_work: Working) -> RunEngine:
-        """Return one that is given how much may be carried, and what is."""
+        """Return one that is given how much may be executed, and what is."""
         ...

@@ -14,16 +14,13 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import getpass
 import heapq
 import logging
 import math
-import os
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count, product
-from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
@@ -37,16 +34,14 @@ from dbos import (
     WorkflowStatus,
     error,
 )
-from psycopg.conninfo import conninfo_to_dict
-from sqlalchemy import URL
 from sqlalchemy.exc import SQLAlchemyError
 
 from ...harness._internal.records import record
-from ...harness.agent_file.places import split_schema
 from ...harness.errors import HarnessError
 from . import USUAL_PRIORITY, Bounds, Carry, Leg, Working
+from .dbos_place import Place
 
-__all__ = ["DbosRuns", "EngineAway", "Place", "place_of"]
+__all__ = ["DbosRuns", "EngineAway"]
 
 POLL_SECONDS = 0.15
 """How often a server looks for legs; each look is a transaction or two."""
@@ -72,52 +67,6 @@ logger = logging.getLogger(__name__)
 
 class EngineAway(HarnessError):
     """The engine's tables cannot be used now; what was not offered is offered again later."""
-
-
-@record
-class Place:
-    """Where the engine's tables are.
-
-    Attributes:
-        url: Of the database.
-        schema: In it; None where a database has none.
-    """
-
-    url: str
-    schema: str | None
-
-
-def place_of(journal: str | None, directory: Path) -> Place:
-    """Return the place beside a journal.
-
-    Args:
-        journal: The journal's URL; None for a file.
-        directory: Where the tables are kept if the journal is in no Postgres.
-    """
-    if journal is None or not journal.startswith(("postgresql:", "postgres:")):
-        return Place(f"sqlite:///{directory / 'engine.db'}", None)
-    conninfo, schema = split_schema(journal)
-    return Place(_url(conninfo), "deep_agent_engine" if schema is None else f"{schema}_engine")
-
-
-def _url(conninfo: str) -> str:
-    """Return a connection string of Postgres as a URL that names the database, as DBOS wants it."""
-    found = {key: str(value) for key, value in conninfo_to_dict(conninfo).items()}
-    user = found.pop("user", None) or os.environ.get("PGUSER") or getpass.getuser()
-    host, port = found.pop("host", None), found.pop("port", None)
-    if host is not None and (host.startswith("/") or "," in host):
-        found |= {"host": host, **({} if port is None else {"port": port})}
-        host = port = None
-    url = URL.create(
-        "postgresql",
-        user,
-        found.pop("password", None),
-        host,
-        None if port is None else int(port),
-        found.pop("dbname", None) or os.environ.get("PGDATABASE") or user,
-        found,
-    )
-    return url.render_as_string(hide_password=False)
 
 
 @record
@@ -178,16 +127,16 @@ class DbosRuns:
         return False
 
     def stirred(self) -> None:
-        """Look again whether the bounds have changed."""
+        """Look again whether the limits have changed."""
         self._stirred.set()
 
     async def drain(self) -> None:
-        """Do nothing: who carries a leg while the server stops hands it back."""
+        """Do nothing: who executes a leg while the server stops hands it back."""
 
     # --- the queue -----------------------------------------------------------------------------
 
     async def offer(self, leg: Leg) -> bool:
-        """Put a leg in the queue, unless it is there or was carried."""
+        """Put a leg in the queue, unless it is there or was executed."""
         return await self._call(partial(self._offer, leg)) or bool(await self.offered([leg]))
 
     def _offer(self, leg: Leg) -> bool:
@@ -211,7 +160,7 @@ class DbosRuns:
         return True
 
     async def withdraw(self, run_id: str) -> None:
-        """Take the legs of a run out of the queue; one that is carried only frees its place."""
+        """Take the legs of a run out of the queue; one that is executed only frees its place."""
         await self._call(partial(self._withdraw, run_id))
 
     def _withdraw(self, run_id: str) -> None:
@@ -220,7 +169,7 @@ class DbosRuns:
             DBOS.cancel_workflows([one.workflow_id for one in found])
 
     async def offered(self, legs: Sequence[Leg]) -> set[str]:
-        """Return the runs whose legs are in the queue, or carried by a server that lives."""
+        """Return the runs whose legs are in the queue, or executed by a server that lives."""
         await self._free_dead()
         found: set[str] = set()
         for start in range(0, len(legs), _PAGE):
@@ -266,7 +215,7 @@ class DbosRuns:
             ) from failed
 
     def _note_loss(self, failed: Exception) -> None:
-        """Have the tables made anew if they are gone."""
+        """Have the tables made again if they are gone."""
         text = str(failed)
         if "does not exist" in text or "no such table" in text or "not found" in text:
             self._lost = True
@@ -275,7 +224,7 @@ class DbosRuns:
     # --- carrying ------------------------------------------------------------------------------
 
     async def serve(self, carry: Carry) -> None:
-        """Carry legs as DBOS gives them to us; returns never."""
+        """Execute legs as DBOS gives them to us; returns never."""
         loop = asyncio.get_running_loop()
         send, receive = anyio.create_memory_object_stream[_Given](math.inf)
 
@@ -296,7 +245,7 @@ class DbosRuns:
                 await anyio.to_thread.run_sync(_close, abandon_on_cancel=True)
 
     def _begin(self, group: TaskGroup, carry: Carry, tasks: bool) -> None:
-        """Carry what there is room for, of owners with the better priority first.
+        """Execute what there is room for, of owners with the better priority first.
 
         With owners of several priorities each has a queue of its own, from which DBOS may give us
         as much as we carry in all.
@@ -318,7 +267,7 @@ class DbosRuns:
             self._begin(group, carry, given.is_task)
 
     async def _keep(self, leg: Callable[[str, int, bool], Awaitable[None]]) -> None:
-        """Keep DBOS going, with tables that are there and bounds that hold; returns never."""
+        """Keep DBOS going, with tables that are there and limits that hold; returns never."""
         said = ""
         while True:
             try:
@@ -387,7 +336,7 @@ def _queue(lane: int, *, tasks: bool) -> str:
 
 
 def _tune(bounds: Bounds) -> None:
-    """Let bounds hold, on all servers: the newest that are stored do."""
+    """Let limits hold, on all servers: the newest that are stored do."""
     kinds = (False, True) if bounds.has_tasks else (False,)
     lanes = {USUAL_PRIORITY, *bounds.priorities.values()}
     for tasks, lane in product(kinds, lanes):
@@ -404,7 +353,7 @@ def _tune(bounds: Bounds) -> None:
 
 
 def _forget_old() -> None:
-    """Delete legs that were carried long ago."""
+    """Delete legs that were executed long ago."""
     before = datetime.now(UTC) - timedelta(seconds=_KEPT_SECONDS)
     while True:
         old = DBOS.list_workflows(

@@ -81,7 +81,7 @@ class LocalRuns:
         return True
 
     async def offer(self, leg: Leg) -> bool:
-        """Put a leg in line, unless the run is there or carried; yes."""
+        """Put a leg in line, unless the run is there or executed; yes."""
         if leg.run_id not in self._legs and leg.run_id not in self._carried:
             self._legs[leg.run_id] = leg
             due = self._clock() + leg.delay
@@ -102,11 +102,11 @@ class LocalRuns:
         self._draining = True
 
     async def offered(self, legs: Sequence[Leg]) -> set[str]:
-        """Return which of some runs are in line here, or carried."""
+        """Return which of some runs are in line here, or executed."""
         return {one.run_id for one in legs if one.run_id in self._legs.keys() | self._carried}
 
     async def serve(self, carry: Carry) -> None:
-        """Carry legs as there is room; returns never."""
+        """Execute legs as there is room; returns never."""
         async with anyio.create_task_group() as group:
             while True:
                 self._stirred = anyio.Event()
@@ -163,7 +163,7 @@ class LocalRuns:
         return bounds.per_minute is None or len(self._begun(line)) < bounds.per_minute
 
     def _busy(self, tasks: bool, owner: str | None = None) -> set[str]:
-        """Return what is carried, of one owner or all."""
+        """Return what is executed, of one owner or all."""
         given = {
             leg.run_id
             for leg in self._carried.values()

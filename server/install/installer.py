@@ -102,7 +102,7 @@ class PathOption:
     prefix: str = ""
 
     def written(self, placement: Placement, machine: Machine) -> str:
-        """Return it as it shall stand in the entry."""
+        """Return it as it must stand in the entry."""
         if "${" in self.value or "{env:" in self.value:  # the client's own business
             return self.prefix + self.value
         given = Path(self.value).expanduser()

@@ -45,7 +45,7 @@ class OfferedAgents:
     some: bool = False
 
     def of_task(self, asked: str) -> str:
-        """Return whose task goes on; empty for any subagent's, as its thread knows it.
+        """Return whose task continues; empty for any subagent's, as its thread knows it.
 
         Args:
             asked: Who was asked for; empty for nobody in particular.

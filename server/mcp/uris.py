@@ -87,7 +87,7 @@ def may_watch(uri: str) -> bool:
 
 
 def parse_run_events(uri: str) -> tuple[str, int] | None:
-    """Return the run and the event to go on after, or None for another URI."""
+    """Return the run and the event to continue after, or None for another URI."""
     found = _RUN_EVENTS.fullmatch(uri)
     return (found["run"], int(found["after"] or 0)) if found is not None else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 
 from ..auth.caller import Caller
@@ -11,6 +12,8 @@ from ..runs.contracts import Servers
 from ..settings.settings import Settings
 from ..settings.state_dir import StateDir
 
+logger = logging.getLogger(__name__)
+
 __all__ = ["DBOS_WORKERS", "bounds_of", "engine_of"]
 
 DBOS_WORKERS = 16
@@ -18,7 +21,7 @@ DBOS_WORKERS = 16
 
 
 def bounds_of(settings: Settings) -> Bounds:
-    """Return how much may be carried."""
+    """Return how much may be executed."""
     workers = settings.workers
     if workers is None and settings.engine == "dbos":
         workers = DBOS_WORKERS
@@ -45,8 +48,16 @@ def engine_of(settings: Settings, state: StateDir, owner: str, servers: Servers)
         servers: Which other servers live.
     """
     if settings.engine == "local":
+        shared = {"max_runs", "max_runs_per_minute"} & settings.model_fields_set
+        if settings.replicas and shared:
+            logger.warning(
+                "each replica counts %s by itself, so users may have that many runs on every "
+                "replica. With --engine dbos, the replicas count together.",
+                " and ".join(sorted(shared)),
+            )
         return LocalRuns
-    from ..engine.dbos_runs import DbosRuns, place_of  # it is an extra, and slow to import
+    from ..engine.dbos_place import place_of
+    from ..engine.dbos_runs import DbosRuns
 
     url = None if settings.journal is None else settings.journal.get_secret_value()
     return partial(DbosRuns, place_of(url, state.path), owner, servers.is_alive)

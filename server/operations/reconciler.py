@@ -80,7 +80,7 @@ class Reconciler:
             self._wake = anyio.Event()
 
     async def sweep(self) -> None:
-        """Go on with every run that is left and ours to take.
+        """Continue every run that is left and ours to take.
 
         Raises:
             HarnessError: The journal cannot be read.
@@ -114,7 +114,7 @@ class Reconciler:
                 yield run_id, False
 
     async def _not_offered(self, run_ids: Sequence[str]) -> list[str]:
-        """Return those of some runs that do not wait in line to go on.
+        """Return those of some runs that do not wait in the queue to continue.
 
         Raises:
             HarnessError: The journal, or the engine, cannot be read.

@@ -37,7 +37,7 @@ class RetryRequests:
         self._refused = CancelRequests(state.path / "retry-refusals")
 
     def store(self, run: Run) -> None:
-        """Ask for a run to go on.
+        """Ask for a run to continue.
 
         Raises:
             OSError: The request cannot be written.
@@ -46,7 +46,7 @@ class RetryRequests:
         self._asked.store(CancelRequest(run.id, run.attempt, "retry"))
 
     def ids(self) -> list[str]:
-        """Return the runs that shall go on."""
+        """Return the runs that must continue."""
         return [one.run_id for one in self._asked.all()]
 
     def is_for(self, run: Run) -> bool:
@@ -58,7 +58,7 @@ class RetryRequests:
         self._asked.discard(run_id)
 
     def refuse(self, run: Run, why: str) -> None:
-        """Say why a run cannot go on.
+        """Say why a run cannot continue.
 
         Raises:
             OSError: It cannot be written.
@@ -66,7 +66,7 @@ class RetryRequests:
         self._refused.store(CancelRequest(run.id, run.attempt, why))
 
     def refusal(self, run: Run) -> str | None:
-        """Return why a run cannot go on, and forget it; None if nobody has said so."""
+        """Return why a run cannot continue, and forget it; None if nobody has said so."""
         found = self._refused.of(run)
         if found is not None:
             self._refused.discard(run.id)
@@ -76,7 +76,7 @@ class RetryRequests:
 async def take_retries(
     runs: RunManager, journal: Checkpointer, state: StateDir, owner: str
 ) -> None:
-    """Go on with runs as commands ask for it; returns when the server stops.
+    """Continue runs as commands ask for it; returns when the server stops.
 
     Args:
         runs: Goes on with them.
@@ -107,7 +107,7 @@ async def _look(
     processes: ServerProcesses,
     owner: str,
 ) -> None:
-    """Go on with a run if it is this server's turn."""
+    """Continue a run if it is this server's turn."""
     run = await journal.run(run_id)
     if run is None or not await anyio.to_thread.run_sync(requests.is_for, run):
         await anyio.to_thread.run_sync(requests.discard, run_id)  # it is settled

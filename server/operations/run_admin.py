@@ -211,7 +211,7 @@ class RunAdmin:
         return await open_questions(self._journal, await self._find(run_id))
 
     async def answer(self, run_id: str, answers: Mapping[str, JsonValue]) -> Answer:
-        """Store answers to a run's questions, and have a server go on once all are answered.
+        """Store answers to a run's questions, and have a server continue once all are answered.
 
         Raises:
             UnknownRun, UnknownInterrupt, InvalidAnswer: Nothing was stored.
@@ -238,7 +238,7 @@ class RunAdmin:
         return Answer(text, {**run_facts(run), "message_id": sent.id})
 
     async def retry(self, run_id: str) -> Answer:
-        """Have a server go on with a run that failed, paused or was left, at its last step.
+        """Have a server continue a run that failed, paused or was left, at its last step.
 
         Raises:
             UnknownRun: There is no such run.
@@ -251,7 +251,7 @@ class RunAdmin:
         return await self._gone_on(run)
 
     async def _gone_on(self, run: Run) -> Answer:
-        """Have a server go on with a run.
+        """Have a server continue a run.
 
         Raises:
             HarnessError: A server says that it cannot.
@@ -289,7 +289,7 @@ class RunAdmin:
         return None
 
     async def _taken(self, run: Run) -> Run | None:
-        """Return the run once a server goes on with it; None if none does.
+        """Return the run once a server continues it; None if none does.
 
         Raises:
             HarnessError: A server says that it cannot.

@@ -185,7 +185,7 @@ class Named:
         return checked(found, self.name)
 
     async def load_again(self) -> Agent | AgentFactory:
-        """Import its modules anew; if that fails, those that were there stay.
+        """Import its modules again; if that fails, those that were there stay.
 
         Raises:
             HarnessError: As for `load`.

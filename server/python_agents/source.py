@@ -229,7 +229,7 @@ class AgentSource:
         return governed(agent, parts, self._common.policy, given, self._journal, self._middleware)
 
     async def reload(self, saved: Collection[str], all_parts: Collection[Parts]) -> bool:
-        """Import the modules again and make all agents anew; return whether that worked.
+        """Import the modules again and make all agents again; return whether that worked.
 
         Args:
             saved: The files that were saved.

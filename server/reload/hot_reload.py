@@ -132,7 +132,7 @@ async def watch(
 
 
 def _polling_after(error: Exception, why: str, failures: int) -> bool:
-    """Log why events failed, and return whether files shall be compared from now on."""
+    """Log why events failed, and return whether files must be compared from now on."""
     if any(limit in why for limit in _LIMITS):
         logger.warning(
             "the system has no file watches left for the files of skills, agents, memory, policy "
@@ -268,7 +268,7 @@ class _Follower:
         )
 
     async def _heed(self, news: _News | None) -> bool:
-        """Look at what changed, or what may have; return whether the watch must be made anew."""
+        """Look at what changed, or what may have; return whether the watch must be made again."""
         now = time.monotonic()
         if news is not None:
             if news.rebuild:

@@ -106,7 +106,7 @@ def _context(table: str, name: str) -> list[bytes]:
 
 
 async def reseal(database: PostgresDatabase, old: ValueSealer, new: ValueSealer) -> None:
-    """Seal all values anew, in one transaction: all of them or none.
+    """Seal all values again, in one transaction: all of them or none.
 
     Args:
         database: The replicas' tables.

@@ -18,11 +18,12 @@ from pydantic import JsonValue
 from ...harness._internal.records import record
 from ...harness.checkpoint.base import Checkpointer, Interrupt, Run, RunEvent
 from ...harness.errors import HarnessError
-from ...harness.loop.tools.execution import REFUSED, REJECTED
+from ...harness.loop.tools.execution import REFUSED
+from ...harness.loop.tools.outcomes import REJECTED
 from ...harness.messages.message import AIMessage, MediaBlock, ToolMessage, is_media
 from ..auth.owned_journal import JournalReader
 from ..results import moment
-from ..sampling.queue import SampledCall
+from ..sampling.sampled_call import SampledCall
 from .contracts import Agents
 
 __all__ = ["Account", "Accounts", "ChangedFile", "EventPage", "Snapshot", "event_page"]
@@ -90,7 +91,7 @@ class Accounts:
         self._kept: OrderedDict[tuple[str, int, str], Account] = OrderedDict()
 
     async def of(self, run: Run) -> Account | None:
-        """Return the account of a run; None while it goes on, or if it cannot be read."""
+        """Return the account of a run; None while it continues, or if it cannot be read."""
         if run.status not in ENDED:
             return None
         key = (run.id, run.attempt, run.status)

@@ -9,19 +9,22 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 import anyio
 
 from ...harness._internal.concurrency import LazyEvent
 from ...harness._internal.records import record
-from ...harness.agent import RunResult
+from ...harness.agent import Agent, RunResult
 from ...harness.checkpoint.base import Run
 from ...harness.errors import HarnessError, ThreadBusy
 from ...harness.loop.run.context import RunControl
 from ...harness.loop.run.events import Emit, Event
 from ...harness.subagents.background.engine import parent_thread
 from ..sampling.queue import Offer, SampledRun
+
+if TYPE_CHECKING:
+    from ...harness.subagents.background.launcher import BackgroundSubAgents
 
 __all__ = [
     "MAX_UNHEARD",
@@ -32,6 +35,7 @@ __all__ = [
     "ThreadLocks",
     "ThreadPart",
     "Writing",
+    "agent_of",
     "busy",
     "is_task",
 ]
@@ -322,6 +326,22 @@ class ThreadLocks:
 def is_task(run: Run) -> bool:
     """Whether a run is one of a background task, and not a call that a client drove there."""
     return run.kind == "delegate" and parent_thread(run.thread_id) is not None
+
+
+def agent_of(run: Run, main: Agent, tasks: BackgroundSubAgents | None) -> Agent:
+    """Return who a run belongs to: the main agent, or the subagent of a background task.
+
+    Raises:
+        HarnessError: It is one of a task, and there are none here.
+    """
+    if run.kind == "drive" or parent_thread(run.thread_id) is None or run.agent == main.name:
+        return main
+    if tasks is None:
+        raise HarnessError(
+            f"run {run.id} is a background task of subagent {run.agent}, with which this "
+            "server does not go on. Start it with --background-subagents."
+        )
+    return tasks.agent(run.agent)
 
 
 def busy(thread_id: str, run_id: str) -> ThreadBusy:

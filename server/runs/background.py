@@ -21,8 +21,8 @@ from ...harness.subagents.background.launcher import BackgroundSubAgents
 from ..auth.caller import owner_of
 from ..settings.setting_types import is_sampling
 from .contracts import RunWatch
-from .queue import LOOK_SECONDS
 from .supervisor import RunSupervisor
+from .thread_queues import LOOK_SECONDS
 
 __all__ = ["ServedTasks"]
 
@@ -30,7 +30,7 @@ _WAITS = "it waits for a free place"
 
 
 class ServedTasks:
-    """Lets a `RunSupervisor` carry background tasks; a `RunEngine`.
+    """Lets a `RunSupervisor` execute background tasks; a `RunEngine`.
 
     Args:
         journal: The server's.
@@ -51,7 +51,7 @@ class ServedTasks:
         return self
 
     def attach(self, carrier: RunSupervisor) -> None:
-        """Say who carries the runs."""
+        """Say who executes the runs."""
         self._carrier = carrier
         carrier.tasks = self.launcher
 
@@ -72,7 +72,7 @@ class ServedTasks:
         )
 
     async def carry(self, run: Run, behalf: Behalf | None) -> None:
-        """See `RunEngine`. Whoever has room carries it; it is waited for wherever it is.
+        """See `RunEngine`. Whoever has room executes it; it is waited for wherever it is.
 
         A task that asks a client's model works where its caller does.
         """
@@ -87,7 +87,7 @@ class ServedTasks:
             await self._until_stopped(run.id, watch)
 
     async def _until_stopped(self, run_id: str, watch: RunWatch) -> None:
-        """Return when a run has paused or ended; see to it meanwhile that somebody goes on."""
+        """Return when a run has paused or ended; see to it meanwhile that somebody continues."""
         carrier, offered = self._carrier, -math.inf
         while (run := await self._journal.run(run_id)) and run.status == "running":
             live = carrier.live.get(run_id)

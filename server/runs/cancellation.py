@@ -260,7 +260,7 @@ class Cancellation:
         return run.status == "running" and not await self._is_left(run)
 
     async def _end_left(self, run: Run, reason: str) -> None:
-        """Record the end of a run that waits or was left, unless it goes on in this moment."""
+        """Record the end of a run that waits or was left, unless it continues in this moment."""
         async with self._servers.takeover():
             now = await self._journal.run(run.id)
             if now is None or now.status in _ENDED or await self._is_anothers(now):

@@ -137,7 +137,7 @@ class RunNews(Protocol):
         ...
 
     def lend(self, run_id: str, seconds: float) -> None:
-        """Tell whoever works on a run that a client which lends its model is here for a while."""
+        """Tell whoever works on a run that a client which offers its model is here for a while."""
         ...
 
 

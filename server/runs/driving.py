@@ -23,7 +23,7 @@ from ..auth.owned_journal import NAMES, OwnedJournal
 from ..results import unknown
 from ..sampling.queue import Offer
 from .accounts import Accounts, Snapshot
-from .active_run import ActiveRun, busy
+from .active_run import ActiveRun, agent_of, busy
 from .contracts import Agents, Work
 from .goals import Goal, call_id
 from .supervisor import QUEUE_SECONDS, RunSupervisor
@@ -183,12 +183,12 @@ class CallDriver:
             raise live.error
 
     async def _agent_on(self, thread_id: str, main: Agent) -> Agent:
-        """Return who goes on with a thread: on that of a background task its subagent."""
+        """Return who continues a thread: on that of a background task its subagent."""
         if parent_thread(thread_id) is None:
             return main
         runs = await self._journal.find_runs(thread_id=thread_id, limit=20)
         newest = next((one for one in runs if one.kind == "delegate"), None)
-        return main if newest is None else self._carrier.agent_of(newest, main)
+        return main if newest is None else agent_of(newest, main, self._carrier.tasks)
 
     async def _enter(self, live: ActiveRun, *, known_idle: bool, begins: bool = False) -> bool:
         """Take the gate of an idle thread; return whether there is none yet, which `begins` allows.
@@ -228,7 +228,7 @@ class CallDriver:
         while (newest := await self._newest(live.thread_id)) is not None:
             if newest.status == "queued" or (newest.kind == "drive" and not live.brief):
                 await self._require_no_line(live)
-                holder = await self._queue.holder(live.thread_id)
+                holder = await self._queue.threads.holder(live.thread_id)
                 if holder is None:
                     return
                 newest = holder
@@ -294,7 +294,7 @@ class CallDriver:
             raise await self._unknown_thread(thread_id)
 
     def _require_room(self, live: ActiveRun) -> None:
-        """Refuse one more call of somebody who has enough runs at work, and leave its gate."""
+        """Refuse one more call of somebody who has enough working runs, and leave its gate."""
         try:
             self._require_place(live.run_id)
         except ThreadBusy:
@@ -320,5 +320,5 @@ class CallDriver:
         return UnknownThread(unknown("thread", thread_id, [row.thread_id for row in rows], advice))
 
     def _unrecorded(self, live: ActiveRun) -> Run:
-        """Return the record of a run at work whose input waits for its first act."""
+        """Return the record of a running run whose input waits for its first act."""
         return Run(live.run_id, live.thread_id, "drive", self._agent(live.run_id).name)

@@ -233,7 +233,7 @@ class JournalWait:
         self._go_on = go_on
 
     async def wait(self, run_id: str) -> None:
-        """Go on with a run when the journal is back.
+        """Continue a run when the journal is back.
 
         A run that has waited too long stays left: whoever asks for it, or starts a server, goes on.
         """

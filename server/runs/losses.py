@@ -69,7 +69,7 @@ class CarrierLosses:
         return BACKOFF[min(losses, len(BACKOFF)) - 1]
 
     def note_given_up(self, run: Run) -> RunEvent:
-        """Return the event after which losses count anew."""
+        """Return the event after which losses count again."""
         return RunEvent(run.id, _MODE, (run.agent,), {"event": _GIVEN_UP})
 
     async def _count(self, run: Run) -> int:

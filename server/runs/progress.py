@@ -17,8 +17,17 @@ import anyio
 
 from ...harness.errors import HarnessError
 from ...harness.loop.run.events import Emit, Event
+from .active_run import WRITING, ActiveRun
+from .contracts import Changed
 
-__all__ = ["RisingProgress", "Todos", "describe", "reporting", "todos_of"]
+__all__ = [
+    "RisingProgress",
+    "Todos",
+    "describe",
+    "note_event",
+    "reporting",
+    "todos_of",
+]
 
 PARTIAL_SECONDS = 1.0
 """How often, at most."""
@@ -173,3 +182,35 @@ async def reporting(report: Report, todos: Todos = (0, 0)) -> AsyncGenerator[Emi
             tasks.cancel_scope.deadline = anyio.current_time() + FLUSH_SECONDS
     if refused is not None:
         raise refused
+
+
+def note_event(live: ActiveRun, event: Event, changed: Changed) -> None:
+    """Pass an event of a run on to its listeners, and say what of its thread has changed."""
+    if event.mode == "messages":
+        if live.writing.take(event):
+            changed(live.thread_id, parts=WRITING)
+            live.hear_writing(event)
+        return
+    if event.mode == "checkpoints":
+        live.writing.end(event.path)
+        live.partial = None
+        live.hear(event)
+        parts, files = live.changed_by(event), list[str]()
+        if event.data.get("author") == "tools" and "checkpoints" in parts:
+            more, files = live.take_written()
+            parts |= more
+        changed(live.thread_id, parts=parts, files=files)
+        return
+    line = describe(event)
+    if event.mode != "custom" or line is not None or todos_of(event) is not None:
+        live.hear(event)
+    live.line = line or live.line
+    if live.sampled is not None:
+        live.sampled.hear(event)
+    match event.data.get("event"):
+        case "tool_start":
+            live.note_written(event.data.get("name"), event.data.get("args"))
+        case "tool_end" if event.data.get("status") == "waiting":
+            changed(live.thread_id, parts=("steps",))
+        case _:
+            pass

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
-from typing import Protocol
 from weakref import WeakValueDictionary
 
 import anyio
 from anyio.abc import TaskGroup
 
-from ...harness._internal.concurrency import raising_one
-from ...harness.checkpoint.base import OPEN, Batch, Checkpointer, Fence, Run, taken_over
+from ...harness.checkpoint.base import Batch, Checkpointer, Fence, Run, taken_over
 from ...harness.errors import (
     HarnessError,
     JournalAway,
@@ -29,11 +27,11 @@ from ...harness.errors import (
 from ..auth.caller import owner_of
 from ..engine import USUAL_PRIORITY, Leg, RunEngine
 from ..sampling.queue import Offer
-from .active_run import ActiveRun, is_task
-from .contracts import Changed, Servers
+from .active_run import is_task
 from .goals import Goal, kept_goal
-from .lifecycle import ServerStopping, Stopping
+from .lifecycle import ServerStopping
 from .losses import MOST_LOSSES, CarrierLosses, given_up
+from .thread_queues import PAUSE, Carrier, ThreadQueues
 
 __all__ = ["Begin", "RunQueue"]
 
@@ -41,37 +39,15 @@ Begin = Callable[[Run, Goal, Offer | None], Awaitable[None]]
 """Begins a run that waited, on its free thread; returns once its input is in the journal."""
 
 
-class Carrier(Protocol):
-    """Who carries runs on this server; see `RunSupervisor`."""
-
-    owner: str
-    servers: Servers
-    stopping: Stopping
-    changed: Changed
-    live: dict[str, ActiveRun]
-
-    def goes_on(self, run_id: str) -> bool: ...
-    async def is_left(self, run: Run) -> bool: ...
-    async def adopt(self, run: Run, *, here: bool = False) -> bool: ...
-    async def end(self, run: Run, reason: str) -> Run: ...
-
-
-LOOK_SECONDS = 5.0
-"""How long a run that is first in line on its thread is waited for before it is looked at again."""
-
 _COUNTED_SECONDS, _COUNTED_TIMES = 2.0, 20.0
 """How long the number of somebody's queued runs counts, and how many times as long as counting."""
 
-_MOST_IN_LINE = 1_000
-"""Queued runs of one thread that are looked at."""
-
-_PAUSE = 1.0
 
 logger = logging.getLogger(__name__)
 
 
 class RunQueue:
-    """Puts runs in line, and has them begin or go on when their turn comes.
+    """Queues runs, and has them begin or continue when their turn comes.
 
     Args:
         journal: The journal.
@@ -83,6 +59,7 @@ class RunQueue:
         begin: Begins a run here.
         engine: The same.
         size: Queued runs of one caller that there may be; 0 for none.
+        threads: The line of each thread.
     """
 
     def __init__(
@@ -99,14 +76,14 @@ class RunQueue:
         self._carrier = carrier
         self._group = group
         self._losses = CarrierLosses(journal)
-        self._guarded: dict[str, anyio.Event] = {}
+        self.threads = ThreadQueues(journal, carrier, group, self.offer)
         self._offers: dict[str, Offer | None] = {}
         self._counts: dict[str, tuple[float, int]] = {}
         self._counting: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
         self._serves = False
 
     def serve(self) -> None:
-        """Carry what the engine gives us from now on."""
+        """Execute what the engine hands out from now on."""
         if not self._serves:
             self._serves = True
             self._group.start_soon(self.engine.serve, self.carry, name="engine")
@@ -141,7 +118,7 @@ class RunQueue:
             if not waits:
                 waits = not await self._try_to_offer(run, goal.priority)
             if waits:
-                self.guard(run.thread_id)
+                self.threads.guard(run.thread_id)
         self._carrier.changed(run.thread_id, is_new=not waits)
 
     async def _require_size(self, owner: str) -> None:
@@ -172,7 +149,7 @@ class RunQueue:
             return False
 
     async def offer(self, run: Run, priority: int | None = None, delay: float = 0.0) -> bool:
-        """Have the engine begin a run, or go on with it; returns whether somebody will.
+        """Have the engine begin a run, or continue it; returns whether somebody will.
 
         Raises:
             HarnessError: The engine, or the journal, cannot be used.
@@ -192,7 +169,7 @@ class RunQueue:
         return await self.engine.offer(replace(leg, attempt=run.attempt + 1))
 
     async def go_on(self, run: Run) -> None:
-        """Put a run in line that stopped where it can go on, as one that nobody works on.
+        """Queue a run that stopped where it can continue, as one that nobody works on.
 
         Raises:
             HarnessError: It cannot go on; nothing was stored.
@@ -216,102 +193,6 @@ class RunQueue:
             await self.engine.withdraw(run_id)
         except HarnessError as error:  # whoever takes it finds that it has ended
             logger.debug("run %s stays in the queue: %s", run_id, error)
-
-    # --- waiting for a thread ------------------------------------------------------------------
-
-    def guard(self, thread_id: str) -> None:
-        """See to it that the queued runs of a thread begin, one after the other."""
-        if thread_id in self._guarded:
-            self._guarded[thread_id].set()
-            return
-        self._guarded[thread_id] = anyio.Event()
-        self._group.start_soon(self._guard, thread_id, name=f"line of {thread_id}")
-
-    async def _guard(self, thread_id: str) -> None:
-        try:
-            while not self._carrier.stopping.has_begun:
-                try:
-                    if not await self._let_on(thread_id):
-                        return
-                except HarnessError as error:
-                    logger.warning("queued runs on thread %s wait: %s", thread_id, error)
-                    await anyio.sleep(_PAUSE)
-        finally:
-            del self._guarded[thread_id]
-
-    async def _let_on(self, thread_id: str) -> bool:
-        """Wait until something has moved on a thread; return whether anything is in line there."""
-        self._guarded[thread_id] = anyio.Event()
-        line = await self.line(thread_id)
-        if not line:
-            return False
-        first, holder = line[0], await self.holder(thread_id)
-        if holder is None:
-            await self.offer(first)
-            await self._moved(first)
-            return True
-        goal = await kept_goal(self._journal, first.id)
-        if goal is not None and goal.interrupts and holder.created_at <= first.created_at:
-            await self._carrier.end(holder, f"interrupted by run {first.id}")
-            return True
-        if holder.status == "running" and await self._carrier.is_left(holder):
-            await self._carrier.adopt(holder)
-        await self._moved(holder)
-        return True
-
-    async def _moved(self, run: Run) -> None:
-        """Wait until a run, or the line on its thread, has moved on; a few seconds at most."""
-        with anyio.move_on_after(LOOK_SECONDS):
-            async with raising_one(), anyio.create_task_group() as group:
-                group.start_soon(self._run_moved, run, group.cancel_scope)
-                await self._guarded[run.thread_id].wait()
-                group.cancel_scope.cancel()
-
-    async def _run_moved(self, run: Run, scope: anyio.CancelScope) -> None:
-        live = self._carrier.live.get(run.id)
-        if live is not None:
-            await live.finished.wait()
-        else:
-            with self._carrier.servers.news.watching(run.id) as watch:
-                now = await self._journal.run(run.id)
-                while now is not None and (now.status, now.attempt) == (run.status, run.attempt):
-                    await watch.next(now)
-                    now = await self._journal.run(run.id)
-        scope.cancel()
-
-    async def line(self, thread_id: str) -> Sequence[Run]:
-        """Return the queued runs of a thread, the next one first."""
-        found = await self._journal.find_runs(
-            thread_id=thread_id, status="queued", limit=_MOST_IN_LINE
-        )
-        newest_first = [*found]
-        if len(newest_first) > 1:
-            for run in found:
-                goal = await kept_goal(self._journal, run.id)
-                if goal is not None and goal.interrupts:
-                    newest_first.remove(run)
-                    newest_first.append(run)
-                    break
-        return newest_first[::-1]
-
-    async def holder(self, thread_id: str) -> Run | None:
-        """Return the open run of a thread."""
-        for status in OPEN:
-            found = await self._journal.find_runs(thread_id=thread_id, status=status, limit=1)
-            if found:
-                return found[0]
-        return None
-
-    async def waits_for(self, run: Run) -> str:
-        """Return what a queued run waits for, in words."""
-        line = [one.id for one in await self.line(run.thread_id)]
-        place = line.index(run.id) if run.id in line else 0
-        holder = await self.holder(run.thread_id)
-        if place:
-            return f"queued behind run {line[place - 1]}"
-        if holder is not None and holder.id != run.id:
-            return f"queued behind run {holder.id}"
-        return "waits for a free place"
 
     # --- carrying ------------------------------------------------------------------------------
 
@@ -338,15 +219,15 @@ class RunQueue:
         except HarnessError as error:
             logger.warning("run %s cannot be started now: %s", run_id, error)
             if isinstance(error, JournalAway) and not stops:
-                await anyio.sleep(_PAUSE)
+                await anyio.sleep(PAUSE)
                 return False
         return True
 
     async def _hand_back(self, run: Run) -> None:
-        """Have another server carry a run that came while this one stops."""
+        """Have another server execute a run that came while this one stops."""
         if run.status not in ("queued", "running"):
             return
-        await anyio.sleep(_PAUSE)  # else we might be given it again and again
+        await anyio.sleep(PAUSE)  # else we might be given it again and again
         if run.status == "running" and not await self._carrier.is_left(run):
             return
         batch = taken_over(run, owner=None)
@@ -366,8 +247,8 @@ class RunQueue:
 
     async def _begin_queued(self, run: Run) -> None:
         line = await self._journal.find_runs(thread_id=run.thread_id, status="queued", limit=2)
-        if len(line) > 1 and (await self.line(run.thread_id))[0].id != run.id:
-            self.guard(run.thread_id)
+        if len(line) > 1 and (await self.threads.line(run.thread_id))[0].id != run.id:
+            self.threads.guard(run.thread_id)
             return
         goal = await kept_goal(self._journal, run.id)
         try:
@@ -378,7 +259,7 @@ class RunQueue:
             raise
         except HarnessError as error:
             if isinstance(error, StaleThread) or getattr(error, "run_id", None) is not None:
-                self.guard(run.thread_id)  # others were faster, or somebody ended it
+                self.threads.guard(run.thread_id)  # others were faster, or somebody ended it
                 return
             logger.warning("run %s cannot begin: %s", run.id, error)
             await self._journal.commit(taken_over(run, status="failed", reason=str(error)))
@@ -387,7 +268,7 @@ class RunQueue:
     # --- what is left --------------------------------------------------------------------------
 
     async def may_adopt(self, run: Run) -> bool:
-        """Whether a run that nobody works on may go on here at once; else it is put in line.
+        """Whether a run that nobody works on may continue here at once; otherwise it is queued.
 
         One that has lost too many carriers is given up.
 
@@ -442,7 +323,7 @@ class RunQueue:
                 return
             run = replace(run, owner=self._carrier.owner, attempt=run.attempt + 1)
         if not await self._try_to_offer(run):
-            self.guard(run.thread_id)
+            self.threads.guard(run.thread_id)
 
 
 def _full(found: Collection[Run], size: int) -> ThreadBusy:

@@ -29,7 +29,7 @@ from ..approvals.decisions import How, note_decisions
 from ..auth.caller import current_caller
 from ..engine import Bounds
 from ..sampling.queue import Offer, is_parked
-from .active_run import is_task
+from .active_run import agent_of, is_task
 from .lifecycle import KINDS, RunFigures, Stopping, kind_of
 from .queue import RunQueue
 from .supervisor import RunSupervisor
@@ -54,7 +54,7 @@ class RunManager(RunWatcher):
 
     @property
     def carrier(self) -> RunSupervisor:
-        """Who carries the runs, those of background tasks too."""
+        """Who executes the runs, those of background tasks too."""
         return self._carrier
 
     @property
@@ -65,7 +65,7 @@ class RunManager(RunWatcher):
     def bound(
         self, limits: Limits, bounds: Bounds, queue_size: int, journal_patience: float
     ) -> None:
-        """Let these bounds hold for what begins from now on."""
+        """Let these limits hold for what begins from now on."""
         self._carrier.bounds = bounds
         self._queue.size = queue_size
         self._queue.engine.stirred()
@@ -107,7 +107,7 @@ class RunManager(RunWatcher):
         offer: Offer | None = None,
         how: How = "reply",
     ) -> dict[str, JsonValue]:
-        """Store answers and let the run go on; without answers, let a failed run try again.
+        """Store answers and let the run continue; without answers, let a failed run try again.
 
         The first answer of a question stands. The same one again changes nothing.
 
@@ -151,7 +151,7 @@ class RunManager(RunWatcher):
         }
 
     async def _go_on(self, run: Run, answers: Mapping[str, JsonValue], offer: Offer | None) -> None:
-        """Let a run go on with answers: at once if it may, and else when its turn comes.
+        """Let a run continue with answers: at once if it may, and else when its turn comes.
 
         Raises:
             RunEnded, UnknownInterrupt, InvalidAnswer, StaleThread, ThreadBusy: Nothing was stored.
@@ -170,10 +170,10 @@ class RunManager(RunWatcher):
         await self._queue.go_on(run)
 
     def _agent_of(self, run: Run) -> Agent:
-        return self._carrier.agent_of(run, self._agent(run.id))
+        return agent_of(run, self._agent(run.id), self._carrier.tasks)
 
     async def tell(self, run: Run, message: str) -> CallerMessage:
-        """Send a message to a run at work, or that waits; see `Agent.asteer`."""
+        """Send a message to a running run, or that waits; see `Agent.asteer`."""
         await self._agent.prepare(run.id)
         agent = self._agent_of(run)
         try:
@@ -205,7 +205,7 @@ class RunManager(RunWatcher):
         return True
 
     async def unpark(self, run_id: str, seconds: float = LEND_SECONDS) -> None:
-        """Let a run go on that was paused for want of a client that lends its model.
+        """Let a run continue that waits for a client that offers its model.
 
         So do background tasks of its thread, whatever became of the run itself. A run whose thread
         has moved on without it is recorded as failed. Another server that works on the run pauses

@@ -26,25 +26,21 @@ from ...harness.limits.carried_limits import narrowed
 from ...harness.limits.limits import Limits
 from ...harness.loop.run.events import Event, StreamMode
 from ...harness.policy.composite import consenting
-from ...harness.subagents.background.engine import parent_thread
+from ..approvals import RunConsents
 from ..auth.caller import Principals, owner_of
 from ..engine import Bounds, MakeEngine
 from ..engine.local import LocalRuns
 from ..sampling.queue import Offer, SamplingQueue
-from .active_run import WRITING, ActiveRun, GateHolder, ThreadLocks, busy, is_task
+from .active_run import ActiveRun, GateHolder, ThreadLocks, agent_of, busy, is_task
 from .cancellation import Cancellation
 from .contracts import Agents, Changed, Servers, Work
 from .lifecycle import JournalWait, RunFigures, Stopping
-from .progress import describe, todos_of
+from .progress import note_event
 from .queue import RunQueue
 from .task_inputs import StructuredRuns
 
 if TYPE_CHECKING:
-    from ...harness.messages.message import ToolCall
-    from ...harness.policy.composite import CallPlace
     from ...harness.subagents.background.launcher import BackgroundSubAgents
-    from ...harness.tools.tool import Tool
-    from ..approvals.remembered import Remembered
 
 __all__ = ["QUEUE_SECONDS", "RunSupervisor"]
 
@@ -55,7 +51,7 @@ logger = logging.getLogger(__name__)
 
 
 class RunSupervisor:
-    """Carries runs.
+    """Executes runs.
 
     Args:
         agent: Returns the agent of a thread or run, built when it is first needed.
@@ -73,13 +69,11 @@ class RunSupervisor:
         live: Runs at work, by id.
         stuck: Why runs that nobody works on cannot go on, as far as was tried.
         cancellation: Ends runs.
-        servers: The servers that share the journal.
         structured: Whose answers are data.
         stopping: Whether this server stops, and who waits for its runs.
         figures: How many runs have begun and stopped here.
-        key: Signs decisions that last; None where none do.
+        consents: Decisions that last.
         journal_wait: The runs that wait for a journal that cannot be reached.
-        bounds: How many runs may be at work.
         queue: Those that wait for their turn.
     """
 
@@ -114,26 +108,10 @@ class RunSupervisor:
         self._principals = principals
         self._gates = ThreadLocks()
         self.tasks: BackgroundSubAgents | None = None
-        self.key: bytes | None = None
-        self._remembered: Remembered | None = None
+        self.consents = RunConsents(journal)
         self.bounds = bounds or Bounds()
         self.queue = RunQueue(journal, engine(lambda: self.bounds, self), self, group)
         self.cancellation = Cancellation(journal, servers, self.live, self.is_left, self._was_ended)
-
-    def agent_of(self, run: Run, main: Agent) -> Agent:
-        """Return who a run belongs to: the main agent, or the subagent of a background task.
-
-        Raises:
-            HarnessError: It is one of a task, and there are none here.
-        """
-        if run.kind == "drive" or parent_thread(run.thread_id) is None or run.agent == main.name:
-            return main
-        if self.tasks is None:
-            raise HarnessError(
-                f"run {run.id} is a background task of subagent {run.agent}, with which this "
-                "server does not go on. Start it with --background-subagents."
-            )
-        return self.tasks.agent(run.agent)
 
     async def take_gate(self, live: ActiveRun) -> None:
         """Wait for driven calls on the thread, then keep everybody else off it.
@@ -149,12 +127,12 @@ class RunSupervisor:
             raise busy(live.thread_id, holder.run_id)
 
     def holds_gate(self, run: Run) -> bool:
-        """Whether the gate of its thread is a run's own: it is carried, or about to be."""
+        """Whether the gate of its thread is a run's own: it is executed, or about to be."""
         holder = self._gates.holder(run.thread_id)
         return holder is not None and holder.run_id == run.id
 
     def working(self, owner: str | None = None, *, tasks: bool = False) -> list[str]:
-        """Return the runs, or the background tasks, of somebody or all that are at work here.
+        """Return the runs, or the background tasks, of somebody or all that are working here.
 
         Those that do not count are left out.
         """
@@ -179,7 +157,7 @@ class RunSupervisor:
         trust_cache: bool = False,
         accepted: Run | None = None,
     ) -> None:
-        """Carry a run whose gate was taken, independent of the request that asked for it.
+        """Execute a run whose gate was taken, independent of the request that asked for it.
 
         Raises:
             HarnessError: It is nobody's who is known, or this server stops; the gate was left.
@@ -210,7 +188,7 @@ class RunSupervisor:
         self._group.start_soon(self._carry, live, work, options, is_new, name=name)
 
     async def _carry(self, live: ActiveRun, work: Work, options: RunOptions, is_new: bool) -> None:
-        """Carry a run to its pause or end. Nothing it does may end the task group."""
+        """Execute a run to its pause or end. Nothing it does may end the task group."""
         try:
             with self.sampling.carrying(
                 live.run_id, live.thread_id, live.control.pause, live.offer
@@ -221,7 +199,7 @@ class RunSupervisor:
                 if agent.limits is not None:
                     bounds = narrowed(options.limits or self.limits, agent.limits)
                     options = replace(options, limits=bounds)
-                with consenting(self):
+                with consenting(self.consents):
                     live.result = await work(agent, options)
             if not live.brief:
                 self.structured.note_result(live.result)
@@ -252,20 +230,6 @@ class RunSupervisor:
             del self._let_go[live.run_id]
         decided.set()
 
-    async def cover(self, call: ToolCall, tool: Tool, place: CallPlace) -> bool:
-        """Whether a decision that lasts lets a call through; see `Consents`."""
-        remembered = self.remembered
-        return remembered is not None and await remembered.cover(call, tool, place)
-
-    @property
-    def remembered(self) -> Remembered | None:
-        """The decisions that last; None where none do."""
-        if self._remembered is None and self.key is not None:
-            from ..approvals.remembered import Remembered  # few runs ask
-
-            self._remembered = Remembered(self._journal, self.key)
-        return self._remembered
-
     def _left(self, live: ActiveRun, error: HarnessError) -> HarnessError:
         """Return the error for those who wait for a run that stopped with an error."""
         if isinstance(error, Superseded):
@@ -280,36 +244,9 @@ class RunSupervisor:
             await self.adopt(run)
 
     def _hear(self, live: ActiveRun, event: Event) -> None:
-        if event.mode == "messages":
-            if live.writing.take(event):
-                self.changed(live.thread_id, parts=WRITING)
-                live.hear_writing(event)
-            return
-        if event.mode == "checkpoints":
-            live.writing.end(event.path)
-            live.partial = None
-            live.hear(event)
-            parts, files = live.changed_by(event), list[str]()
-            if event.data.get("author") == "tools" and "checkpoints" in parts:
-                more, files = live.take_written()
-                parts |= more
-            self.changed(live.thread_id, parts=parts, files=files)
-            return
         if event.data.get("event") == "tool_start" and not self.servers.may_work:
             live.control.leave()
-        line = describe(event)
-        if event.mode != "custom" or line is not None or todos_of(event) is not None:
-            live.hear(event)
-        live.line = line or live.line
-        if live.sampled is not None:
-            live.sampled.hear(event)
-        match event.data.get("event"):
-            case "tool_start":
-                live.note_written(event.data.get("name"), event.data.get("args"))
-            case "tool_end" if event.data.get("status") == "waiting":
-                self.changed(live.thread_id, parts=("steps",))
-            case _:
-                pass
+        note_event(live, event, self.changed)
 
     async def _go_on_if_answered(self, result: RunResult) -> None:
         """Resume a run that got its answer in the moment in which it went to wait for it."""
@@ -331,7 +268,7 @@ class RunSupervisor:
         *,
         offer: Offer | None = None,
     ) -> None:
-        """Go on with a run that waits, failed, or was left behind.
+        """Continue a run that waits, failed, or was left behind.
 
         Args:
             run: The run.
@@ -352,7 +289,7 @@ class RunSupervisor:
         await self.take_gate(live)
 
         async def work(main: Agent, options: RunOptions) -> RunResult:
-            agent = self.agent_of(run, main)
+            agent = agent_of(run, main, self.tasks)
             if agent is not main and agent.limits is not None:
                 options = replace(options, limits=agent.limits)
             return await agent.aresume(run.id, answers, options=options)
@@ -385,7 +322,7 @@ class RunSupervisor:
             await about_to.wait()
 
     async def drain(self, seconds: float) -> None:
-        """Begin nothing more, and let the runs at work finish their step; hand over what is left.
+        """Begin nothing more, and let the working runs finish their step; hand over what is left.
 
         Runs that are not through with their step after `seconds` stay as they are.
         """
@@ -445,7 +382,7 @@ class RunSupervisor:
             await self.end_superseded(run, error)
 
     async def end_superseded(self, run: Run, error: HarnessError) -> None:
-        """Record that a run cannot go on, unless somebody has moved it on."""
+        """Record that a run cannot continue, unless somebody has moved it on."""
         if await self._is_still(run):
             with suppress(Superseded):  # somebody was faster
                 await self._journal.commit(taken_over(run, status="failed", reason=str(error)))

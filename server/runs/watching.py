@@ -52,7 +52,7 @@ class RunWatcher(RunStarter):
     async def wait(
         self, run_id: str, seconds: float, emit: Emit | None = None, *, to_lend: bool = False
     ) -> Snapshot:
-        """Return where a run stands when it pauses or ends, or after `seconds`.
+        """Return the status of a run when it pauses or ends, or after `seconds`.
 
         Args:
             run_id: The run.
@@ -107,7 +107,7 @@ class RunWatcher(RunStarter):
         return bool(asked) and all(one.answered for one in asked)
 
     async def snapshot(self, run_id: str) -> Snapshot:
-        """Return where a run stands now.
+        """Return the current status of a run.
 
         Raises:
             UnknownRun: There is no such run.
@@ -122,7 +122,9 @@ class RunWatcher(RunStarter):
                 run = replace(run, status="running")
         if run.status == "queued":
             stopping = self._carrier.stopping.has_begun
-            return Snapshot(run, stopping=stopping, waits_for=await self._queue.waits_for(run))
+            return Snapshot(
+                run, stopping=stopping, waits_for=await self._queue.threads.waits_for(run)
+            )
         if run.status == "running":
             calls = self.sampling.calls(run.thread_id)
             if self._carrier.stopping.has_begun:
@@ -222,5 +224,5 @@ class RunWatcher(RunStarter):
 
 
 def _is_at_work(run: Run) -> bool:
-    """Whether a run goes on by itself: it works, or waits for its turn."""
+    """Whether a run continues by itself: it works, or waits for its turn."""
     return run.status in ("queued", "running")

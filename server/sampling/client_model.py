@@ -30,7 +30,8 @@ from ...harness.models.base import ChatRequest, Delta, is_overflow
 from ...harness.models.registry import UnknownModel
 from ..auth.caller import current_caller, owner_of
 from .messages import MAX_TOKENS, answer_of, params_of
-from .queue import LEASE_SECONDS, Offer, SampledCall, SampledRun, SamplingQueue, current_run
+from .queue import LEASE_SECONDS, Offer, SampledRun, SamplingQueue, current_run
+from .sampled_call import SampledCall
 
 __all__ = [
     "LiveSampler",
@@ -55,7 +56,7 @@ _MAX_REFUSAL = 500
 
 
 def offer_of(ctx: Context) -> Offer:
-    """Return what the client of this request lends of its model."""
+    """Return what the client of this request offers of its model."""
     capabilities = ctx.session.client_capabilities
     sampling = capabilities.sampling if capabilities else None
     if sampling is None:

@@ -15,17 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
-from hashlib import blake2b
 from typing import Literal, TypeAlias
 
 import anyio
 import anyio.lowlevel
 from mcp.types import (
-    CreateMessageRequest,
-    CreateMessageRequestParams,
-    CreateMessageResult,
-    CreateMessageResultWithTools,
     InputResponse,
 )
 
@@ -33,22 +27,19 @@ from ...harness._internal.concurrency import LazyEvent
 from ...harness.checkpoint.base import Run
 from ...harness.errors import ModelError
 from ...harness.loop.run.events import Event
-from ...harness.messages.message import new_id
 from ...harness.subagents.background.engine import parent_thread
 from .messages import Answer
+from .sampled_call import Activity, SampledCall, answer_in, digest_in, is_call
 
 __all__ = [
     "GATHER_SECONDS",
     "LEASE_SECONDS",
     "PARKED",
     "UNATTENDED_SECONDS",
-    "Activity",
     "Offer",
-    "SampledCall",
     "SampledRun",
     "SamplingQueue",
     "current_run",
-    "is_call",
     "is_parked",
 ]
 
@@ -84,102 +75,8 @@ def is_parked(run: Run) -> bool:
     return run.status == "paused" and run.reason == PARKED
 
 
-@dataclass(slots=True, eq=False)
-class SampledCall:
-    """One call of the client's model.
-
-    Attributes:
-        params: What it is asked.
-        agent: Who asks.
-        key: Names the call and who asks; never used again.
-        answer: What it said, or why there is no answer.
-        closed: Set once there is an answer, or it is no longer wanted.
-        was_asked: Whether a client has been given it.
-    """
-
-    params: CreateMessageRequestParams
-    agent: str = ""
-    key: str = field(init=False)
-    answer: Answer | ModelError | None = None
-    closed: anyio.Event = field(default_factory=anyio.Event)
-    was_asked: bool = False
-    _askers: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
-
-    def __post_init__(self) -> None:
-        # Within `input_required` there is no `_meta`, so the key says it, too.
-        self.key = f"{new_id('smp')}-{self.digest}" + (f".{self.agent}" if self.agent else "")
-
-    @property
-    def digest(self) -> str:
-        """Tells what is asked: of two calls that are the same, it is the same on all servers."""
-        said = f"{self.agent} {self.params.model_dump_json()}"
-        return blake2b(said.encode(), digest_size=12).hexdigest()
-
-    def hand_out(self) -> CreateMessageRequest:
-        """Return the call as a client is given it."""
-        self.was_asked = True
-        return CreateMessageRequest(params=self.params)
-
-    def close(self, answer: Answer | ModelError | None) -> None:
-        """Say what came of it; only the first time counts."""
-        if self.closed.is_set():
-            return
-        self.answer = answer
-        self.closed.set()
-        for take_back in [*self._askers]:
-            take_back()
-
-    @contextmanager
-    def taking_back(self, take_back: Callable[[], None]) -> Generator[None]:
-        """Call `take_back` if it is closed during the block, at once if it is already."""
-        if self.closed.is_set():
-            take_back()
-        self._askers.append(take_back)
-        try:
-            yield
-        finally:
-            self._askers.remove(take_back)
-
-
-@dataclass(slots=True)
-class Activity:
-    """Open tool and model calls of a run."""
-
-    _tools: set[tuple[str, ...]] = field(default_factory=set[tuple[str, ...]])
-    _models: set[tuple[str, ...]] = field(default_factory=set[tuple[str, ...]])
-
-    def hear(self, event: Event) -> bool:
-        """Take an event in; return whether it was about a call."""
-        path = event.path
-        match event.data.get("event"):
-            case "tool_start":
-                self._tools.add(path)
-            case "tool_end":
-                self._tools.discard(path)
-                # A subagent that failed does not say that its model call is over.
-                self._models = {one for one in self._models if one[: len(path)] != path}
-            case "model_start":
-                self._models.add(path)
-            case "model_end":
-                self._models.discard(path)
-            case _:
-                return False
-        return True
-
-    def is_more_than(self, asked: int) -> bool:
-        """Whether something is at work beside so many calls of the client's model.
-
-        A tool call whose subagent asks a model is not at work itself.
-        """
-        if asked < len(self._models):
-            return True
-        return any(
-            all(model[: len(tool)] != tool for model in self._models) for tool in self._tools
-        )
-
-
 class SampledRun:
-    """A run while it is carried.
+    """A run while it is executed.
 
     Args:
         queue: Where clients look for its calls.
@@ -255,13 +152,13 @@ class SampledRun:
         """Take a client's answers to calls of this run, also as another server asked them."""
         same = {call.digest: key for key, call in self.calls.items()}
         for key, response in responses.items():
-            self.close(key if key in self.calls else same.get(_digest_in(key), ""), response)
+            self.close(key if key in self.calls else same.get(digest_in(key), ""), response)
 
     def close(self, key: str, answer: InputResponse | ModelError) -> None:
         """Give the answer to a call, if it is still open."""
         call = self.calls.pop(key, None)
         if call is not None:
-            call.close(answer if isinstance(answer, ModelError) else _answer_in(answer))
+            call.close(answer if isinstance(answer, ModelError) else answer_in(answer))
 
     async def gathered(self) -> None:
         """Wait until nothing but calls of the client's model is going on."""
@@ -278,7 +175,7 @@ current_run: ContextVar[SampledRun | None] = ContextVar("sampled_run", default=N
 
 
 class SamplingQueue:
-    """The calls of all runs this process carries.
+    """The calls of all runs this process executes.
 
     Args:
         changed: Told of a thread with a new call; must not block.
@@ -297,7 +194,7 @@ class SamplingQueue:
     def carrying(
         self, run_id: str, thread_id: str, pause: Callable[[str], None], offer: Offer | None
     ) -> Generator[SampledRun]:
-        """Let a run ask while it is carried, in the task that carries it."""
+        """Let a run ask while it is executed, in the task that executes it."""
         run = self._runs[run_id] = SampledRun(self, thread_id, pause, offer)
         token = current_run.set(run)
         try:
@@ -356,7 +253,7 @@ class SamplingQueue:
     # --- for clients -----------------------------------------------------------------------
 
     def runs(self, thread_id: str) -> list[SampledRun]:
-        """Return the runs at work on a thread: one, and those of its background tasks."""
+        """Return the working runs on a thread: one, and those of its background tasks."""
         return [one for one in self._runs.values() if _covers(thread_id, one.thread_id)]
 
     def calls(self, thread_id: str) -> list[SampledCall]:
@@ -376,7 +273,7 @@ class SamplingQueue:
         now = anyio.current_time()
         self._kept = {one: kept for one, kept in self._kept.items() if kept[0] > now}
         found = {
-            _digest_in(key): _answer_in(response)
+            digest_in(key): answer_in(response)
             for key, response in responses.items()
             if is_call(key)
         }
@@ -402,7 +299,7 @@ class SamplingQueue:
 
     @contextmanager
     def attending(self, thread_id: str) -> Generator[None]:
-        """Say that a client is there that lends its model; it may be back after the block."""
+        """Say that a client is there that offers its model; it may be back after the block."""
         for run in self.runs(thread_id):
             run.offer = "tools"
         self._elsewhere.pop(thread_id, None)
@@ -426,24 +323,6 @@ class SamplingQueue:
             self._watchers.remove(entry)
 
 
-def is_call(key: str) -> bool:
-    """Whether a key is one of a call of a client's model."""
-    return key.startswith("smp_")
-
-
-def _digest_in(key: str) -> str:
-    return key.partition(".")[0].rpartition("-")[2]
-
-
 def _covers(thread_id: str, other: str) -> bool:
     """Whether a thread is the other one, or that of its background task."""
     return other == thread_id or other.startswith(f"{thread_id}.")
-
-
-def _answer_in(response: InputResponse) -> Answer | ModelError:
-    if isinstance(response, CreateMessageResult | CreateMessageResultWithTools):
-        return response
-    return ModelError(
-        "The client answered a call of its model with something else "
-        f"({type(response).__name__}); nothing was kept. Continue the run to ask again."
-    )

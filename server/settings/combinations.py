@@ -127,7 +127,7 @@ def require_shareable(chosen: _Chosen) -> None:
 
 
 def require_fitting_engine(chosen: _Chosen) -> None:
-    """Refuse an engine that cannot carry what the settings ask for.
+    """Refuse an engine that cannot execute what the settings ask for.
 
     Raises:
         ValueError: They do not go together.

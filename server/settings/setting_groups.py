@@ -1,4 +1,4 @@
-"""Groups of settings: bounds of runs and commands, schedules and webhooks."""
+"""Groups of settings: limits of runs and commands, schedules and webhooks."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ _BYTES = "bytes, at least 1024"
 
 
 class LimitSettings(BaseModel):
-    """Bounds for one run and all of its subagents; see `harness.limits.limits.Limits`."""
+    """Limits for one run and all of its subagents; see `harness.limits.limits.Limits`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -158,7 +158,7 @@ class LimitSettings(BaseModel):
 
 
 class CommandSettings(BaseModel):
-    """Bounds for commands of agents and clients; see `docs/commands.md`."""
+    """Limits for commands of agents and clients; see `docs/commands.md`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

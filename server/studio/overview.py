@@ -179,7 +179,7 @@ async def fleet(services: Services) -> dict[str, JsonValue]:
                 "thread_id": one.thread_id,
                 "title": " ".join(one.goal.split())[:200],
                 "since": instant(one.created_at),
-                "doing": await services.runs.queue.waits_for(one),
+                "doing": await services.runs.queue.threads.waits_for(one),
             }
             for one in reversed(queued)
         ],

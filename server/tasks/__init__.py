@@ -20,7 +20,7 @@ from ..mcp.requests import Context, Services
 from ..results import moment
 from ..runs.accounts import Snapshot
 from ..sampling.client_model import way_to_sample
-from ..sampling.queue import SampledCall
+from ..sampling.sampled_call import SampledCall
 from ..settings.toolsets import withheld_tools, without
 from ..tools import without_advice
 from ..tools.driven import driven_result
@@ -88,7 +88,7 @@ def may_sample(ctx: Context, services: Services, task_id: str) -> bool:
 
 
 async def look_at(ctx: Context, services: Services, task_id: str, *, can_answer: bool) -> TaskState:
-    """Return where a task stands, for a client that waits for it; see `find_task`.
+    """Return the status of a task, for a client that waits for it; see `find_task`.
 
     A task that was paused for want of a client's model goes on if this one lends its own. What
     stands in the way is logged, and the task is shown as it is.
@@ -105,7 +105,7 @@ async def look_at(ctx: Context, services: Services, task_id: str, *, can_answer:
 async def find_task(
     services: Services, task_id: str, *, can_answer: bool, can_lend: bool = False
 ) -> TaskState:
-    """Return where a task stands.
+    """Return the status of a task.
 
     Args:
         services: Where runs are.
@@ -151,7 +151,7 @@ async def _lend(services: Services, task_id: str) -> None:
 def task_state(
     services: Services, snapshot: Snapshot, questions: Sequence[Interrupt] = ()
 ) -> TaskState:
-    """Return the task that a run is; `questions` are those the client shall answer."""
+    """Return the task that a run is; `questions` are those the client must answer."""
     run = snapshot.run
     if questions or snapshot.calls:
         message = questions[0].message if questions else services.runs.doing(run.id)

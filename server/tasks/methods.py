@@ -36,7 +36,7 @@ from ...harness.errors import HarnessError
 from ..approvals.questions import decisions, input_required
 from ..mcp.media import drop_links
 from ..mcp.requests import TASK_VERSION, TASKS_EXTENSION, Context, Services, require_tasks
-from ..sampling.queue import is_call
+from ..sampling.sampled_call import is_call
 from ..tools import TaskStarted, ToolReply
 from ..tools.wait_for_run import wait_for_run
 from . import POLL_MS, TaskState, find_task, look_at, may_ask, may_sample, refusal, task_state
@@ -216,7 +216,7 @@ class HandshakeTasks:
         return {"task": _task(await self._find(ctx, reply.run_id))}
 
     async def get(self, ctx: Context, params: TaskParams) -> dict[str, Any]:
-        """Return where a task stands."""
+        """Return the status of a task."""
         _require(ctx)
         return _task(await look_at(ctx, self._services, params.task_id, can_answer=True))
 

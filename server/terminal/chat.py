@@ -141,7 +141,7 @@ class Chat:
     # --- messages --------------------------------------------------------------------------
 
     async def _turn(self, task: Task | str) -> None:
-        """Give the agent a message, or go on with a run."""
+        """Give the agent a message, or continue a run."""
         with interrupts() as heard:
             outcome: Outcome
             if isinstance(task, str):

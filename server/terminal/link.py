@@ -59,7 +59,7 @@ class Link:
         return await self._run("task", {**args, "wait_seconds": 0})
 
     async def look(self, run_id: str) -> RunState:
-        """Return where a run stands now.
+        """Return the current status of a run.
 
         Raises:
             LinkError: There is no such run.
@@ -80,7 +80,7 @@ class Link:
         return await self._run("wait", args, on_progress)
 
     async def answer(self, run_id: str, answers: Mapping[str, JsonValue]) -> RunState:
-        """Answer questions of a run; without answers, let a paused or failed one go on.
+        """Answer questions of a run; without answers, let a paused or failed one continue.
 
         Raises:
             LinkError: Nothing was stored.

@@ -63,7 +63,7 @@ class LiveView(View):
 
     @override
     def begun(self, state: RunState) -> None:
-        """A run begins or goes on."""
+        """A run begins or continues."""
         self._since = time.monotonic()
         self._todos, self._line, self._used = (), "begins", ""
         self._open()

@@ -154,7 +154,7 @@ class Asker(Protocol):
     """Decides what a run asks."""
 
     async def answers(self, link: Link, run_id: str, questions: Sequence[Question]) -> Answers:
-        """Return answers by question; none if the run shall wait.
+        """Return answers by question; none if the run must wait.
 
         Raises:
             Interrupted: The person wants to end here.

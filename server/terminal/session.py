@@ -115,7 +115,7 @@ class Session:
         return await self._stay(state, heard)
 
     async def resume(self, run_id: str, heard: Interrupts) -> Outcome:
-        """Go on with a run that paused, failed, or asks something; stay with one that works.
+        """Continue a run that paused, failed, or asks something; stay with one that works.
 
         Raises:
             NotStarted: There is no such run, or it cannot go on.
@@ -178,7 +178,7 @@ class Session:
 
 
 def advice(is_local: bool, options: str) -> Callable[[RunState, Exit], str]:
-    """Return what says how to go on with a run from the command line.
+    """Return the command that continues a run.
 
     Args:
         is_local: Whether the run ends with this process.

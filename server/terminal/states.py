@@ -1,4 +1,4 @@
-"""States: what is asked of a server, and where a run stands. Imports nothing that is slow."""
+"""States: what is asked of a server, and the status of a run. Imports nothing that is slow."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Question:
 
 @record
 class RunState:
-    """Where a run stands.
+    """Status of a run.
 
     Attributes:
         run_id: The run.
@@ -142,7 +142,7 @@ class Exit(IntEnum):
 
 
 def exit_code(status: str, reason: str) -> Exit:
-    """Return the exit code for where a run stands."""
+    """Return the exit code for the status of a run."""
     match status:
         case "done":
             return Exit.DONE

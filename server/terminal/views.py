@@ -91,7 +91,7 @@ class View:
         """Say what works, and where; the first line."""
 
     def begun(self, state: RunState) -> None:
-        """A run has begun or goes on."""
+        """A run has begun or continues."""
 
     def event(self, event: Event) -> None:
         """Something happened, as it is stored."""

@@ -182,7 +182,7 @@ def attached(files: Sequence[Path]) -> list[dict[str, str]]:
 def run_goal(
     choices: Choices, task: Task | None, resume: str | None, attach: Sequence[Path]
 ) -> int:
-    """Work on a goal, or go on with a run; return the exit code.
+    """Work on a goal, or continue a run; return the exit code.
 
     Raises:
         SettingsError, HarnessError, StateDirError, NotStarted: Nothing was started.

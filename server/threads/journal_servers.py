@@ -77,7 +77,7 @@ class ReplicaServers:
 
     @asynccontextmanager
     async def takeover(self) -> AsyncGenerator[None]:
-        """Do nothing: the journal lets one server go on with a run, and refuses the others."""
+        """Do nothing: the journal lets one server continue a run, and refuses the others."""
         yield
 
 

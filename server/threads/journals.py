@@ -220,7 +220,7 @@ async def unseal_journal(settings: Settings) -> int:
 async def _reseal_shared(
     settings: Settings, old: Keyring, new: Keyring | None, *, plain: bool
 ) -> None:
-    """Seal anew, or unseal, what replicas share beside the journal."""
+    """Seal again, or unseal, what replicas share beside the journal."""
     if not settings.replicas:
         return
     from ..replicas.database import open_database

@@ -46,7 +46,7 @@ TaskSupport: TypeAlias = Literal["forbidden", "optional"]
 
 @record
 class TaskStarted:
-    """The reply of a call that goes on as a task; its run is in the journal."""
+    """The reply of a call that continues as a task; its run is in the journal."""
 
     run_id: str
 

@@ -111,9 +111,12 @@ class TaskArguments(Arguments):
     )
     on_busy: OnBusy = Field(
         default="refuse",
-        description="When another run works on the thread: wait in the queue, or cancel that run.",
+        description="When another run works on the thread: refuse (default), wait in the queue, or "
+        "cancel that run.",
     )
-    priority: int = Field(default=USUAL_PRIORITY, ge=1, le=9, description="In line; 1 goes first.")
+    priority: int = Field(
+        default=USUAL_PRIORITY, ge=1, le=9, description="In line, 1 to 9; default 5, 1 goes first."
+    )
     wait_seconds: WaitSeconds = None
     idempotency_key: str = Field(
         default="",
@@ -316,7 +319,7 @@ class Delegation:
     async def reply(
         self, ctx: Context, params: CallToolRequestParams, args: dict[str, JsonValue]
     ) -> ToolReply:
-        """Answer a run, or let it go on, and wait for it."""
+        """Answer a run, or let it continue, and wait for it."""
         given = parse(ReplyArguments, "reply", args)
         async with own_run(ctx, self._services) as own:
             run_id = resumed_run(params)
@@ -332,7 +335,7 @@ class Delegation:
             return await self._settled(ctx, params, run_id, given.wait_seconds, own=own, told=told)
 
     async def _go_on(self, ctx: Context, own: OwnRun, run: Run, message: str) -> str:
-        """Go on with the thread of a run that has ended; what was chosen for it holds again.
+        """Continue the thread of a run that has ended; what was chosen for it holds again.
 
         Raises:
             HarnessError: The caller may not; nothing was started.

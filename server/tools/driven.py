@@ -120,7 +120,7 @@ def _noted(snapshot: Snapshot, notes: Sequence[str]) -> Snapshot:
 
 
 def driven_result(tool: Tool, snapshot: Snapshot) -> CallToolResult:
-    """Return what a driven call comes back with, or where its run stands."""
+    """Return what a driven call comes back with, or the status of its run."""
     run = snapshot.run
     if run.status in ("running", "needs_approval", "paused", "cancelled"):
         return run_result(snapshot)

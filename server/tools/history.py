@@ -45,7 +45,9 @@ class ThreadsArguments(Arguments):
     """Arguments of `threads`."""
 
     thread_id: str = Field(default="", description="Show this thread. Leave out to list threads.")
-    limit: int = Field(default=20, ge=1, le=50, description="Most threads or checkpoints")
+    limit: int = Field(
+        default=20, ge=1, le=50, description="Up to 50 threads or checkpoints; default 20"
+    )
     before: str = Field(default="", description="next_before of the page before")
     todos_after: int = Field(default=0, ge=0, description="todos_next of the page before")
 
@@ -321,7 +323,7 @@ async def _go_on(
     offer: Offer,
     go_on: GoOn | None,
 ) -> str:
-    """Let a run go on, or its thread with a message; return the run to wait for."""
+    """Let a run continue, or its thread with a message; return the run to wait for."""
     run, message = snapshot.run, reply.message
     if snapshot.stuck:
         raise HarnessError(

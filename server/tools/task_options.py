@@ -44,7 +44,7 @@ __all__ = [
 
 
 class TaskLimits(BaseModel):
-    """Bounds of one run."""
+    """Limits of one run."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -175,7 +175,7 @@ def _own_model(settings: Settings, subagent: AnySubAgent | None) -> str:
 
 
 def _cut(asked: TaskLimits, settings: Settings) -> list[str]:
-    """Return a note for each bound that is wider than the operator's, which holds then."""
+    """Return a note for each limit that is wider than the operator's, which holds then."""
     notes: list[str] = []
     for name in TaskLimits.model_fields:
         wanted = cast("float | None", getattr(asked, name))

@@ -77,7 +77,7 @@ class _Repetition:
 
 
 def resumed_run(params: CallToolRequestParams) -> str | None:
-    """Return the run that a repeated call goes on with, or None for a first call."""
+    """Return the run that a repeated call continues, or None for a first call."""
     if params.request_state is None:
         return None
     repetition = _Repetition.of(params)
@@ -85,7 +85,7 @@ def resumed_run(params: CallToolRequestParams) -> str | None:
 
 
 def resumes_own(params: CallToolRequestParams) -> bool:
-    """Whether a repeated call has started the run that it goes on with."""
+    """Whether a repeated call has started the run that it continues."""
     repetition = _Repetition.of(params)
     return repetition is not None and repetition.own
 
@@ -167,7 +167,7 @@ class _Waiting:
     async def settled(
         self, params: CallToolRequestParams, round_: _Repetition
     ) -> Snapshot | InputRequiredResult:
-        """Return where the run stands, or what the client shall ask before it calls again."""
+        """Return where the run stands, or what the client must ask before it calls again."""
         if round_.rounds:
             await self._take_responses(params.input_responses or {}, round_.asked)
         until = anyio.current_time() + self._seconds
@@ -245,7 +245,7 @@ class _Waiting:
             self._asking = "none"
 
     async def _ask_now(self, snapshot: Snapshot) -> bool:
-        """Ask over the open connection; return whether the run goes on.
+        """Ask over the open connection; return whether the run continues.
 
         A form is taken back when somebody else has answered, or ended the run.
         """

@@ -126,7 +126,7 @@ class LineSplitter:
         self._pieces.clear()
 
     def _count(self) -> None:
-        """Hold the line against the bounds of messages.
+        """Hold the line against the limits of messages.
 
         Raises:
             MessageTooLarge: It is beyond one.

@@ -1,4 +1,4 @@
-"""Message bounds: what one JSON message may become in memory, counted before it is parsed.
+"""Message limits: what one JSON message may become in memory, counted before it is parsed.
 
 A few bytes of JSON can become a hundred times as many of Python objects, and one character beyond
 the first 65,536 makes each character of its text take four bytes. Both are counted in the pieces of
@@ -65,7 +65,7 @@ _ESCAPE_BYTES = 6
 
 
 class MessageTooLarge(ValueError):
-    """A message is beyond a bound and was not read; the text says which and what to do."""
+    """A message is beyond a limit and was not read; the text says which and what to do."""
 
 
 class MessageBounds:

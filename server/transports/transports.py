@@ -61,7 +61,7 @@ class AddressError(Exception):
 
 
 async def serve_stdio(server: Server[Any], stop: Stop) -> None:
-    """Serve one client over stdin and stdout until it closes its end or the server shall end."""
+    """Serve one client over stdin and stdout until it closes its end or the server must end."""
     if sys.platform == "win32":
         from mcp.server.stdio import stdio_server as streams
     else:

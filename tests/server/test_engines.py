@@ -13,7 +13,8 @@ import anyio
 import pytest
 
 from deep_agent_mcp.server.engine import Bounds, Leg, RunEngine
-from deep_agent_mcp.server.engine.dbos_runs import DbosRuns, Place, place_of
+from deep_agent_mcp.server.engine.dbos_place import Place, place_of
+from deep_agent_mcp.server.engine.dbos_runs import DbosRuns
 from deep_agent_mcp.server.engine.local import LocalRuns
 from tests.databases import SERVER as POSTGRES
 from tests.databases import Database, made_database

@@ -14,7 +14,7 @@ from mcp import Client
 from deep_agent_mcp.harness.errors import UnknownRun
 from deep_agent_mcp.harness.loop.run.events import Event
 from deep_agent_mcp.server.app import create_app
-from deep_agent_mcp.server.runs import active_run as progress
+from deep_agent_mcp.server.runs import progress
 from deep_agent_mcp.server.runs.active_run import Writing
 from deep_agent_mcp.server.runs.progress import RisingProgress, describe, reporting
 from deep_agent_mcp.server.settings.sources import load_settings

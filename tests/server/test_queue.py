@@ -159,7 +159,7 @@ async def test_a_run_waits_for_a_place_and_is_seen_meanwhile(tmp_path: Path) -> 
 async def test_a_run_whose_turn_comes_while_the_journal_is_away_begins_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deep_agent_mcp.server.runs.queue._PAUSE", 0.01)
+    monkeypatch.setattr("deep_agent_mcp.server.runs.queue.PAUSE", 0.01)
     async with running(tmp_path, workers=1) as app:
         first, begin, tries = await at_work(app), app.runs.queue.begin, count()
 

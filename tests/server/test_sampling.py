@@ -33,13 +33,8 @@ from deep_agent_mcp.server.engine import Bounds
 from deep_agent_mcp.server.sampling import queue as sampling_queue
 from deep_agent_mcp.server.sampling.client_model import sampling_model
 from deep_agent_mcp.server.sampling.messages import params_of
-from deep_agent_mcp.server.sampling.queue import (
-    PARKED,
-    Activity,
-    SampledCall,
-    SampledRun,
-    SamplingQueue,
-)
+from deep_agent_mcp.server.sampling.queue import PARKED, SampledRun, SamplingQueue
+from deep_agent_mcp.server.sampling.sampled_call import Activity, SampledCall
 from deep_agent_mcp.server.settings.sources import load_settings
 from tests.e2e.client_model import ClientModel, calls, says
 from tests.e2e.servers import ERAS, Era, call, refused, text_of

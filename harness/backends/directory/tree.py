@@ -158,7 +158,7 @@ class Tree(Protocol):
         ...
 
     def contents(self, path: str, limit: int) -> Sequence[Present]:
-        """Return all files below a directory, for deletion; `limit` bounds their bytes together.
+        """Return all files below a directory, for deletion; `limit` is for their bytes together.
 
         Raises:
             FileError: Something below is neither a regular file nor a directory (`not_a_file`).

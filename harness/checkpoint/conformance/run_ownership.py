@@ -311,7 +311,7 @@ async def _is_busy(journal: Checkpointer, batch: Batch, run_id: str) -> None:
 
 
 async def _all_at_once(actions: list[Callable[[], Awaitable[None]]]) -> list[HarnessError]:
-    """Carry out actions at the same time; return what they were refused with."""
+    """Run actions at the same time; return what they were refused with."""
     refusals: list[HarnessError] = []
 
     async def act(action: Callable[[], Awaitable[None]]) -> None:

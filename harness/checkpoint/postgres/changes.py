@@ -166,7 +166,7 @@ class _Thread:
                 yield rows
 
     async def update(self, text: str, rows: Sequence[Row]) -> None:
-        """Carry out a statement with an array for each column; not for no rows."""
+        """Run a statement with an array for each column; not for no rows."""
         await self._session.send(*columns(text, rows))
 
     async def rewrite_tasks(self) -> None:

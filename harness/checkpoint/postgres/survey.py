@@ -71,7 +71,7 @@ def connection_name(owner: str) -> str:
 
 @record
 class RunMark:
-    """Where a run stands, as far as it tells whether there is news.
+    """Status of a run, as far as it tells whether there is news.
 
     Attributes:
         status: Its status.

@@ -50,11 +50,11 @@ DIGEST_BYTES = 32
 
 
 class Held(bytes):
-    """Stands for a shared value that is not read while a thread is planned anew."""
+    """Stands for a shared value that is not read while a thread is planned again."""
 
     @classmethod
     def of(cls, digest: bytes) -> Held:
-        """Return what stands for the value with this digest; as long as what is shared."""
+        """Return the replacement for the value with this digest; as long as what is shared."""
         return cls(digest * (SHARED_FROM // DIGEST_BYTES))
 
 

@@ -94,17 +94,17 @@ class HeadCache:
         self.oldest_event = 0.0
 
     def of(self, thread_id: str, ns: str) -> Head | None:
-        """Return where a namespace stands, if that is known; who moves it changes that."""
+        """Return the position of a namespace, if that is known; who moves it changes that."""
         return self._known.get((thread_id, ns))
 
     def note(self, thread_id: str, ns: str, head: Head) -> None:
-        """Remember where a namespace stands."""
+        """Remember the position of a namespace."""
         if len(self._known) >= _MOST_HEADS:
             del self._known[next(iter(self._known))]
         self._known[thread_id, ns] = head
 
     def drop(self, thread_id: str, ns: str) -> None:
-        """Forget where a namespace stands."""
+        """Forget the position of a namespace."""
         self._known.pop((thread_id, ns), None)
 
 

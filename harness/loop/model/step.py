@@ -56,7 +56,7 @@ class ModelStep:
         )
 
     def ask_for_the_rest(self) -> None:
-        """Tell the model to go on if its last answer was cut off or is empty.
+        """Tell the model to continue if its last answer was cut off or is empty.
 
         Raises:
             UnfinishedAnswer: It was asked to continue often enough.
@@ -112,7 +112,7 @@ class ModelStep:
         )
 
     def _final_turn(self) -> bool:
-        """Tell the model once that its limits are nearly met; whether it shall just answer."""
+        """Tell the model once that its limits are nearly met; whether it must just answer."""
         if self.wrapped_up is not None:
             return False
         reason = self._meter.wrap_up(self._thread.ns.count("task:"))

@@ -47,7 +47,7 @@ _DEBUGGED: tuple[StreamMode, ...] = ("checkpoints", "tasks")
 
 @dataclass(slots=True)
 class RunControl:
-    """A handle to end a run from outside.
+    """Handle to pause, cancel or hand over a run from outside.
 
     A run that is cancelled through it is recorded as `cancelled`, one that is paused or drained
     as `paused`, which can be resumed. One that is handed over stays `running` and has no owner, and
@@ -95,7 +95,7 @@ class RunControl:
         self.drained.set()
 
     def leave(self) -> None:
-        """Stop at once and record nothing, as a crash would; whoever resumes the run goes on."""
+        """Stop at once and record nothing, as a crash would; whoever resumes the run continues."""
         self.scope.cancel()
 
     def _stop(self, reason: str, ends_as: Literal["cancelled", "paused"]) -> None:
@@ -259,7 +259,7 @@ class RunContext:
             anyio.from_thread.run_sync(self.control.drain)
 
     async def wait(self, seconds: float) -> None:
-        """Wait within a step that can be made anew.
+        """Wait within a step that can be made again.
 
         Raises:
             Interrupted: The run drains; it pauses without having finished the step.

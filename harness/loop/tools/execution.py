@@ -7,7 +7,6 @@ model wrote, but what wrappers and people made of it. A failing tool is a result
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -20,27 +19,30 @@ from ...limits.limits import LimitReached, Meter
 from ...messages.message import ToolCall, ToolMessage
 from ...policy import CallAuthorization, CallPolicy, NarrowedPolicy, Verdict, strictest
 from ...policy.composite import ancestor_policies, consents_of_run
-from ...tools.runtime import NO_OUTPUT
 from ...tools.tool import InvalidArguments, Tool
 from ..hooks.calling import FAILURES, Wrap, as_failure, wraps_of
 from ..hooks.middleware import AgentMiddleware, hooks_of
 from ..hooks.requests import Command, ToolCallOutcome, ToolCallRequest, ToolHandler
 from ..run.interrupts import Asker
-from .outcomes import AtMostOnceMark, failure, outcome_of, run_cached, run_tool, with_notice
+from .outcomes import (
+    AtMostOnceMark,
+    edit_notice_of,
+    failure,
+    not_run,
+    outcome_of,
+    run_cached,
+    run_tool,
+    with_notice,
+)
 
 if TYPE_CHECKING:
     from ...cache.entries import ToolCache
 
-__all__ = ["EDIT_NOTICE", "REFUSED", "REJECTED", "ToolPipeline"]
-
-EDIT_NOTICE = "Note: a person edited this call before it ran. It ran as {call}."
-"""What precedes the result of an edited call."""
+__all__ = ["REFUSED", "ToolPipeline"]
 
 MAX_PROBLEM_CHARS = 1_000
 
 REFUSED = "was refused and did not run"
-REJECTED = "was rejected by a person and did not run"
-"""How the results of calls go on after the tool's name that the policy or a person held up."""
 
 
 class ToolPipeline:
@@ -289,9 +291,9 @@ class _Gate:
                     unused = self._unused(call, edited, edits)
                     if not unused:
                         request, approved_tool = edited, approves
-                        notice = _edit_notice(request.call, verdict)
+                        notice = edit_notice_of(request.call, verdict)
                 case _:
-                    return _not_run(call, decision)
+                    return not_run(call, decision)
 
     async def _run(
         self,
@@ -357,22 +359,6 @@ class _Gate:
             args_schema=tool.parameters,
             tools=self.pipeline.reachable(tool),
         )
-
-
-def _not_run(call: ToolCall, decision: Mapping[str, Any]) -> ToolCallOutcome:
-    """Return the result of a call that a person answered in the tool's place, or rejected."""
-    if decision["decision"] == "respond":
-        text = decision.get("message") or NO_OUTPUT
-        return ToolCallOutcome(ToolMessage(call.id, text, name=call.name))
-    why = decision.get("message") or "no reason was given"
-    return failure(call, f"{call.name} {REJECTED}: {why}.")
-
-
-def _edit_notice(call: ToolCall, verdict: Verdict) -> str:
-    """Return what tells the model that a call did not run as it wrote it, lest it repeat it."""
-    text = EDIT_NOTICE if verdict.edit_notice is None else verdict.edit_notice
-    shown = f"{call.name}({json.dumps(call.args)})"
-    return f"{text.replace('{call}', shown)}\n" if text else ""
 
 
 def _with_own_arguments(request: ToolCallRequest) -> ToolCallRequest:

@@ -8,6 +8,7 @@ or, with `once="ask"`, a person decides.
 
 from __future__ import annotations
 
+import json
 import logging
 import random
 import traceback
@@ -22,6 +23,7 @@ from ...checkpoint.base import Batch, Interrupt, TaskWrites
 from ...errors import CheckpointError, ToolError, ToolFailed
 from ...limits.limits import LimitReached, Meter
 from ...messages.message import Message, TextBlock, ToolCall, ToolMessage
+from ...policy import Verdict
 from ...tools.runtime import NO_OUTPUT, result_of, storable_text
 from ...tools.tool import Tool, ToolResult
 from ..checkpoints import begun_mark
@@ -35,8 +37,11 @@ if TYPE_CHECKING:
     from ...cache.entries import ToolCache
 
 __all__ = [
+    "REJECTED",
     "AtMostOnceMark",
+    "edit_notice_of",
     "failure",
+    "not_run",
     "outcome_of",
     "run_cached",
     "run_tool",
@@ -349,3 +354,26 @@ def _unknown(call: ToolCall) -> str:
         f"{call.name} had begun when the run was interrupted; whether it finished is not known. It "
         "must run at most once, so it was not run again. Find out what it did before you go on."
     )
+
+
+EDIT_NOTICE = "Note: a person edited this call before it ran. It ran as {call}."
+"""What precedes the result of an edited call."""
+
+REJECTED = "was rejected by a person and did not run"
+"""How the results of calls go on after the tool's name that the policy or a person held up."""
+
+
+def not_run(call: ToolCall, decision: Mapping[str, Any]) -> ToolCallOutcome:
+    """Return the result of a call that a person answered in the tool's place, or rejected."""
+    if decision["decision"] == "respond":
+        text = decision.get("message") or NO_OUTPUT
+        return ToolCallOutcome(ToolMessage(call.id, text, name=call.name))
+    why = decision.get("message") or "no reason was given"
+    return failure(call, f"{call.name} {REJECTED}: {why}.")
+
+
+def edit_notice_of(call: ToolCall, verdict: Verdict) -> str:
+    """Return what tells the model that a call did not run as it wrote it, lest it repeat it."""
+    text = EDIT_NOTICE if verdict.edit_notice is None else verdict.edit_notice
+    shown = f"{call.name}({json.dumps(call.args)})"
+    return f"{text.replace('{call}', shown)}\n" if text else ""

@@ -273,7 +273,7 @@ class ToolStep:
         self._children = children
 
     async def claim_subagent(self, ns: str, call_id: str) -> bool:
-        """Note that a call goes on with a subagent, unless another call of the step does.
+        """Note that a call continues a subagent, unless another call of the step does.
 
         That is in the journal before the subagent learns it, so it survives a pause or a crash.
         """

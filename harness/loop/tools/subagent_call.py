@@ -134,7 +134,7 @@ class CallingStep(Protocol):
         ...
 
     async def claim_subagent(self, ns: str, call_id: str) -> bool:
-        """Note that a call goes on with a subagent; whether it is the step's only one that does."""
+        """Note that a call continues a subagent; whether it is the step's only one that does."""
         ...
 
     def note_limit(self, reached: LimitReached) -> None:

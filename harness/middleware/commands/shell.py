@@ -52,7 +52,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class ShellToolMiddleware(AgentMiddleware):
-    """Brings a tool that runs commands in a persistent shell.
+    """Adds a tool that runs commands in a persistent shell.
 
     Each agent of a run has a session of its own; subagents too. It is opened by the first call and
     ended, with every process in it, when the run ends, fails or is cancelled. While a run waits for
@@ -151,7 +151,7 @@ class ShellToolMiddleware(AgentMiddleware):
         await self._pool.close(_key(runtime))
 
     async def run_stopped(self, run: Run) -> None:
-        """End the sessions of a run, unless it waits to go on."""
+        """End the sessions of a run, unless it waits to continue."""
         if run.status not in ("needs_approval", "paused"):
             await self._pool.close((run.id, ""), orderly=run.status == "done")
 

@@ -179,7 +179,7 @@ class AnswerBuilder:
 
     @property
     def paused(self) -> bool:
-        """Whether the provider stopped in the middle of its own tools and waits to go on.
+        """Whether the provider stopped in the middle of its own tools and waits to continue.
 
         It goes on from a block of those only: current models refuse to go on from their own words.
         """

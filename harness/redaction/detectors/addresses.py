@@ -103,7 +103,7 @@ def open_url(text: str) -> int:
 
 
 def mask_url(value: str) -> str:
-    """Return what stands for any address."""
+    """Return the replacement for any address."""
     return "[MASKED_URL]"
 
 

@@ -141,7 +141,7 @@ def inside(text: str, start: int, end: int) -> bool:
 
 
 def within(boundary: Boundary, text: str) -> int:
-    """Return where the part of a text begins that goes on beyond its end."""
+    """Return where the part of a text begins that continues beyond its end."""
     if boundary == "end":
         return 0
     if boundary == "line":

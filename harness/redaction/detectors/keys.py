@@ -99,5 +99,5 @@ def open_private_key(text: str) -> int:
 
 
 def mask_private_key(value: str) -> str:
-    """Return what stands for any block."""
+    """Return the replacement for any block."""
     return "[MASKED_PRIVATE_KEY]"

@@ -77,7 +77,7 @@ class Behalf:
 
 
 class RunEngine(Protocol):
-    """Carries runs on threads of their own."""
+    """Executes runs on threads of their own."""
 
     async def begin(
         self, agent: str, thread_id: str, update: Mapping[str, Any], behalf: Behalf | None
@@ -124,7 +124,7 @@ async def accepted_run(
     *,
     for_anybody: str | None = None,
 ) -> Run:
-    """Store input as the first step of a run that goes on when it is resumed.
+    """Store input as the first step of a run that continues when it is resumed.
 
     Args:
         agent: The agent.
@@ -197,7 +197,7 @@ def _is_below(task: str, thread_id: str) -> bool:
 
 @record
 class Turn:
-    """A run that is to be carried on.
+    """A run that is to be executed.
 
     Attributes:
         run: The run.
@@ -227,7 +227,7 @@ class TaskQueue:
 
     @property
     def is_open(self) -> bool:
-        """Whether tasks are carried at present."""
+        """Whether tasks are executed at present."""
         return self._begin is not None
 
     def open(self, begin: Callable[[Turn], None]) -> None:
@@ -247,7 +247,7 @@ class TaskQueue:
     # --- who -------------------------------------------------------------------------------
 
     def carries(self, thread_id: str) -> bool:
-        """Whether the task of a thread is carried."""
+        """Whether the task of a thread is executed."""
         return any(one.run.thread_id == thread_id for one in self._carried.values())
 
     def is_carried(self, run: Run) -> bool:
@@ -255,7 +255,7 @@ class TaskQueue:
         return run.id in self._carried
 
     def turn(self, run: Run) -> Turn | None:
-        """Return the turn for which a run is carried; None if it is not."""
+        """Return the turn for which a run is executed; None if it is not."""
         return self._carried.get(run.id)
 
     def waits(self, run: Run) -> bool:
@@ -265,7 +265,7 @@ class TaskQueue:
     # --- coming and going ------------------------------------------------------------------
 
     def enter(self, turn: Turn) -> None:
-        """Put a run into the line of its thread, unless it is in it or carried."""
+        """Add a run to the queue of its thread, unless it is in it or executed."""
         known = self.is_carried(turn.run) or self.waits(turn.run)
         parent = _parent(turn.run.thread_id)
         if not known and self.is_open:
@@ -279,7 +279,7 @@ class TaskQueue:
             line.remove(turn)
 
     def done(self, run: Run) -> None:
-        """Say that a run is not carried any more."""
+        """Say that a run is not executed any more."""
         self._carried.pop(run.id, None)
 
     def stir(self, thread_id: str) -> None:

@@ -59,7 +59,7 @@ Job: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 
 class BackgroundSubAgents:
-    """Carries background tasks while it is entered: `async with BackgroundSubAgents(journal)`.
+    """Executes background tasks while it is entered: `async with BackgroundSubAgents(journal)`.
 
     Leaving it stops them where they are; their runs stay `running` in the journal, and the next
     one, in this process or another, goes on with them. It serves one agent.
@@ -124,7 +124,7 @@ class BackgroundSubAgents:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool | None:
-        """Stop the tasks; they go on when the next one is entered."""
+        """Stop the tasks; they continue when the next one is entered."""
         stack, self._stack = self._stack, None
         return None if stack is None else await stack.__aexit__(kind, error, trace)
 
@@ -216,7 +216,7 @@ class BackgroundSubAgents:
         return await self.look(thread_id)
 
     async def look(self, thread_id: str) -> TaskView:
-        """Return where the task of a thread stands.
+        """Return the status of a thread's task.
 
         Raises:
             UnknownThread: There is no such task.
@@ -362,7 +362,7 @@ class BackgroundSubAgents:
             raise failed[0]
 
     async def answer(self, run_id: str, answers: Mapping[str, JsonValue]) -> None:
-        """Answer what a task asks, on behalf of a person; it goes on in the background.
+        """Answer what a task asks, on behalf of a person; it continues in the background.
 
         Args:
             run_id: The task's run.
@@ -391,7 +391,7 @@ class BackgroundSubAgents:
         return self._tasks.carries(thread_id)
 
     def begin_no_more(self) -> None:
-        """Begin no task any more, as whoever carries them is about to end.
+        """Start no more tasks, because whoever executes them is about to end.
 
         Those at work go on to where they stop, and whoever waits for tasks waits no longer. Tasks
         that have not begun are found by the next one.
@@ -399,7 +399,7 @@ class BackgroundSubAgents:
         self._tasks.close()
 
     def stirred(self, thread_id: str) -> None:
-        """Say that something has happened on a thread; for engines that carry other runs too."""
+        """Say that something has happened on a thread; for engines that execute other runs too."""
         if parent_thread(thread_id) is not None:
             self._tasks.stir(thread_id)
             self._do_soon(partial(self._carrier.look_after, thread_id))

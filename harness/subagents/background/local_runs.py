@@ -156,7 +156,7 @@ class _Carried:
 
 
 class LocalRuns:
-    """Carries runs in this process.
+    """Executes runs in this process.
 
     Args:
         checkpointer: The journal.
@@ -192,7 +192,7 @@ class LocalRuns:
         await anyio.to_thread.run_sync(self._lock.hold)
 
     async def close(self) -> None:
-        """Say that they are not any more, and let others on every machine go on with them."""
+        """Release the runs, and let others on every machine continue them."""
         with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
             try:
                 await self._leave_all()

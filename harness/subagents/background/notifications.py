@@ -172,7 +172,7 @@ class TaskTexts:
         return CHECK.format(files=files if self.copies else "")
 
     def line(self, view: TaskView, task: BackgroundTask) -> str:
-        """Say where a task stands, and why."""
+        """Describe the status of a task, and why."""
         text = " ".join(task.get("description", "").split())
         text = text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
         end = view.run.updated_at if view.status in ENDED else time.time()
@@ -201,7 +201,7 @@ class TaskTexts:
 
 
 def facts(view: TaskView, task: BackgroundTask) -> dict[str, JsonValue]:
-    """Return where a task stands as data."""
+    """Return the status of a task as data."""
     found: dict[str, JsonValue] = {
         "task_id": view.task_id,
         "status": view.status,

@@ -1,4 +1,4 @@
-"""Task runner: carries background runs, each isolated from the failures of others."""
+"""Task runner: executes background runs, each isolated from the failures of others."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class TaskRunner:
         self._locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
 
     def forget(self) -> None:
-        """Forget which runs could not go on."""
+        """Forget which runs could not continue."""
         self._failing.clear()
 
     def lock(self, thread_id: str) -> anyio.Lock:
@@ -68,7 +68,7 @@ class TaskRunner:
             limit *= 10
 
     async def status(self, run: Run) -> TaskStatus:
-        """Return where the task of a run stands.
+        """Return the status of a run's task.
 
         One that has ended but is carried still is `running` if it goes on with a message.
         """
@@ -92,7 +92,7 @@ class TaskRunner:
             return False
 
     async def line_up(self, run: Run, behalf: Behalf | None, *, go_on: bool = False) -> None:
-        """Let a run be carried as soon as its thread's tasks leave room, unless it is already.
+        """Let a run be executed as soon as its thread's tasks leave room, unless it is already.
 
         Another living process keeps what it carries or has in line.
         """
@@ -102,7 +102,7 @@ class TaskRunner:
             self._tasks.enter(Turn(run, behalf))
 
     async def carry(self, turn: Turn) -> None:
-        """Carry a run; nothing that happens to it may end the others."""
+        """Execute a run; nothing that happens to it may end the others."""
         run, failed = turn.run, False
         try:
             await self._go_through(turn)
@@ -147,7 +147,7 @@ class TaskRunner:
         return {one.id for one in asked if one.answered and one.is_question}
 
     async def _try_again(self, turn: Turn) -> None:
-        """Let a run that could not go on be carried again, later and later, or give it up."""
+        """Let a run that could not continue be executed again, later and later, or give it up."""
         run, why = turn.run, "its journal could not be read or written"
         while self._tasks.is_open:
             tried = time.monotonic() - self._failing.get(run.id, time.monotonic())
@@ -171,7 +171,7 @@ class TaskRunner:
                 return
 
     async def _give_up(self, run: Run, why: str) -> None:
-        """End a run that cannot be carried; one that somebody has begun to carry stays."""
+        """End a run that cannot be executed; one that somebody has begun to execute stays."""
         self._failing.pop(run.id, None)
         try:
             now = await self._journal.run(run.id)
@@ -184,7 +184,7 @@ class TaskRunner:
             logger.error("background run %s could not be ended: %s", run.id, error)
 
     async def deliver(self, thread_id: str, behalf: Behalf | None) -> None:
-        """Let a task that has ended go on with messages that it has not read."""
+        """Let a task that has ended continue with messages that it has not read."""
         async with self.lock(thread_id):
             if not self._tasks.carries(thread_id):  # else it is done when it is let go of
                 await self._deliver(thread_id, behalf)
@@ -206,7 +206,7 @@ class TaskRunner:
         await self.line_up(run, behalf)
 
     async def look_after(self, thread_id: str) -> None:
-        """Let a task go on with what it has not read of a run that others carried."""
+        """Let a task continue with what it has not read from a run that others executed."""
         try:
             await self.deliver(thread_id, None)
         except FAILURES as raised:
@@ -243,7 +243,7 @@ class TaskRunner:
             await self.adopt(run)
 
     async def adopt(self, left: Run, *, ours: bool = False) -> None:
-        """Go on with a run, unless somebody works on it.
+        """Continue a run, unless somebody works on it.
 
         Args:
             left: The run.
@@ -263,7 +263,7 @@ class TaskRunner:
                 await self.line_up(run, None)
 
     async def tell_of_the_end(self, run: Run) -> None:
-        """Tell middleware that a run which nobody carried was cancelled."""
+        """Tell middleware that a run which nobody executed was cancelled."""
         try:
             told = self._agents(run.agent).definition.told_of_stops
         except HarnessError as error:  # nobody is waiting for it any more

@@ -198,7 +198,7 @@ class MergeBaseState(TypedDict):
 
 
 class MergeBase(AgentMiddleware):
-    """Notes what the files are whenever a task begins or goes on."""
+    """Notes what the files are whenever a task begins or continues."""
 
     state_schema = MergeBaseState
 

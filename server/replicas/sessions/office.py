@@ -161,7 +161,7 @@ class SessionOffice:
             self._signals.tell("message", replica)
 
     async def _answer_for_the_dead(self, session: str, answer: Answer, asker: str) -> None:
-        """Give an answer to whichever replica goes on with the work of the one that asked."""
+        """Give an answer to whichever replica continues the work of the one that asked."""
         try:
             question = await self._log.question(session, asker, str(answer.id))
             if question is None:

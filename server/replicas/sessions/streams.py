@@ -162,7 +162,7 @@ class SessionStreams:
         return Place("", await self._log.newest(self.session), STANDING_STREAM)
 
     async def position(self, place: Place) -> int | None:
-        """Return where a stream goes on after a place; None if nothing is known of the place.
+        """Return where a stream continues after a place; None if nothing is known of the place.
 
         What the writer of the stream has not written yet is waited for.
         """
@@ -249,7 +249,7 @@ class SessionStreams:
             await self._news.wait()
 
     async def _settle(self, stream: str, take_over: TakeOver) -> str | None:
-        """Go on with a request whose replica is dead, or end its stream.
+        """Continue a request whose replica is dead, or end its stream.
 
         Whoever is faster, here or on another replica, does it.
 

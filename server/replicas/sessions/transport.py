@@ -332,7 +332,7 @@ class SharedTransport(StreamableHTTPServerTransport, EventStore):
         return None
 
     def _take_over(self, request: JSONRPCRequest) -> Callable[[], Awaitable[None]] | None:
-        """Return what goes on with a dead replica's request; None if nobody may."""
+        """Return what continues a dead replica's request; None if nobody may."""
         return partial(self._go_on_with, request) if self._office.can_repeat(request) else None
 
     async def _tell_that_all_may_have_changed(self) -> None:

@@ -1,0 +1,166 @@
+"""Queues of threads: on each thread one run works, and the others wait in line for it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+import anyio
+from anyio.abc import TaskGroup
+
+from ...harness._internal.concurrency import raising_one
+from ...harness.checkpoint.base import OPEN, Checkpointer, Run
+from ...harness.errors import (
+    HarnessError,
+)
+from .active_run import ActiveRun
+from .contracts import Changed, Servers
+from .goals import kept_goal
+from .lifecycle import Stopping
+
+__all__ = ["LOOK_SECONDS", "PAUSE", "ThreadQueues"]
+
+LOOK_SECONDS = 5.0
+"""How long a run that is first in line on its thread is waited for before it is looked at again."""
+
+_MOST_IN_LINE = 1_000
+"""Queued runs of one thread that are looked at."""
+
+PAUSE = 1.0
+"""Seconds before what failed is tried again."""
+
+logger = logging.getLogger(__name__)
+
+
+class Carrier(Protocol):
+    """Who carries runs on this server; see `RunSupervisor`."""
+
+    owner: str
+    servers: Servers
+    stopping: Stopping
+    changed: Changed
+    live: dict[str, ActiveRun]
+
+    def goes_on(self, run_id: str) -> bool: ...
+    async def is_left(self, run: Run) -> bool: ...
+    async def adopt(self, run: Run, *, here: bool = False) -> bool: ...
+    async def end(self, run: Run, reason: str) -> Run: ...
+
+
+class ThreadQueues:
+    """Has the queued runs of each thread begin, one after the other.
+
+    Args:
+        journal: The journal.
+        carrier: Carries runs on this server.
+        group: Where waiting is done.
+        offer: Has the engine begin a run.
+    """
+
+    def __init__(
+        self,
+        journal: Checkpointer,
+        carrier: Carrier,
+        group: TaskGroup,
+        offer: Callable[[Run], Awaitable[bool]],
+    ) -> None:
+        self._journal = journal
+        self._carrier = carrier
+        self._group = group
+        self._offer = offer
+        self._guarded: dict[str, anyio.Event] = {}
+
+    def guard(self, thread_id: str) -> None:
+        """See to it that the queued runs of a thread begin, one after the other."""
+        if thread_id in self._guarded:
+            self._guarded[thread_id].set()
+            return
+        self._guarded[thread_id] = anyio.Event()
+        self._group.start_soon(self._guard, thread_id, name=f"line of {thread_id}")
+
+    async def _guard(self, thread_id: str) -> None:
+        try:
+            while not self._carrier.stopping.has_begun:
+                try:
+                    if not await self._let_on(thread_id):
+                        return
+                except HarnessError as error:
+                    logger.warning("queued runs on thread %s wait: %s", thread_id, error)
+                    await anyio.sleep(PAUSE)
+        finally:
+            del self._guarded[thread_id]
+
+    async def _let_on(self, thread_id: str) -> bool:
+        """Wait until something has moved on a thread; return whether anything is in line there."""
+        self._guarded[thread_id] = anyio.Event()
+        line = await self.line(thread_id)
+        if not line:
+            return False
+        first, holder = line[0], await self.holder(thread_id)
+        if holder is None:
+            await self._offer(first)
+            await self._moved(first)
+            return True
+        goal = await kept_goal(self._journal, first.id)
+        if goal is not None and goal.interrupts and holder.created_at <= first.created_at:
+            await self._carrier.end(holder, f"interrupted by run {first.id}")
+            return True
+        if holder.status == "running" and await self._carrier.is_left(holder):
+            await self._carrier.adopt(holder)
+        await self._moved(holder)
+        return True
+
+    async def _moved(self, run: Run) -> None:
+        """Wait until a run, or the line on its thread, has moved on; a few seconds at most."""
+        with anyio.move_on_after(LOOK_SECONDS):
+            async with raising_one(), anyio.create_task_group() as group:
+                group.start_soon(self._run_moved, run, group.cancel_scope)
+                await self._guarded[run.thread_id].wait()
+                group.cancel_scope.cancel()
+
+    async def _run_moved(self, run: Run, scope: anyio.CancelScope) -> None:
+        live = self._carrier.live.get(run.id)
+        if live is not None:
+            await live.finished.wait()
+        else:
+            with self._carrier.servers.news.watching(run.id) as watch:
+                now = await self._journal.run(run.id)
+                while now is not None and (now.status, now.attempt) == (run.status, run.attempt):
+                    await watch.next(now)
+                    now = await self._journal.run(run.id)
+        scope.cancel()
+
+    async def line(self, thread_id: str) -> Sequence[Run]:
+        """Return the queued runs of a thread, the next one first."""
+        found = await self._journal.find_runs(
+            thread_id=thread_id, status="queued", limit=_MOST_IN_LINE
+        )
+        newest_first = [*found]
+        if len(newest_first) > 1:
+            for run in found:
+                goal = await kept_goal(self._journal, run.id)
+                if goal is not None and goal.interrupts:
+                    newest_first.remove(run)
+                    newest_first.append(run)
+                    break
+        return newest_first[::-1]
+
+    async def holder(self, thread_id: str) -> Run | None:
+        """Return the open run of a thread."""
+        for status in OPEN:
+            found = await self._journal.find_runs(thread_id=thread_id, status=status, limit=1)
+            if found:
+                return found[0]
+        return None
+
+    async def waits_for(self, run: Run) -> str:
+        """Return what a queued run waits for, in words."""
+        line = [one.id for one in await self.line(run.thread_id)]
+        place = line.index(run.id) if run.id in line else 0
+        holder = await self.holder(run.thread_id)
+        if place:
+            return f"queued behind run {line[place - 1]}"
+        if holder is not None and holder.id != run.id:
+            return f"queued behind run {holder.id}"
+        return "waits for a free place"

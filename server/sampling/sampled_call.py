@@ -1,0 +1,138 @@
+"""Sampled calls: the calls of a client's model, their keys, and what their runs do meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+import anyio
+from mcp.types import (
+    CreateMessageRequest,
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    CreateMessageResultWithTools,
+    InputResponse,
+)
+
+from ...harness.errors import ModelError
+from ...harness.loop.run.events import Event
+from ...harness.messages.message import new_id
+from .messages import Answer
+
+__all__ = ["Activity", "SampledCall", "answer_in", "digest_in", "is_call"]
+
+
+@dataclass(slots=True, eq=False)
+class SampledCall:
+    """One call of the client's model.
+
+    Attributes:
+        params: What it is asked.
+        agent: Who asks.
+        key: Names the call and who asks; never used again.
+        answer: What it said, or why there is no answer.
+        closed: Set once there is an answer, or it is no longer wanted.
+        was_asked: Whether a client has been given it.
+    """
+
+    params: CreateMessageRequestParams
+    agent: str = ""
+    key: str = field(init=False)
+    answer: Answer | ModelError | None = None
+    closed: anyio.Event = field(default_factory=anyio.Event)
+    was_asked: bool = False
+    _askers: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
+
+    def __post_init__(self) -> None:
+        # Within `input_required` there is no `_meta`, so the key says it, too.
+        self.key = f"{new_id('smp')}-{self.digest}" + (f".{self.agent}" if self.agent else "")
+
+    @property
+    def digest(self) -> str:
+        """Tells what is asked: of two calls that are the same, it is the same on all servers."""
+        said = f"{self.agent} {self.params.model_dump_json()}"
+        return blake2b(said.encode(), digest_size=12).hexdigest()
+
+    def hand_out(self) -> CreateMessageRequest:
+        """Return the call as a client is given it."""
+        self.was_asked = True
+        return CreateMessageRequest(params=self.params)
+
+    def close(self, answer: Answer | ModelError | None) -> None:
+        """Say what came of it; only the first time counts."""
+        if self.closed.is_set():
+            return
+        self.answer = answer
+        self.closed.set()
+        for take_back in [*self._askers]:
+            take_back()
+
+    @contextmanager
+    def taking_back(self, take_back: Callable[[], None]) -> Generator[None]:
+        """Call `take_back` if it is closed during the block, at once if it is already."""
+        if self.closed.is_set():
+            take_back()
+        self._askers.append(take_back)
+        try:
+            yield
+        finally:
+            self._askers.remove(take_back)
+
+
+@dataclass(slots=True)
+class Activity:
+    """Open tool and model calls of a run."""
+
+    _tools: set[tuple[str, ...]] = field(default_factory=set[tuple[str, ...]])
+    _models: set[tuple[str, ...]] = field(default_factory=set[tuple[str, ...]])
+
+    def hear(self, event: Event) -> bool:
+        """Take an event in; return whether it was about a call."""
+        path = event.path
+        match event.data.get("event"):
+            case "tool_start":
+                self._tools.add(path)
+            case "tool_end":
+                self._tools.discard(path)
+                # A subagent that failed does not say that its model call is over.
+                self._models = {one for one in self._models if one[: len(path)] != path}
+            case "model_start":
+                self._models.add(path)
+            case "model_end":
+                self._models.discard(path)
+            case _:
+                return False
+        return True
+
+    def is_more_than(self, asked: int) -> bool:
+        """Whether something is at work beside so many calls of the client's model.
+
+        A tool call whose subagent asks a model is not at work itself.
+        """
+        if asked < len(self._models):
+            return True
+        return any(
+            all(model[: len(tool)] != tool for model in self._models) for tool in self._tools
+        )
+
+
+def is_call(key: str) -> bool:
+    """Whether a key is one of a call of a client's model."""
+    return key.startswith("smp_")
+
+
+def digest_in(key: str) -> str:
+    """Return what a key says of its call's contents."""
+    return key.partition(".")[0].rpartition("-")[2]
+
+
+def answer_in(response: InputResponse) -> Answer | ModelError:
+    """Return what a client has answered, or why it cannot be used."""
+    if isinstance(response, CreateMessageResult | CreateMessageResultWithTools):
+        return response
+    return ModelError(
+        "The client answered a call of its model with something else "
+        f"({type(response).__name__}); nothing was kept. Continue the run to ask again."
+    )
