@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ..transports.http_sessions import SessionsOf
     from ..transports.signals import Stop
     from .fleet import Fleet
+    from .health import OwnWork
 
 __all__ = ["App"]
 
@@ -93,6 +94,7 @@ class App:
         group: Where what outlives requests is done.
         source: Where that comes from; None for the built-in one.
         fleet: The servers that share the journal; None if it is for one.
+        agenda: What it does by itself; None for nothing.
     """
 
     face: Face
@@ -107,6 +109,7 @@ class App:
     group: TaskGroup
     source: AgentSource | None = None
     fleet: Fleet | None = None
+    agenda: OwnWork | None = None
 
     @property
     def server(self) -> Server[Any]:
@@ -157,7 +160,7 @@ class App:
         from ..transports.health import Health
         from .health import ServerHealth  # not needed on stdio
 
-        checks = ServerHealth(self.services, self.journal, self.group, self.fleet)
+        checks = ServerHealth(self.services, self.journal, self.group, self.fleet, self.agenda)
         return Health(self.status, checks.not_ready, checks.metrics)
 
     @property
