@@ -65,7 +65,7 @@ def create_agent(
     debug: bool = False,
     tool_names: Sequence[str] | None = None,
 ) -> Agent:
-    """Build an agent.
+    """Build an agent from a model, tools and middleware.
 
     Args:
         model: A model, or a name for `init_chat_model`.

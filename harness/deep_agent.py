@@ -101,7 +101,7 @@ def create_deep_agent(
     execution_policy: ExecutionPolicy | ExecuteMiddleware | None = None,
     model_patience: float = 600.0,
 ) -> Agent:
-    """Build a deep agent: todos, files, skills, memory, subagents, approval, a view that fits.
+    """Build a deep agent: one with todos, files, skills, memory, subagents and approvals.
 
     Files that instruct it (`skills`, `memory`, `subagents`, `policy`, `profile`) may lie where it
     writes. There a link that leads out of the directory is not followed: the registries

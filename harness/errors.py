@@ -34,7 +34,7 @@ __all__ = [
 
 
 class HarnessError(Exception):
-    """Base of every error the harness raises on purpose."""
+    """Base class of every error that the engine raises on purpose."""
 
 
 class AgentBuildError(HarnessError):
@@ -120,7 +120,7 @@ class NewerDatabase(CheckpointError):
 
 
 class StaleThread(CheckpointError):
-    """Somebody else moved the thread in the meantime; nothing was written."""
+    """Another run has changed the thread in the meantime; nothing was written."""
 
 
 class Superseded(StaleThread):
@@ -128,7 +128,7 @@ class Superseded(StaleThread):
 
 
 class JournalAway(CheckpointError):
-    """The journal's database cannot be reached, or cannot store anything, just now.
+    """The journal's database cannot be reached, or cannot store anything at the moment.
 
     Nothing is wrong with what was to be stored. Whether it was is not known, unless the text says
     so. What waits for the journal may go on when it is back.
@@ -164,7 +164,7 @@ class RunEnded(HarnessError):
 
 
 class ThreadBusy(HarnessError):
-    """Another run is moving this thread.
+    """Another run is working on this thread.
 
     Attributes:
         run_id: The run; None if it is not known.
@@ -176,7 +176,7 @@ class ThreadBusy(HarnessError):
 
 
 class KnownRun(HarnessError):
-    """A run with this idempotency key was begun before.
+    """A run with this idempotency key exists already.
 
     Attributes:
         run_id: That run.

@@ -73,7 +73,7 @@ class _Read:
 
 
 class MemoryFiles(FollowedFiles[MemorySnapshot]):
-    """A list of memory files. Safe to read from any thread.
+    """Memory files, such as AGENTS.md, in order. Safe to read from any thread.
 
     The constructor reads the files; `reload` looks again. Both block, so call them from a worker
     thread when an event loop is running.

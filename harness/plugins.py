@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 
 
 class ObjectError(HarnessError):
-    """A name does not lead to an object of the right kind; the text says where and why."""
+    """Error: a name does not lead to an object of the right kind; the text says why."""
 
 
 @record

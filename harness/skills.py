@@ -270,7 +270,7 @@ def _metadata(fields: Frontmatter) -> dict[str, str]:
 
 
 class UnknownSkill(ToolError):
-    """There is no skill of that name; the text lists those there are."""
+    """Error: no skill has that name; the text lists the skills."""
 
 
 class SkillRegistry(DefinitionRegistry[Skill]):

@@ -33,7 +33,7 @@ _LISTS = (list, tuple, set, frozenset)
 
 
 def fitting(kind: type, name: str, value: object, made: Any) -> Any:
-    """Return the argument for a parameter.
+    """Return a value of the file as an argument that fits its parameter.
 
     Args:
         kind: The class that takes it.

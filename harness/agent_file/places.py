@@ -238,7 +238,7 @@ def _without_secrets(text: str, url: str) -> str:
 
 
 def scheme_of(url: str) -> Scheme | None:
-    """Return what kind of place a URL names; None if it is none."""
+    """Return the kind of storage that a URL names; None if it names none."""
     return _SCHEMES.get(url.partition(":")[0].lower()) if ":" in url else None
 
 

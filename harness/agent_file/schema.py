@@ -199,7 +199,7 @@ class FilesTable(BaseModel):
 
 
 class JournalTable(_Table):
-    """Place of the threads: `[journal]`."""
+    """Where threads are stored: `[journal]`."""
 
     url: str = Field(
         min_length=1, description="such as 'postgresql://…', or 'plugin:…'; SQLite by default"
@@ -232,7 +232,7 @@ class CacheTable(_Table):
 
 
 class AgentFile(_Table):
-    """All of an agent file but the settings of the server, which are `[server]`."""
+    """A whole agent file, except for `[server]`, the settings of the server."""
 
     agent: AgentTable = Field(default_factory=AgentTable, description="a table")
     middleware: tuple[MiddlewareTable, ...] = Field(default=(), description="tables with `use`")

@@ -38,7 +38,7 @@ __all__ = [
 
 
 class AgentFileError(AgentBuildError):
-    """An agent file breaks a rule.
+    """Error in an agent file: the message names the file, the line and the key.
 
     Attributes:
         keys: Where in the file: names of tables and keys, and places in lists, outermost first.

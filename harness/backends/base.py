@@ -52,7 +52,7 @@ FileErrorCode: TypeAlias = Literal[
 
 
 class FileError(ToolError):
-    """A file operation failed; the text is what the model sees.
+    """Error of a file operation; its text is what the model sees.
 
     Attributes:
         code: Why, for programs.
@@ -86,7 +86,7 @@ class GrepMatch:
 
 @record
 class Page:
-    """Results up to a cap; `truncated` says that there were more."""
+    """One page of results; `truncated` is true if there are more."""
 
     matches: Sequence[GrepMatch]
     truncated: bool = False
@@ -151,7 +151,7 @@ class Files(Protocol):
 
 
 class Backend(Protocol):
-    """A place where files live.
+    """A place where files live, such as a directory or the thread.
 
     A backend may have more members: `canonical(path)`, its own way to make paths canonical;
     `real_path(path)`, which resolves links in a canonical path (blocking), so that the policy
@@ -246,7 +246,7 @@ _MAX_PATH = 1_024
 
 
 def checked_path(path: str) -> str:
-    """Return the canonical path.
+    """Return the canonical path, or raise `FileError` if it cannot be used.
 
     Raises:
         FileError: It is not usable, too long, or holds what no file name can.
@@ -280,12 +280,12 @@ def walk_order(path: str) -> list[str]:
 
 
 def every_path(path: str) -> bool:
-    """Return True: all files are meant."""
+    """Return True for every path: the filter that leaves nothing out."""
     return True
 
 
 def changed(path: str) -> FileError:
-    """Return the error for a file that is not what it was."""
+    """Return the error for a file that has changed in the meantime."""
     return FileError(
         "changed",
         path,

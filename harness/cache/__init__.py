@@ -28,7 +28,7 @@ class CacheError(HarnessError):
 
 
 class Cache(Protocol):
-    """Bytes by key. Implementations are safe for concurrent calls.
+    """A cache: bytes by key. Implementations are safe for concurrent calls.
 
     An entry may vanish at any time. Nothing makes callers that ask for the same missing key wait
     for each other: each does the work, and the last one's value stays.

@@ -73,7 +73,7 @@ class Rewrite(Protocol):
 
 
 class Checkpointer(Protocol):
-    """A journal of threads. Safe for any number of concurrent runs in one process."""
+    """A journal: stores threads, step by step. Safe for concurrent runs in one process."""
 
     async def commit(self, batch: Batch) -> None:
         """Store a batch in one transaction, within a bounded time.
@@ -275,7 +275,7 @@ class Checkpointer(Protocol):
 
 @record
 class Fence:
-    """Attempt of a run under which a batch is stored.
+    """Fence of a batch: the attempt of a run that may store it; older attempts are refused.
 
     One process begins each attempt, and only it commits under it. Once a later attempt has begun,
     by whoever took the run over or ended it, the commits of the earlier one are refused. So a
@@ -294,7 +294,7 @@ class Fence:
 
 @record
 class Batch:
-    """Everything one commit stores. All of it is on disk, or none of it is.
+    """Batch of records that one commit stores: all of it, or nothing.
 
     `runs` are inserted or replaced by id. `interrupts` are inserted; an id that is known keeps its
     stored answer. `answers` maps interrupt ids to answers; the first answer of an interrupt wins.

@@ -47,7 +47,7 @@ another thread and back takes a tenth of one, and lets another commit overtake."
 
 
 class EncryptedCheckpointer:
-    """A `Checkpointer` that seals what it is given before another one stores it.
+    """A `Checkpointer` that encrypts everything before another one stores it.
 
     **Sealed** are the values of writes and snapshots; author and summary of checkpoints; goal,
     answer, reason, usage and idempotency key of runs; message, payload, answer schema and answer

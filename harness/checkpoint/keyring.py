@@ -33,7 +33,7 @@ _KEY_BYTES = 32
 
 
 class Keyring:
-    """One or several keys: the first seals, all open.
+    """Keys of an encrypted journal: the first one encrypts, all of them decrypt.
 
     Attributes:
         ids: What the keys are called, the first one first: 8 hexadecimal digits each, which may
@@ -110,15 +110,15 @@ def _derived(key: bytes, purpose: bytes, size: int) -> bytes:
 
 
 class UnknownKey(Exception):
-    """Sealed with a key that is not there; the text is its id."""
+    """Error: encrypted with a key that is missing; the text is the key's id."""
 
 
 class Damaged(Exception):
-    """Not what was sealed in this context, or not by anybody with the key."""
+    """Error: the data was damaged, moved, or changed without the key."""
 
 
 class Cipher:
-    """Seals with the first of some keys and opens with each. Safe from any thread.
+    """Encrypts with the first of some keys and decrypts with each. Safe from any thread.
 
     Args:
         keys: The keys.

@@ -85,7 +85,7 @@ def turn_step_id(parent_id: str | None, thread_id: str, ns: str = "") -> str:
 
 @record
 class StoredWrite:
-    """One encoded write of a step. With `overwrite` the reducer is bypassed."""
+    """One write of a step, encoded. With `overwrite`, the reducer is bypassed."""
 
     channel: str
     value: bytes
@@ -111,7 +111,7 @@ class TaskWrites:
 
 @record
 class Checkpoint:
-    """The record of a finished step; values are not part of it.
+    """Record of a finished step, without its values.
 
     Attributes:
         thread_id: The thread.
@@ -149,7 +149,7 @@ class Checkpoint:
 
 @record
 class Snapshot:
-    """The folded state at a checkpoint, as overwriting writes: a cache, never the only copy.
+    """State at a checkpoint, as overwriting writes: a cache, never the only copy.
 
     Attributes:
         checkpoint_id: The checkpoint, of the batch's namespace.
@@ -206,7 +206,7 @@ class Interrupt:
 
 @record
 class Run:
-    """One invocation on a thread.
+    """One run: an invocation of an agent on a thread.
 
     Attributes:
         id: Unguessable.
@@ -315,7 +315,7 @@ class ThreadInfo:
 
 @record
 class ThreadSlice:
-    """A checkpoint and what is needed to rebuild its state.
+    """Checkpoint with the writes that rebuild its state.
 
     Attributes:
         checkpoint: The checkpoint asked for.

@@ -53,7 +53,7 @@ _ALL = 1_000_000_000
 
 
 class MalformedExport(CheckpointError):
-    """A line is not what an export writes; nothing was imported.
+    """Error: a line of the file is not from an export; nothing was imported.
 
     Attributes:
         line: Its number, from 1.
@@ -68,7 +68,7 @@ class MalformedExport(CheckpointError):
 
 
 async def export_thread(journal: Checkpointer, thread_id: str) -> AsyncGenerator[str]:
-    """Give a thread line by line, each ending in a line feed.
+    """Yield a thread as lines of JSON, each ending in a line feed.
 
     What others commit meanwhile may be missing. Snapshots, a cache, are left out.
 

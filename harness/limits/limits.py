@@ -52,7 +52,7 @@ _NOTHING = Used()
 
 
 class Meter:
-    """Usage of a run tree so far; shared by all of its agents.
+    """Meter of a run tree: counts usage so far, and is shared by all of its agents.
 
     Args:
         limits: The bounds.

@@ -38,7 +38,7 @@ __all__ = [
 
 @record
 class LedgerLine:
-    """Usage of one model by one agent.
+    """Line of a ledger: what one agent has used of one model.
 
     Attributes:
         agent: Names of the agents from the root to it, joined by `/`.
@@ -74,7 +74,7 @@ class LedgerLine:
 
 
 class Ledger:
-    """The lines of one run tree.
+    """Ledger of a run tree: usage by agent and model.
 
     Args:
         lines: What it had used before.
@@ -155,7 +155,7 @@ class UnknownUsage(HarnessError):
 
 @record
 class Limits:
-    """Limits of one run, all of its subagents included.
+    """Limits of one run, including all of its subagents.
 
     Attributes:
         model_calls: Answers of the agent's models.

@@ -44,7 +44,7 @@ MOST_QUEUED = 100
 
 
 class Agent(AgentRuns):
-    """An agent over a journal. Safe for any number of concurrent runs on different threads.
+    """An agent with a journal. Safe for concurrent runs on different threads.
 
     `invoke`, `resume`, `batch` and `stream` are for code that has no event loop; their async
     counterparts are for code on one.

@@ -83,7 +83,7 @@ class MCPServer:
 
 @dataclass(frozen=True)
 class StdioServer(MCPServer):
-    """A server that is started as a child process and spoken to over its stdin and stdout.
+    """An MCP server that runs as a child process, over its stdin and stdout.
 
     It gets a small safe environment (such as PATH and HOME) and `env`, not all of ours: keys of
     this process are none of its business. Its stderr goes to ours.
@@ -146,7 +146,7 @@ class OAuth:
 
 @dataclass(frozen=True)
 class HttpServer(MCPServer):
-    """A server behind a Streamable HTTP endpoint.
+    """An MCP server with a Streamable HTTP endpoint.
 
     Attributes:
         url: The endpoint, such as `https://example.com/mcp`.
@@ -179,7 +179,7 @@ class HttpServer(MCPServer):
 
 @dataclass(frozen=True)
 class SseServer(HttpServer):
-    """A server behind the older HTTP+SSE endpoint, such as `http://localhost:8000/sse`."""
+    """An MCP server with the older HTTP+SSE endpoint, such as `http://localhost:8000/sse`."""
 
 
 def shown_url(url: str) -> str:

@@ -131,7 +131,7 @@ class ProviderBlock:
 
 @record
 class ToolCall:
-    """A request to run one tool.
+    """A model's request to run one tool.
 
     Attributes:
         id: Pairs the call with its `ToolMessage`; unique within a transcript.
@@ -204,7 +204,7 @@ class Usage:
 
 @record
 class HumanMessage:
-    """Message of the user, or of something that speaks in the user's turn.
+    """Message of the user, or of middleware in the user's place.
 
     Attributes:
         content: Text, or blocks.

@@ -74,7 +74,7 @@ _MAX_WAIT = 600.0
 
 
 class BackgroundSubAgentMiddleware(AgentMiddleware):
-    """Brings `start_task`, `check_tasks`, `update_task` and `cancel_task`.
+    """Adds `start_task`, `check_tasks`, `update_task` and `cancel_task`.
 
     Args:
         registry: Who there is; may change while runs go on.

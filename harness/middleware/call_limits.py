@@ -87,7 +87,7 @@ class ModelCallLimitState(TypedDict):
 
 
 class ModelCallLimitMiddleware(AgentMiddleware):
-    """Ends a run before a model call that would be one too many.
+    """Ends a run before a model call that would exceed a limit.
 
     Answers count, not the attempts of a middleware that tries again. A subagent counts its own,
     anew for each task.
@@ -191,7 +191,7 @@ class ToolCallLimitState(TypedDict):
 
 
 class ToolCallLimitMiddleware(AgentMiddleware):
-    """Keeps an agent from calling a tool, or tools at all, more often than it may.
+    """Limits how often an agent calls a tool, or tools at all.
 
     List one for each tool to limit, and one without `tool_name` for all together. Calls that count
     are those that passed every limit and came to an end; a subagent counts its own, anew for each

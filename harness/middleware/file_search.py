@@ -36,7 +36,7 @@ _Offset = Annotated[int, Field(ge=0, description="Results to skip; the answer na
 
 
 class FilesystemFileSearchMiddleware(AgentMiddleware):
-    """Brings `glob_search` and `grep_search` over a directory.
+    """Adds `glob_search` and `grep_search` over a directory.
 
     Args:
         root_path: The directory; it is `/` in paths.

@@ -55,7 +55,7 @@ class FilesystemState(FilesState):
 
 
 class FilesystemMiddleware(AgentMiddleware):
-    """Brings `ls`, `read_file`, `write_file`, `edit_file`, `glob` and `grep`.
+    """Adds the file tools: `ls`, `read_file`, `write_file`, `edit_file`, `glob` and `grep`.
 
     Results of other tools that are longer than `evict_chars` are written to a file and replaced by
     their beginning, their end and the path. A message of the user that is longer

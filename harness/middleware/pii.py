@@ -56,7 +56,7 @@ class PIIState(TypedDict):
 
 
 class PIIMiddleware(AgentMiddleware):
-    """Looks for one kind of thing and replaces it; use one instance for each kind.
+    """Finds one kind of personal data or secret and replaces it; one instance for each kind.
 
     Instances look at the same text: of matches that overlap the longest decides, and nothing of
     the others is left. Keys of JSON objects and long integers are looked at too; an integer that

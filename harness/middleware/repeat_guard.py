@@ -32,7 +32,7 @@ _MAX_SHOWN = 200
 
 
 class RepeatGuardMiddleware(AgentMiddleware):
-    """Watches for rounds that lead nowhere.
+    """Warns an agent that repeats the same calls, then ends the run.
 
     Three things count as repetition: the same calls with the same results; two rounds that
     alternate, with the same results each time; and failure with the same error text of the same
@@ -244,7 +244,7 @@ class BudgetWarningState(TypedDict):
 
 
 class BudgetWarningMiddleware(AgentMiddleware):
-    """Warns before `Limits` ask for the final answer, so that there is time to plan.
+    """Warns an agent how much of its limits is left, in time to plan.
 
     The text is `Meter.warning`. The model reads it as a message; people who follow the stream get a
     `custom` event, `{"event": "budget_warning", "text"}`.

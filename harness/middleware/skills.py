@@ -110,7 +110,7 @@ class SkillsState(TypedDict):
 
 
 class SkillsMiddleware(AgentMiddleware):
-    """Lists skills, brings the tool `skill`, and tells the model when skills change.
+    """Lists skills, adds the tool `skill`, and tells the model when skills change.
 
     Args:
         registry: Where the skills are; shared by any number of agents. Its files are looked at

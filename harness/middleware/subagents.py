@@ -85,7 +85,7 @@ class _Saved(Protocol):
 
 
 class SubAgentMiddleware(AgentMiddleware):
-    """Brings the `task` tool, and tells the model who there is.
+    """Adds the `task` tool, and lists the subagents in the prompt.
 
     The list in the system prompt is pinned when the thread starts, so the provider's prompt cache
     holds; what changes later reaches the model as a message before its next call.
@@ -119,7 +119,7 @@ class SubAgentMiddleware(AgentMiddleware):
 
     @property
     def registry(self) -> SubAgents:
-        """Who there is."""
+        """The registry of subagents."""
         return self._registry
 
     # --- who there is ------------------------------------------------------------------------

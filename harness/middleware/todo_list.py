@@ -260,7 +260,7 @@ def _ids(items: Sequence[TodoItem], known: Iterable[Todo]) -> list[str]:
 
 
 class TodoListMiddleware(AgentMiddleware):
-    """Brings `write_todos`, the state key `todos`, and a prompt section that teaches both.
+    """Adds `write_todos`, the state key `todos`, and a prompt section about both.
 
     When the list changes, a `custom` event `{"event": "todos", "todos": […], "counts": {…}}` says
     so, as the result's artifact does.

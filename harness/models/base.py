@@ -131,7 +131,7 @@ class Delta:
 
 
 class ChatModel(Protocol):
-    """A model. Implementations are safe for concurrent calls."""
+    """A chat model. Implementations are safe for concurrent calls."""
 
     @property
     def name(self) -> str:

@@ -85,7 +85,7 @@ Stage: TypeAlias = Callable[
 
 @record
 class Law:
-    """One promise of a chat model.
+    """Law of the kit: one promise that every chat model must keep.
 
     Attributes:
         name: The promise, in words.

@@ -47,7 +47,7 @@ ModelFactory = Callable[..., ChatModel]
 
 
 class UnknownModel(HarnessError):
-    """A model's name, or a setting given with it, is not accepted."""
+    """Error: a model's name, or a setting given with it, is not accepted."""
 
 
 PROVIDERS: Mapping[str, tuple[str, str]] = {
@@ -215,7 +215,7 @@ def init_chat_model(
     config_prefix: str = "",
     **settings: Any,
 ) -> ChatModel:
-    """Return the model of that name, fixed or configurable at run time.
+    """Return the model with that name, fixed or configurable at run time.
 
     With `configurable_fields` it is a `ConfigurableModel`: a run's `configurable` values choose
     among what these fields allow. Without a name and fields, the default model is returned with

@@ -57,7 +57,7 @@ def calls(tool: str, /, **args: JsonValue) -> dict[str, JsonValue]:
 
 
 class ScriptedModel:
-    """Replays the turns of a script.
+    """A model that replays the turns of a script.
 
     Args:
         script: Path of a YAML or JSON file, what such a file holds (see `Script`), or a list of

@@ -40,7 +40,7 @@ _WILD = re.compile(r"[*?\[{\\]")
 
 
 class PathPattern(NamedTuple):
-    """A glob that a rule speaks of.
+    """Path pattern: a glob over paths in a rule.
 
     Attributes:
         glob: As it stands in the rule.
@@ -62,7 +62,7 @@ def reach(
     principal: str = "",
     tools: Mapping[str, Tool] | None = None,
 ) -> Access:
-    """Return what a command may do with a path without anybody being asked.
+    """Return what a command may do with a path without a person's approval.
 
     It may read what `read_file` may, and write where `write_file`, `edit_file` and `delete_file`
     all may, whatever their other arguments are.

@@ -51,7 +51,7 @@ class _Candidates(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """An ordered list of rules; the first that matches decides, none means the defaults.
+    """Policy: an ordered list of rules. The first that matches decides, else the defaults.
 
     Attributes:
         rules: The rules.

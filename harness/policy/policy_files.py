@@ -50,7 +50,7 @@ class _Read:
 
 
 class PolicyFiles(FollowedFiles[PolicySnapshot], CompositePolicy):
-    """A policy from TOML files. A saved file holds from the next call on. Safe on any thread.
+    """Policy from TOML files. A saved file applies from the next call on. Thread-safe.
 
     The constructor reads the files; `reload` looks again. Both block, so call them from a worker
     thread when an event loop is running.

@@ -47,7 +47,7 @@ _MARKS = ("read_only", "destructive", "open_world")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One line of a policy. It speaks about the calls that meet all of its conditions.
+    """Rule of a policy: an action for the calls that meet all of its conditions.
 
     Attributes:
         action: What follows when the rule matches.
@@ -272,7 +272,7 @@ def _about_commands(patterns: Sequence[CommandPattern], allows: bool) -> _Condit
 
     def refused(call: AccessRequest) -> bool:
         for one in patterns:  # noqa: SIM110 - a generator would double what it costs
-            if one.may_be(call.suspects):
+            if one.may_be(call.possible_commands):
                 return True
         return False
 

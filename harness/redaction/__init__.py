@@ -27,7 +27,7 @@ GRAPH = "".join(map(chr, range(33, 127)))
 
 @runtime_checkable
 class Detector(Protocol):
-    """Finds one kind of thing. Pure, and safe to call at any time.
+    """Detector: finds one kind of value in a text. Pure, and safe to call at any time.
 
     Called on the event loop: it must be fast, in time linear in the text.
     """

@@ -34,7 +34,7 @@ _LETTERS = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
 
 
 class PIIDetectionError(HarnessError):
-    """A text holds what a rule with the strategy `block` does not let through.
+    """Error: a text contains something that a rule with the strategy `block` forbids.
 
     Attributes:
         pii_type: What was found. The value itself is nowhere in the error.
@@ -50,7 +50,7 @@ class PIIDetectionError(HarnessError):
 
 @record
 class Rule:
-    """One kind of thing, and what becomes of it.
+    """Redaction rule: one kind of value, and how it is replaced.
 
     Attributes:
         pii_type: Its name, in what replaces it.
@@ -168,7 +168,7 @@ class Match:
 
 
 class Redactor:
-    """Rules at work on texts.
+    """Redactor: applies rules to texts.
 
     Args:
         rules: The rules; of matches of the same length the earlier rule decides.

@@ -195,7 +195,7 @@ def _clean_block(block: Any, clean: Clean) -> AnswerBlock | DocumentBlock:
 
 
 class Vault(Protocol):
-    """Keeps values by token. A scope is what may see them: a thread and its copies."""
+    """Vault: keeps the redacted values by token, for a thread and its copies."""
 
     async def keep(self, scope: str, values: Mapping[str, str]) -> None:
         """Store values by token; those that are there already are the same.

@@ -37,7 +37,7 @@ _ID = re.compile(r"job_[0-9a-f]{12}")
 
 @record
 class JobLimits:
-    """Limits of jobs.
+    """Limits of background jobs: number, time and output.
 
     Attributes:
         running: Jobs of a thread that run at once.
@@ -191,7 +191,7 @@ class Job:
 
 
 class JobPool:
-    """The jobs of this process.
+    """Job pool: the background jobs of this process.
 
     Args:
         directory: Where output is kept; made if it is not there.

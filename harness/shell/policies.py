@@ -60,7 +60,7 @@ def host_shell() -> Sequence[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class ShellLimits:
-    """Limits of every session, whatever it runs in.
+    """Limits of every shell session, wherever it runs.
 
     Attributes:
         command_timeout: Seconds a command may take unless its call says otherwise.
@@ -145,7 +145,7 @@ class Launch:
 
 
 class ExecutionPolicy(Protocol):
-    """Says in what a shell runs. `ShellLimits` is a base for the limits.
+    """Execution policy: where a shell runs. `ShellLimits` is a base class with the limits.
 
     A policy is shared by all sessions of an agent and keeps no state of one.
     """
@@ -240,7 +240,7 @@ class SandboxPolicy(ExecutionPolicy, Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class HostExecutionPolicy(ProcessLimits):
-    """Runs the shell on this machine, with all the rights of this process: no confinement.
+    """Runs the shell on this machine, with all the rights of this process.
 
     For machines and containers that are the agent's own. The processes of a session are found by
     their descent, so they are all ended with it, also those that left its process group (on Linux;

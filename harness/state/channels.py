@@ -47,7 +47,7 @@ State = Mapping[str, Any]
 
 
 class Mark(Enum):
-    """Visibility of a state key; put it into the key's `Annotated`."""
+    """Mark of a state key: who sees it, and how long it lasts. Write it in `Annotated`."""
 
     OMIT_FROM_INPUT = "omit_from_input"
     """Callers cannot set it."""
@@ -65,7 +65,7 @@ class Mark(Enum):
 
 @record
 class Reducer:
-    """Says how a write joins the value of its key.
+    """Reducer of a state key: merges a write into the current value.
 
     Attributes:
         fn: `(current, write) -> new`; must not change its arguments.
@@ -89,7 +89,7 @@ def merge_keys(current: Mapping[str, Any], write: Mapping[str, Any]) -> dict[str
 
 @record
 class Overwrite:
-    """A write that replaces the value instead of going through the reducer."""
+    """Write that replaces the value, instead of passing the reducer."""
 
     value: Any
 

@@ -71,7 +71,7 @@ class StoreError(HarnessError):
 
 
 class InvalidOperation(StoreError):
-    """An operation asks for what no store can do; nothing of its batch was done."""
+    """Error: an operation is not valid; nothing of its batch was done."""
 
 
 class InvalidNamespace(InvalidOperation):
@@ -185,7 +185,7 @@ class StoreOptions(TypedDict, total=False):
 
 
 class Store(Protocol):
-    """Items by namespace and key. Safe for any number of concurrent callers in one event loop.
+    """Store: items by namespace and key. Safe for concurrent callers in one event loop.
 
     Whatever is stored is data: nothing in it is ever imported or called. An expired item is gone
     for every operation from the moment it expires.

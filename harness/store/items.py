@@ -271,7 +271,7 @@ _OPERATORS = get_args(Operator)
 
 @record
 class Condition:
-    """One thing that has to hold.
+    """Condition of a filter.
 
     Attributes:
         path: Keys from the outermost object in.
@@ -285,7 +285,7 @@ class Condition:
 
 
 def parse_filter(conditions: Filter | None) -> tuple[Condition, ...]:
-    """Return the conditions of a filter; all of them have to hold.
+    """Return the conditions of a filter; all of them must match.
 
     Raises:
         InvalidOperation: It is none.

@@ -80,7 +80,7 @@ class ToolStrategy:
 
 @record
 class ProviderStrategy:
-    """The provider holds the text of the answer to the schema, for models that can do it.
+    """The provider enforces the schema on the answer's text, for models that support it.
 
     Attributes:
         schema: What an answer is.
@@ -96,7 +96,7 @@ class ProviderStrategy:
 
 @record
 class AutoStrategy:
-    """As `ProviderStrategy` where the model and the schema allow it, else as `ToolStrategy`.
+    """`ProviderStrategy` where model and schema allow it, otherwise `ToolStrategy`.
 
     Decided at each call, for the model that is asked.
 

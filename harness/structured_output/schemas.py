@@ -61,7 +61,7 @@ class SchemaMismatch(ValueError):
 
 @dataclass(frozen=True)
 class OutputSchema(ABC):
-    """One thing an answer can be.
+    """Output schema: one type that an answer can have.
 
     Attributes:
         source: What the developer gave: a class, or a JSON schema.

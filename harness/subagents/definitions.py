@@ -59,7 +59,7 @@ _NOT_FOR_FORKS = (
 
 @record
 class SubAgent:
-    """An agent that another agent can hand a task to.
+    """Subagent: an agent that another agent can give a task.
 
     Attributes:
         name: What the caller names it by.

@@ -178,7 +178,7 @@ def _limits(fields: Frontmatter) -> Limits | None:
 
 
 class UnknownSubAgent(ToolError):
-    """There is no subagent of that name; the text lists those there are."""
+    """Error: no subagent has that name; the text lists the subagents."""
 
 
 class SubAgentRegistry(DefinitionRegistry[AnySubAgent]):

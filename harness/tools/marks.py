@@ -55,7 +55,7 @@ _NETWORK = frozenset(
 
 
 def may_pass(error: BaseException) -> bool:
-    """Say whether an error may go away by itself.
+    """Return whether an error may be temporary.
 
     That is: no connection, a timeout, another network failure, or anything whose `retryable` is
     True, such as a `ModelError` of an overloaded provider. A group of errors may pass when all

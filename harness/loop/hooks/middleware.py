@@ -85,7 +85,7 @@ _MARK = "__can_jump_to__"
 
 
 class AgentMiddleware:
-    """Base of all middleware. Every hook is optional.
+    """Base class of all middleware. Every hook is optional.
 
     Attributes:
         state_schema: A TypedDict with the state keys this middleware reads or writes.

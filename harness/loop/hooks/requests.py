@@ -47,7 +47,7 @@ JumpTo: TypeAlias = Literal["model", "tools", "end"]
 
 @record
 class Runtime:
-    """Access of a hook to its run.
+    """Runtime of a hook: gives access to its run.
 
     Attributes:
         thread_id: The thread.
@@ -97,7 +97,7 @@ class Runtime:
 
 @record
 class Send:
-    """A tool call that a hook or a tool asks for, in the place of the model.
+    """A tool call that a hook or a tool requests, as a model would.
 
     The calls sent together become one answer in the transcript and pass the gate like any other.
     """
@@ -108,7 +108,7 @@ class Send:
 
 @record
 class Command:
-    """Result of a hook or tool that changes state, the next node, or both.
+    """Result of a hook or tool that changes the state, sends calls, or jumps.
 
     Attributes:
         update: State writes, by key. A tool puts its `ToolMessage` under `messages`; without one

@@ -26,7 +26,7 @@ class InvalidChoice(HarnessError):
 
 @record
 class RunChoices:
-    """Choices of a caller for one run; what is left out stays as the agent was built.
+    """Options that a caller chooses for one run; others stay as the agent was built.
 
     For a driven call of `task` they hold for the subagent that the call starts, also where it has
     a model or a response format of its own. Subagents of a run have the chosen model and effort

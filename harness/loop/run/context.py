@@ -47,7 +47,7 @@ _DEBUGGED: tuple[StreamMode, ...] = ("checkpoints", "tasks")
 
 @dataclass(slots=True)
 class RunControl:
-    """A handle to end a run from outside.
+    """Handle to pause, cancel or hand over a run from outside.
 
     A run that is cancelled through it is recorded as `cancelled`, one that is paused or drained
     as `paused`, which can be resumed. One that is handed over stays `running` and has no owner, and

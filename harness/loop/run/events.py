@@ -26,7 +26,7 @@ call that starts or ends. `debug`: checkpoints and tasks, in one stream."""
 
 @record
 class Event:
-    """One event.
+    """One event of a run, as streams yield it.
 
     Attributes:
         mode: Which stream it belongs to.

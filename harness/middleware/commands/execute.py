@@ -58,7 +58,7 @@ _KILLED = (128 + 9, 128 + 24)
 
 
 class ExecuteMiddleware(AgentMiddleware):
-    """Brings `execute` and `job`: commands over the files that the file tools see.
+    """Adds `execute` and `job`: commands on the files that the file tools see.
 
     A directory of the backend is where file tools have it, and nothing else of the backend is seen
     by commands. What the policy lets file tools only read, or not see, is mounted so; the table is

@@ -52,7 +52,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class ShellToolMiddleware(AgentMiddleware):
-    """Brings a tool that runs commands in a persistent shell.
+    """Adds a tool that runs commands in a persistent shell.
 
     Each agent of a run has a session of its own; subagents too. It is opened by the first call and
     ended, with every process in it, when the run ends, fails or is cancelled. While a run waits for

@@ -76,7 +76,7 @@ class ContextEditingState(TypedDict):
 
 
 class ContextEditingMiddleware(AgentMiddleware):
-    """Shows old parts of the transcript edited once a request gets too large.
+    """Shows the model edited old parts of the transcript once a request gets too large.
 
     List it before `SummarizationMiddleware`: results are cleared first, and only what is too
     large even so is summarised. What was summarised is not counted here any more. A summary is
@@ -299,7 +299,7 @@ _WORDS = {
 
 
 class UnsupportedContentMiddleware(AgentMiddleware):
-    """Replaces what the request's model does not take by a text that says so.
+    """Replaces content that the model cannot read with a text that says so.
 
     List it after middleware that chooses the model.
 

@@ -54,7 +54,7 @@ _log = logging.getLogger(__name__)
 
 
 class PromptCachingMiddleware(AgentMiddleware):
-    """Puts volatile sections last and spends the four breakpoints of a request.
+    """Marks the stable beginning of a request for the provider's prompt cache.
 
     List it last, so that it sees the request as it is sent. Two breakpoints are for the messages:
     the end of the transcript, and where it ended at the previous call. The first is written for

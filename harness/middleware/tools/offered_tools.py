@@ -27,7 +27,7 @@ _Offered: TypeAlias = tuple[Tool | Mapping[str, JsonValue], ...]
 
 
 class ToolDescriptionMiddleware(AgentMiddleware):
-    """Shows a model other descriptions of tools than their own.
+    """Replaces the descriptions of tools that a model sees.
 
     Tools that the provider runs stay as they are. List it after middleware that adds tools for a
     call (`MCPToolsMiddleware`), and before middleware that counts what is sent.
@@ -73,7 +73,7 @@ def _is_text(value: object) -> bool:
 
 
 class ToolExclusionMiddleware(AgentMiddleware):
-    """Strips tools from every request and refuses their calls at the gate.
+    """Removes tools from every request, and refuses calls to them.
 
     A call is refused wherever it comes from: a model that remembers the tool, an edit by a
     person, a driving client, another tool. Tools of the provider are stripped by name too. List it

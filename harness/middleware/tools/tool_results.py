@@ -47,7 +47,7 @@ OnToolError: TypeAlias = Callable[[Exception, ToolCallRequest], _Said | Awaitabl
 
 
 class ToolErrorMiddleware(AgentMiddleware):
-    """Turns what a tool raised into an error result of one's own words.
+    """Lets you word the error results of tools that raise.
 
     It is asked after the last attempt of a tool that is tried again, about timeouts and
     `ToolError`s too, and about what a `strict` tool raised: an answer keeps the run going. It is
@@ -236,7 +236,7 @@ _NAME = "tool_emulation"
 
 
 class LLMToolEmulator(AgentMiddleware):
-    """Answers calls of tools with what a model makes up.
+    """Answers tool calls with results that a model invents.
 
     The tool itself never runs: a call that gets past the stand-in is refused, such as one that a
     person edited into it, or whose tool comes from middleware listed after this one. Tokens count

@@ -72,7 +72,7 @@ class ToolSelectionState(TypedDict):
 
 
 class LLMToolSelectorMiddleware(AgentMiddleware):
-    """Offers only tools that a model chose for the request.
+    """Offers only the tools that a model chose for the request.
 
     Tools that the provider runs, and a tool that the request forces, are always offered. Without
     a request of the user, or with no more than `max_tools` tools to choose from, nothing is asked.

@@ -104,7 +104,7 @@ class NewTask:
 
 @record
 class TaskView:
-    """Status of a task.
+    """Status of a background task, for programs.
 
     Attributes:
         task_id: The task.
