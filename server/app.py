@@ -52,6 +52,7 @@ from .threads.journals import open_journal
 if TYPE_CHECKING:
     from ..harness.telemetry import TelemetryMiddleware
     from .agenda.schedules import ScheduleBook
+    from .operations.agenda import Agenda
     from .operations.fleet import Fleet
     from .python_agents.source import AgentSource
     from .runs.background import ServedTasks
@@ -138,7 +139,7 @@ async def create_app(
                     source,
                     stores,
                     fleet,
-                    book,
+                    agenda,
                 )
                 if source is not None and not settings.per_principal:
                     await app.refit()
@@ -268,7 +269,7 @@ def _assemble(
     source: AgentSource | None,
     stores: ReloadableStores,
     fleet: Fleet | None,
-    schedules: ScheduleBook | None,
+    agenda: Agenda | None,
 ) -> App:
     settings, principals = live.current, shared.principals
     if source is None:
@@ -315,7 +316,8 @@ def _assemble(
         tasks.attach(carrier)
     carrier.consents.key = shared.key
     owned = OwnedJournal(journal)
-    services = Services(live, places, owned, runs, announcements, principals, schedules)
+    book = None if agenda is None else agenda.book
+    services = Services(live, places, owned, runs, announcements, principals, book)
     face = Face(services, shared.key)
     return App(
         face,
@@ -330,6 +332,7 @@ def _assemble(
         group,
         source,
         fleet,
+        agenda,
     )
 
 

@@ -1,30 +1,32 @@
-"""Talks with processes of the nursery through pipes."""
+"""Talks with processes of the fork server through pipes."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import sys
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 import anyio
 import anyio.abc
+from anyio.streams.buffered import BufferedByteReceiveStream
 
-from tests import fork_server as nursery
+from tests import fork_server
 
-__all__ = ["Piped", "open_process", "piped"]
+__all__ = ["Piped", "line", "open_process", "piped", "spawned"]
 
 
 async def open_process(
     command: Sequence[str], env: Mapping[str, str], cwd: Path, *, stderr: int = 2
 ) -> anyio.abc.Process:
-    """Start what `nursery.start` starts, to be talked to like what `anyio.open_process` starts."""
+    """Start what `fork_server.start` starts, to be used like a process of `anyio`."""
     source, its_input = os.pipe()
     its_output, sink = os.pipe()
     try:
-        process = nursery.start(command, env, cwd, stdin=source, stdout=sink, stderr=stderr)
+        process = fork_server.start(command, env, cwd, stdin=source, stdout=sink, stderr=stderr)
     finally:
         os.close(source)
         os.close(sink)
@@ -35,7 +37,7 @@ async def open_process(
 class Piped:
     """A process, and our ends of its pipes."""
 
-    process: nursery.Process
+    process: fork_server.Process
     stdin: IO[bytes]
     stdout: IO[bytes]
 
@@ -44,12 +46,12 @@ class Piped:
 def piped(
     command: Sequence[str], env: Mapping[str, str], cwd: Path, *, stderr: int = 2
 ) -> Iterator[Piped]:
-    """Start what `nursery.start` starts, to be talked to without an event loop; kill it at last."""
+    """Start what `fork_server.start` starts, for use without an event loop; kill it in the end."""
     source, its_input = os.pipe()
     its_output, sink = os.pipe()
     with open(its_input, "wb") as stdin, open(its_output, "rb") as stdout:
         with open(source, "rb"), open(sink, "wb"):
-            process = nursery.start(command, env, cwd, stdin=source, stdout=sink, stderr=stderr)
+            process = fork_server.start(command, env, cwd, stdin=source, stdout=sink, stderr=stderr)
         try:
             yield Piped(process, stdin, stdout)
         finally:
@@ -96,7 +98,7 @@ class _Output(_End, anyio.abc.ByteReceiveStream):
 
 
 class _Opened(anyio.abc.Process):
-    def __init__(self, process: nursery.Process, stdin: _Input, stdout: _Output) -> None:
+    def __init__(self, process: fork_server.Process, stdin: _Input, stdout: _Output) -> None:
         self._process = process
         self._stdin = stdin
         self._stdout = stdout
@@ -145,3 +147,26 @@ class _Opened(anyio.abc.Process):
             with anyio.CancelScope(shield=True):
                 await self.wait()
             raise
+
+
+@asynccontextmanager
+async def spawned(
+    module: str, *args: str, forked: bool = True
+) -> AsyncGenerator[tuple[anyio.abc.Process, BufferedByteReceiveStream]]:
+    """Yield a process that runs a module, and what it writes; it is killed in the end."""
+    command = [sys.executable, "-m", module, *args]
+    start = open_process if forked else anyio.open_process
+    async with await start(
+        command, env=fork_server.environment(fork_server.ROOT), cwd=fork_server.ROOT, stderr=2
+    ) as process:
+        assert process.stdout is not None
+        try:
+            yield process, BufferedByteReceiveStream(process.stdout)
+        finally:
+            if process.returncode is None:
+                process.kill()
+
+
+async def line(stream: BufferedByteReceiveStream) -> str:
+    """Return the next line."""
+    return (await stream.receive_until(b"\n", 1000)).decode().strip()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from typing import Annotated, Final, Protocol
 
 import anyio
@@ -13,7 +14,7 @@ from ...harness.loop.hooks.middleware import AgentMiddleware
 from ...harness.tools.tool import ToolRuntime, tool
 from ..results import moment
 from ..runs.lifecycle import ServerStopping
-from .schedules import Claim, Schedule, ScheduleBook, Work
+from .schedules import Claim, ScheduleBook, Work
 
 __all__ = ["SCHEDULE_TOOL", "NotAllowed", "ScheduleMiddleware", "Scheduler"]
 
@@ -49,11 +50,16 @@ class Scheduler:
     Args:
         book: The schedules.
         start: Starts their runs.
+
+    Attributes:
+        counts: Times since the server was started: `fired` started a run, `missed` passed while
+            nobody fired them and count as the next one, `failed` could start no run.
     """
 
     def __init__(self, book: ScheduleBook, start: StartRun) -> None:
         self._book = book
         self._start = start
+        self.counts = Counter(fired=0, missed=0, failed=0)
 
     async def work(self) -> None:
         """Fire schedules until it is cancelled."""
@@ -81,6 +87,7 @@ class Scheduler:
         if schedule.work is None:
             logger.error("schedule %r is paused: %s", schedule.name, schedule.last_error)
             await book.give_up(claim)
+            self.counts["failed"] += 1
             return
         try:
             run_id, thread_id = await self._start(schedule.work, claim.key)
@@ -88,18 +95,13 @@ class Scheduler:
             await book.postpone(claim, LOOK_SECONDS, str(error))
         except ThreadBusy as error:
             await book.postpone(claim, BUSY_SECONDS, str(error))
-        except NotAllowed as error:
-            _warn(schedule, error)
-            await book.settle(claim, "", error=str(error), ends=True)
         except HarnessError as error:
-            _warn(schedule, error)
-            await book.settle(claim, "", error=str(error))
+            logger.warning("schedule %r started no run: %s", schedule.name, error)
+            await book.settle(claim, "", error=str(error), ends=isinstance(error, NotAllowed))
+            self.counts.update(failed=1, missed=claim.missed)
         else:
             await book.settle(claim, run_id, thread_id)
-
-
-def _warn(schedule: Schedule, error: HarnessError) -> None:
-    logger.warning("schedule %r started no run: %s", schedule.name, error)
+            self.counts.update(fired=1, missed=claim.missed)
 
 
 SCHEDULE_TOOL = "schedule"

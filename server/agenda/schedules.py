@@ -8,9 +8,10 @@ run by the same key. Times that were missed count as one. The clock is the datab
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
+from itertools import islice, takewhile
 from typing import Any, Final, Literal, TypeAlias, cast
 from zoneinfo import ZoneInfo
 
@@ -25,9 +26,12 @@ from ..replicas.sealed_values import SealError, ValueSealer
 from ..results import moment
 from .tables import AgendaTables, Row
 
-__all__ = ["Claim", "Schedule", "ScheduleBook", "Work", "next_time"]
+__all__ = ["Claim", "Schedule", "ScheduleBook", "Work", "next_time", "times_between"]
 
 _FIELDS = 5
+
+MOST_COUNTED: Final = 1_000
+"""Missed times of one schedule that are counted."""
 
 
 def next_time(cron: str, timezone: str, after: float) -> float:
@@ -44,6 +48,22 @@ def next_time(cron: str, timezone: str, after: float) -> float:
     Raises:
         HarnessError: They cannot be read, or there is no such time.
     """
+    for found in _times(cron, timezone, after):
+        return found
+    raise HarnessError(f"cron {cron!r} names a time that never comes; nothing was stored.")
+
+
+def times_between(cron: str, timezone: str, after: float, until: float) -> int:
+    """Return how many times of a schedule there are after one moment, up to another.
+
+    No more than `MOST_COUNTED` are counted: one of each minute may have been asleep for weeks.
+    """
+    times = takewhile(lambda found: found <= until, _times(cron, timezone, after))
+    return sum(1 for _ in islice(times, MOST_COUNTED))
+
+
+def _times(cron: str, timezone: str, after: float) -> Iterator[float]:
+    """Yield the times of a schedule after a moment; see `next_time`."""
     try:
         zone = ZoneInfo(timezone)
     except (OSError, ValueError, LookupError) as error:
@@ -54,12 +74,12 @@ def next_time(cron: str, timezone: str, after: float) -> float:
     if len(cron.split()) != _FIELDS:
         raise _unreadable(cron, f"it has {len(cron.split())} fields")
     try:
-        for moment in CronSim(cron, datetime.fromtimestamp(after, zone)):
-            if moment.timestamp() > after:
-                return moment.timestamp()
+        for found in CronSim(cron, datetime.fromtimestamp(after, zone)):
+            if found.timestamp() > after:
+                after = found.timestamp()
+                yield after
     except (CronSimError, ValueError) as error:
         raise _unreadable(cron, str(error)) from error
-    raise HarnessError(f"cron {cron!r} names a time that never comes; nothing was stored.")
 
 
 def _unreadable(cron: str, why: str) -> HarnessError:
@@ -187,6 +207,16 @@ class Claim:
     def key(self) -> str:
         """The idempotency key of the run of this time."""
         return f"schedule:{self.schedule.id}:{self.due:.3f}"
+
+    @property
+    def missed(self) -> int:
+        """How many times have passed without a run of their own, which this one stands for."""
+        found, work = self.schedule, self.schedule.work
+        if work is None or found.status == "paused" or (found.next_at or self.now) >= self.now:
+            return 0
+        assert found.next_at is not None
+        beside = int(self.due != found.next_at)
+        return beside + times_between(work.cron, work.timezone, found.next_at, self.now)
 
 
 class ScheduleBook:

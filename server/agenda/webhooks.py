@@ -13,6 +13,7 @@ import hmac
 import logging
 import secrets as random
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Final
@@ -227,6 +228,10 @@ class Webhooks:
     Args:
         outbox: What is still to be sent.
         settings: Returns the settings in force.
+
+    Attributes:
+        counts: Tries since the server was started: `delivered` ones, those that are `retried`
+            later, and those with which an event was `given_up`.
     """
 
     def __init__(self, outbox: Outbox, settings: Callable[[], Settings]) -> None:
@@ -235,6 +240,7 @@ class Webhooks:
         self._news: list[str | Run] = []
         self._wake = anyio.Event()
         self._under_way = 0
+        self.counts = Counter(delivered=0, retried=0, given_up=0)
 
     def hear(self, live: ActiveRun) -> None:
         """Note that a run begins, or has stopped; see `RunFigures.heard`."""
@@ -298,10 +304,14 @@ class Webhooks:
         host = urlsplit(delivery.url).hostname  # the rest may be a secret
         if not answer.problem:
             await outbox.delivered(delivery)
+            self.counts["delivered"] += 1
         elif answer.status == _GONE:
+            self.counts["given_up"] += 1
             logger.error("webhook at %s is gone (410); %s is given up", host, delivery.id)
             await outbox.delivered(delivery)
         elif await outbox.failed(delivery, answer.problem, answer.wait):
+            self.counts["retried"] += 1
             logger.warning("webhook at %s, try %d: %s", host, delivery.attempts, answer.problem)
         else:
+            self.counts["given_up"] += 1
             logger.error("webhook at %s: %s is given up: %s", host, delivery.id, answer.problem)

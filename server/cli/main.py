@@ -267,7 +267,11 @@ def cli(ctx: click.Context) -> None:
     metavar="N",
     help="How many runs this server works on at once.  [no limit; dbos: 16]",
 )
-@click.option("--max-runs", metavar="N", help="How many runs of one user may work at once.  [32]")
+@click.option(
+    "--max-runs",
+    metavar="N",
+    help="How many runs of one user may work at once; on each replica, except with dbos.  [32]",
+)
 @click.option("--queue-size", metavar="N", help="How many runs of one user may be queued.  [1000]")
 @click.option(
     "--priority",

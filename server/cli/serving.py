@@ -119,7 +119,7 @@ async def _main(
     settings: Settings, read: Callable[[], Settings], application: str | None, *, reload: bool
 ) -> None:
     from ..transports.signals import stop_on_signals
-    from ..transports.transports import bind, serve_http, serve_stdio
+    from ..transports.transports import bind
 
     over_http = settings.transport != "stdio"
     listener = bind(settings.host, settings.port) if over_http else None
@@ -138,19 +138,6 @@ async def _main(
                 app = await stack.enter_async_context(create_app(settings, read, source))
             gc.freeze()
             gc.enable()
-            if listener is None:
-                if _is_typed_at():
-                    click.echo(WAITS, err=True)
-                await serve_stdio(app.server, stop)
-            else:
-                await serve_http(
-                    app.server,
-                    settings,
-                    stop,
-                    listener=listener,
-                    health=app.health(),
-                    scopes_of=app.face.scopes_of,
-                    tokens=app.shared.tokens,
-                    sessions_of=app.sessions_of,
-                    drain=app.drain,
-                )
+            if listener is None and _is_typed_at():
+                click.echo(WAITS, err=True)
+            await app.serve(listener, stop)

@@ -63,23 +63,10 @@ def serve(
 async def _served(source: AgentSource, settings: Settings) -> None:
     from ..app import create_app
     from ..transports.signals import stop_on_signals
-    from ..transports.transports import bind, serve_http, serve_stdio
+    from ..transports.transports import bind
 
     over_http = settings.transport != "stdio"
     listener = bind(settings.host, settings.port) if over_http else None
     with stop_on_signals() as stop:
         async with raising_one(), create_app(settings, source=source) as app:
-            if listener is None:
-                await serve_stdio(app.server, stop)
-                return
-            await serve_http(
-                app.server,
-                settings,
-                stop,
-                listener=listener,
-                health=app.health(),
-                scopes_of=app.face.scopes_of,
-                tokens=app.shared.tokens,
-                sessions_of=app.sessions_of,
-                drain=app.drain,
-            )
+            await app.serve(listener, stop)

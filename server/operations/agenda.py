@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 
 from ...harness.errors import HarnessError
@@ -57,11 +57,13 @@ class Agenda:
 
     Attributes:
         book: The schedules that this server fires; None if it fires none.
+        counts: What it has done since it was started, by the name of a metric and by result.
     """
 
     def __init__(self, settings: Settings, tables: AgendaTables) -> None:
         self._tables = tables
         self.book = book_of(settings, tables) if settings.schedules else None
+        self.counts: dict[str, Mapping[str, int]] = {}
 
     def attach(self, app: App) -> None:
         """Fire schedules and tell webhooks for a server, until it stops."""
@@ -71,10 +73,22 @@ class Agenda:
 
             outbox = Outbox(self._tables, app.journal)
             webhooks = Webhooks(outbox, lambda: app.settings.current)
+            self.counts["webhook_tries_total"] = webhooks.counts
             app.runs.figures.heard = webhooks.hear
             app.group.start_soon(webhooks.work)
         if self.book is not None:
-            app.group.start_soon(Scheduler(self.book, _Starter(app)).work)
+            scheduler = Scheduler(self.book, _Starter(app))
+            self.counts["schedule_times_total"] = scheduler.counts
+            app.group.start_soon(scheduler.work)
+
+    async def waiting(self) -> int:
+        """Return how many calls of webhooks wait, of all servers.
+
+        Raises:
+            HarnessError: They cannot be read.
+        """
+        ((count,),) = await self._tables.run(("SELECT count(*) FROM {deliveries}", {}))
+        return int(count)
 
 
 @asynccontextmanager
@@ -111,14 +125,26 @@ class _Starter:
     async def _caller(self, work: Work) -> Caller:
         """Return a principal as they may call now.
 
+        Of users of an OAuth server nothing is known but what their access tokens say, and nobody
+        keeps those.
+
         Raises:
             NotAllowed: None of their tokens lets them start runs any more.
         """
         if not work.principal:
             return LOCAL
         settings = self._app.settings.current
-        if "token" not in settings.auth or "oauth" in settings.auth:
+        of_oauth = "oauth" in settings.auth and work.principal.startswith(
+            f"{settings.oauth_issuer}#"
+        )
+        if of_oauth or "none" in settings.auth:
             return Caller(work.principal, frozenset({"delegate"}))
+        if "token" not in settings.auth:
+            raise NotAllowed(
+                f"principal {work.principal!r} is no user of {settings.oauth_issuer}, so the "
+                "schedule is paused. Remove it, or add it for a principal such as "
+                f"'{settings.oauth_issuer}#SUBJECT'."
+            )
         try:
             async with self._tokens(settings) as tokens:
                 theirs = [one for one in await tokens.all() if one.principal == work.principal]

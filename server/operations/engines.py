@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 
 from ..auth.caller import Caller
@@ -10,6 +11,8 @@ from ..engine.local import LocalRuns
 from ..runs.contracts import Servers
 from ..settings.settings import Settings
 from ..settings.state_dir import StateDir
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["DBOS_WORKERS", "bounds_of", "engine_of"]
 
@@ -45,6 +48,13 @@ def engine_of(settings: Settings, state: StateDir, owner: str, servers: Servers)
         servers: Which other servers live.
     """
     if settings.engine == "local":
+        shared = {"max_runs", "max_runs_per_minute"} & settings.model_fields_set
+        if settings.replicas and shared:
+            logger.warning(
+                "each replica counts %s by itself, so users may have that many runs on every "
+                "replica. With --engine dbos, the replicas count together.",
+                " and ".join(sorted(shared)),
+            )
         return LocalRuns
     from ..engine.dbos_place import place_of
     from ..engine.dbos_runs import DbosRuns

@@ -14,7 +14,7 @@ from ...harness.errors import HarnessError
 from ..mcp.requests import Services
 from ..transports.health import Labels, Metric
 
-__all__ = ["ServerHealth"]
+__all__ = ["OwnWork", "ServerHealth"]
 
 JOURNAL_SECONDS = 2.0
 """How long the journal may take to answer; probes give up soon after."""
@@ -54,6 +54,26 @@ class Others(Protocol):
         ...
 
 
+class OwnWork(Protocol):
+    """What a server does by itself; see `Agenda`."""
+
+    @property
+    def counts(self) -> Mapping[str, Mapping[str, int]]:
+        """What it has done, by the name of a metric and by result."""
+        ...
+
+    async def waiting(self) -> int:
+        """Return how many calls of webhooks wait, of all servers."""
+        ...
+
+
+_AGENDA = {
+    "schedule_times_total": "Times of schedules that this server fired, missed or failed to fire.",
+    "webhook_tries_total": "Tries of this server to call webhooks.",
+    "webhooks_waiting": "Calls of webhooks that are still to be made, of all servers.",
+}
+
+
 class ServerHealth:
     """Says how a server is.
 
@@ -62,6 +82,7 @@ class ServerHealth:
         journal: Where everybody's runs are stored.
         group: Looks at the journal are made there.
         others: The servers that share the journal; None if it is for one.
+        agenda: What it does by itself; None for nothing.
     """
 
     def __init__(
@@ -70,12 +91,15 @@ class ServerHealth:
         journal: Checkpointer,
         group: TaskGroup,
         others: Others | None = None,
+        agenda: OwnWork | None = None,
     ) -> None:
         self._others = others
+        self._agenda = agenda
         self._services = services
         self._journal = journal
         self._problem = _Look(group, self._find_problem, lambda: FRESH_SECONDS)
         self._open_runs = _Look(group, self._count_open_runs, lambda: COUNTED_SECONDS)
+        self._waiting = _Look(group, self._count_waiting, lambda: COUNTED_SECONDS)
         self._is_away = False
 
     async def not_ready(self) -> str | None:
@@ -127,6 +151,7 @@ class ServerHealth:
                 _by((), {(): figures.taken_over}),
             ),
             *self._of_others(),
+            *await self._of_agenda(),
         )
         return [
             Metric(
@@ -149,6 +174,24 @@ class ServerHealth:
                 _by((), {(): self._others.superseded}),
             ),
         )
+
+    async def _of_agenda(self) -> Sequence[tuple[str, str, Mapping[Labels, float]]]:
+        if self._agenda is None:
+            return ()
+        found = [
+            (name, _AGENDA[name], _by(("result",), counts))
+            for name, counts in self._agenda.counts.items()
+        ]
+        waiting = await self._waiting.result({})
+        return [*found, ("webhooks_waiting", _AGENDA["webhooks_waiting"], _by((), waiting))]
+
+    async def _count_waiting(self) -> Mapping[tuple[()], int]:
+        """Return how many calls of webhooks wait; nothing while they cannot be read."""
+        try:
+            return {} if self._agenda is None else {(): await self._agenda.waiting()}
+        except (HarnessError, OSError) as error:
+            logger.warning("waiting webhooks cannot be counted: %s", error)
+            return {}
 
     async def _count_open_runs(self) -> Mapping[str, int]:
         """Return how many runs have not ended; nothing while the journal cannot be read."""

@@ -28,12 +28,16 @@ from ..settings.reloadable_settings import ReloadableSettings
 from .served_files import ServedFiles
 
 if TYPE_CHECKING:
+    from socket import socket
+
     from ..python_agents.source import AgentSource
     from ..reload import RulesOfAll
     from ..settings.protected_paths import GuardedRules
     from ..transports.health import Health
     from ..transports.http_sessions import SessionsOf
+    from ..transports.signals import Stop
     from .fleet import Fleet
+    from .health import OwnWork
 
 __all__ = ["App"]
 
@@ -90,6 +94,7 @@ class App:
         group: Where what outlives requests is done.
         source: Where that comes from; None for the built-in one.
         fleet: The servers that share the journal; None if it is for one.
+        agenda: What it does by itself; None for nothing.
     """
 
     face: Face
@@ -104,6 +109,7 @@ class App:
     group: TaskGroup
     source: AgentSource | None = None
     fleet: Fleet | None = None
+    agenda: OwnWork | None = None
 
     @property
     def server(self) -> Server[Any]:
@@ -154,7 +160,7 @@ class App:
         from ..transports.health import Health
         from .health import ServerHealth  # not needed on stdio
 
-        checks = ServerHealth(self.services, self.journal, self.group, self.fleet)
+        checks = ServerHealth(self.services, self.journal, self.group, self.fleet, self.agenda)
         return Health(self.status, checks.not_ready, checks.metrics)
 
     @property
@@ -165,6 +171,25 @@ class App:
         from .shared_sessions import shared_sessions
 
         return shared_sessions(self.fleet, self.shared.key, lambda: self.face.tools)
+
+    async def serve(self, listener: socket | None, stop: Stop) -> None:
+        """Serve over HTTP on a socket, or over the standard streams, until told to stop."""
+        from ..transports.transports import serve_http, serve_stdio
+
+        if listener is None:
+            await serve_stdio(self.server, stop)
+            return
+        await serve_http(
+            self.server,
+            self.settings.current,
+            stop,
+            listener=listener,
+            health=self.health(),
+            scopes_of=self.face.scopes_of,
+            tokens=self.shared.tokens,
+            sessions_of=self.sessions_of,
+            drain=self.drain,
+        )
 
     async def drain(self, at_once: anyio.Event) -> None:
         """Let runs finish their step, and answer every request; cut short when `at_once` is set."""

@@ -103,7 +103,8 @@ class Settings(AgendaSettings):
         max_requests_per_minute: Requests of one caller.
         max_sessions: Connections of one caller that stay open, of the handshake era.
         journal_patience: Seconds for which runs wait for a journal that cannot be reached.
-        max_runs: Runs of one caller that work at the same time.
+        max_runs: Runs of one caller that work at the same time. With the local engine, each
+            replica counts its own.
         max_runs_per_minute: Runs of one caller that may begin within a minute; None for any number.
         workers: Runs that this server works on at the same time; None for what the engine takes.
         queue_size: Runs of one caller that may wait in line.

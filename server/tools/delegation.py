@@ -111,9 +111,12 @@ class TaskArguments(Arguments):
     )
     on_busy: OnBusy = Field(
         default="refuse",
-        description="When another run works on the thread: wait in the queue, or cancel that run.",
+        description="When another run works on the thread: refuse (default), wait in the queue, or "
+        "cancel that run.",
     )
-    priority: int = Field(default=USUAL_PRIORITY, ge=1, le=9, description="In line; 1 goes first.")
+    priority: int = Field(
+        default=USUAL_PRIORITY, ge=1, le=9, description="In line, 1 to 9; default 5, 1 goes first."
+    )
     wait_seconds: WaitSeconds = None
     idempotency_key: str = Field(
         default="",

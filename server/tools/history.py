@@ -45,7 +45,9 @@ class ThreadsArguments(Arguments):
     """Arguments of `threads`."""
 
     thread_id: str = Field(default="", description="Show this thread. Leave out to list threads.")
-    limit: int = Field(default=20, ge=1, le=50, description="Most threads or checkpoints")
+    limit: int = Field(
+        default=20, ge=1, le=50, description="Up to 50 threads or checkpoints; default 20"
+    )
     before: str = Field(default="", description="next_before of the page before")
     todos_after: int = Field(default=0, ge=0, description="todos_next of the page before")
 

@@ -23,10 +23,10 @@ import sys
 from collections import deque
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
 import anyio
+from anyio.abc import AsyncResource
 from mcp.shared.message import SessionMessage
 from mcp.types import (
     JSONRPCError,
@@ -85,7 +85,7 @@ class _Unanswered:
                 await self._none.wait()
 
 
-class LineWriter:
+class LineWriter(AsyncResource):
     """The write half: one message, one line, written in the order of the calls of `send`."""
 
     def __init__(self, fd: int, unanswered: _Unanswered | None = None) -> None:
@@ -139,19 +139,8 @@ class LineWriter:
         """Take no more messages. What was sent is still flushed by `stdio_streams`."""
         self._closed = True
 
-    async def __aenter__(self) -> Self:
-        return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> None:
-        await self.aclose()
-
-
-class LineReader:
+class LineReader(AsyncResource):
     """The read half: messages in order; lines that are none are answered through `writer`."""
 
     def __init__(self, fd: int, writer: LineWriter, unanswered: _Unanswered | None = None) -> None:
@@ -254,17 +243,6 @@ class LineReader:
 
     def __aiter__(self) -> Self:
         return self
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> None:
-        await self.aclose()
 
 
 def _is_pollable(fd: int) -> bool:

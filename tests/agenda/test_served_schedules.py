@@ -83,6 +83,8 @@ async def test_a_schedule_of_the_command_line_fires_in_a_server_that_runs(tmp_pa
         again = await app.runs.wait(second.last_run, 20)
         assert again.run.thread_id == snapshot.run.thread_id
         assert second.last_run in await command(tmp_path, "list")
+        found = {one.name: one.values for one in await app.health().metrics()}
+        assert found["deep_agent_schedule_times_total"][("result", "fired"),] == 2
         async with Client(app.server) as client:
             listed = await client.list_resources()
             assert "schedules://all" in [str(one.uri) for one in listed.resources]
@@ -126,6 +128,19 @@ async def test_a_schedule_runs_for_its_principal_while_a_token_lets_it(tmp_path:
         await book_of(app).trigger(made)
         refused = await fired(app, "tidy", first.last_run, "ann")
         assert (refused.status, refused.last_run) == ("paused", first.last_run)
+        assert "no token that lets them start runs" in refused.last_error
+
+
+async def test_who_is_no_user_of_the_issuer_needs_a_token(tmp_path: Path) -> None:
+    issuer = "https://login.example.com"
+    more = {"oauth_issuer": issuer, "public_url": "https://agent.example.com"}
+    async with serving(tmp_path, transport="http", auth=("token", "oauth"), **more) as app:
+        for name, principal in (("theirs", f"{issuer}#ann"), ("hers", "ann")):
+            work = Work(principal, "0 7 1 1 *", "UTC", "Tidy up.")
+            await book_of(app).trigger(await book_of(app).add(name, work))
+        assert (await fired(app, "theirs", principal=f"{issuer}#ann")).status == "active"
+        refused = await fired(app, "hers", principal="ann")
+        assert (refused.status, refused.last_run) == ("paused", "")
         assert "no token that lets them start runs" in refused.last_error
 
 

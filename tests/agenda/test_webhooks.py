@@ -100,6 +100,13 @@ async def test_the_pause_and_the_end_of_a_run_are_told(tmp_path: Path, receiver:
         await call(client, "ls")  # driven calls are not told
         await call(client, "task", goal="secret words", thread_id="new")
         await until(lambda: len(receiver.requests) == 3)
+        assert app.agenda is not None
+        tried = app.agenda.counts["webhook_tries_total"]
+        await until(lambda: tried["delivered"] == 3)
+        found = {one.name: one.values for one in await app.health().metrics()}
+        assert found["deep_agent_webhook_tries_total"][("result", "delivered"),] == 3
+        assert found["deep_agent_webhooks_waiting"] == {(): 0}
+        assert "deep_agent_schedule_times_total" not in found
     paused, done, other = receiver.events
     kinds = ["run.needs_approval", "run.done", "run.done"]
     assert [one["type"] for one in receiver.events] == kinds
@@ -211,6 +218,7 @@ async def test_tries_come_later_and_later_and_end(open_: Open, receiver: Receive
         await later(tables)
         await deliver(sender)
     assert len(receiver.requests) == len(delays) + 1 == len(DELAYS) + 1
+    assert sender.counts == {"delivered": 0, "retried": len(DELAYS), "given_up": 1}
     assert all(0.7 * due < delay < 1.3 * due for due, delay in zip(DELAYS, delays, strict=True))
 
 

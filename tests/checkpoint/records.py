@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
+from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.checkpoint.base import Checkpointer, step_id
 from deep_agent_mcp.harness.checkpoint.conformance.kit import (
     THREAD,
@@ -16,6 +17,8 @@ from deep_agent_mcp.harness.checkpoint.conformance.kit import (
     task,
     values,
 )
+from deep_agent_mcp.harness.checkpoint.transfer import export_thread
+from tests.loop.models import Turns, says
 
 __all__ = [
     "THREAD",
@@ -24,6 +27,7 @@ __all__ = [
     "interrupt",
     "loaded",
     "loads",
+    "reads",
     "run",
     "step_batch",
     "task",
@@ -44,4 +48,28 @@ def loads(journal: Checkpointer) -> list[Callable[[], Awaitable[Any]]]:
             (second, None, None),
             (second, "s", first),
         )
+    ]
+
+
+def reads(journal: Checkpointer) -> list[Callable[[], Awaitable[Any]]]:
+    """Return everything that reads a thread and its run."""
+
+    async def export() -> None:
+        async for _ in export_thread(journal, THREAD):
+            pass
+
+    agent = create_agent(Turns(says("done")), [], checkpointer=journal)
+    return [
+        *loads(journal),
+        partial(journal.history, THREAD),
+        partial(journal.namespaces, THREAD),
+        journal.threads,
+        partial(journal.run, "run_1"),
+        journal.find_runs,
+        partial(journal.interrupts, "run_1"),
+        partial(journal.file_changes, THREAD, 0),
+        partial(journal.events, "run_1"),
+        partial(journal.thread_size, THREAD),
+        partial(agent.get_state, THREAD),
+        export,
     ]

@@ -18,7 +18,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.checkpoint import codec
 from deep_agent_mcp.harness.checkpoint.base import (
     Batch,
@@ -31,10 +30,8 @@ from deep_agent_mcp.harness.checkpoint.base import (
 )
 from deep_agent_mcp.harness.checkpoint.codec import SHARED_FROM
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
-from deep_agent_mcp.harness.checkpoint.transfer import export_thread
 from deep_agent_mcp.harness.errors import CheckpointError, HarnessError
-from tests.checkpoint.records import THREAD, grow, interrupt, loaded, run, step_batch, task
-from tests.loop.models import Turns, says
+from tests.checkpoint.records import THREAD, grow, interrupt, loaded, reads, run, step_batch, task
 
 pytestmark = pytest.mark.anyio
 
@@ -117,33 +114,9 @@ def spoil(path: Path, table: str, column: str, row: int, value: object) -> bool:
 
 
 def operations(journal: SqliteCheckpointer) -> list[Callable[[], Awaitable[Any]]]:
-    """Return everything that reads."""
-    places = [None, step_id(None), step_id(step_id(None))]
-    loads = [
-        partial(journal.load, THREAD, "", place, schema=schema, cached=cached)
-        for place in places
-        for schema in (None, "s")
-        for cached in (None, step_id(None))
-    ]
-
-    async def export() -> None:
-        async for _ in export_thread(journal, THREAD):
-            pass
-
-    agent = create_agent(Turns(says("done")), [], checkpointer=journal)
+    """Return everything that reads, or changes what it reads."""
     return [
-        *loads,
-        partial(journal.history, THREAD),
-        partial(journal.namespaces, THREAD),
-        journal.threads,
-        partial(journal.run, "run_1"),
-        journal.find_runs,
-        partial(journal.interrupts, "run_1"),
-        partial(journal.file_changes, THREAD, 0),
-        partial(journal.events, "run_1"),
-        partial(journal.thread_size, THREAD),
-        partial(agent.get_state, THREAD),
-        export,
+        *reads(journal),
         partial(journal.copy_thread, THREAD, "copy"),
         partial(journal.rewrite, THREAD, _same),
         partial(journal.prune, THREAD, keep_latest=1),

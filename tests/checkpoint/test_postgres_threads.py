@@ -32,11 +32,20 @@ from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.checkpoint.postgres import PostgresCheckpointer
 from deep_agent_mcp.harness.checkpoint.postgres.database import JOURNAL
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
-from deep_agent_mcp.harness.checkpoint.transfer import export_thread, import_thread
+from deep_agent_mcp.harness.checkpoint.transfer import import_thread
 from deep_agent_mcp.harness.errors import CheckpointError, HarnessError
 from deep_agent_mcp.harness.tools.tool import ToolRuntime, tool
 from tests.checkpoint.postgres_journals import opened, rows
-from tests.checkpoint.records import THREAD, grow, interrupt, loaded, loads, run, step_batch, task
+from tests.checkpoint.records import (
+    THREAD,
+    grow,
+    interrupt,
+    loaded,
+    reads,
+    run,
+    step_batch,
+    task,
+)
 from tests.checkpoint.test_properties import Move, check, moves, replay, whole
 from tests.checkpoint.test_transfer import exported, full
 from tests.databases import Database
@@ -185,30 +194,6 @@ async def fill(journal: PostgresCheckpointer) -> None:
             events=[RunEvent("run_1", "tasks", ("main",), {"event": "x"})],
         )
     )
-
-
-def reads(journal: Checkpointer) -> list[Callable[[], Awaitable[Any]]]:
-    """Return everything that reads."""
-
-    async def export() -> None:
-        async for _ in export_thread(journal, THREAD):
-            pass
-
-    agent = create_agent(Turns(says("done")), [], checkpointer=journal)
-    return [
-        *loads(journal),
-        partial(journal.history, THREAD),
-        partial(journal.namespaces, THREAD),
-        journal.threads,
-        partial(journal.run, "run_1"),
-        journal.find_runs,
-        partial(journal.interrupts, "run_1"),
-        partial(journal.file_changes, THREAD, 0),
-        partial(journal.events, "run_1"),
-        partial(journal.thread_size, THREAD),
-        partial(agent.get_state, THREAD),
-        export,
-    ]
 
 
 def upkeep(journal: Checkpointer) -> list[Callable[[], Awaitable[Any]]]:

@@ -3,46 +3,23 @@
 from __future__ import annotations
 
 import sqlite3
-import sys
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 from anyio import create_task_group, fail_after
-from anyio import open_process as open_in_full
 from anyio.abc import Process
-from anyio.streams.buffered import BufferedByteReceiveStream
 
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from tests.checkpoint.committer import TASKS
 from tests.checkpoint.records import values
-from tests.fork_server import environment
-from tests.pipe_client import open_process
+from tests.pipe_client import line, spawned
 
 pytestmark = pytest.mark.anyio
 
 ROOT = Path(__file__).parents[2]
 COUNT = 40
-
-
-@asynccontextmanager
-async def committer(
-    *args: str, forked: bool = True
-) -> AsyncGenerator[tuple[Process, BufferedByteReceiveStream]]:
-    command = [sys.executable, "-m", "tests.checkpoint.committer", *args]
-    start = open_process if forked else open_in_full
-    async with await start(command, env=environment(ROOT), cwd=ROOT, stderr=2) as process:
-        assert process.stdout is not None
-        try:
-            yield process, BufferedByteReceiveStream(process.stdout)
-        finally:
-            if process.returncode is None:
-                process.kill()
-
-
-async def line(stream: BufferedByteReceiveStream) -> str:
-    return (await stream.receive_until(b"\n", 1000)).decode().strip()
+committer = partial(spawned, "tests.checkpoint.committer")
 
 
 async def killed_after(path: Path, acknowledgements: int) -> dict[str, int]:
@@ -100,7 +77,10 @@ async def check_whole(journal: SqliteCheckpointer, thread: str, at_least: int) -
 
 async def test_two_processes_may_move_one_journal(path: Path):
     async def take_part(name: str) -> None:
-        async with committer("race", str(path), name, str(COUNT)) as (process, out):
+        async with committer("race", str(path), name, str(COUNT)) as (
+            process,
+            out,
+        ):
             assert await line(out) == "ready"
             started[name] = process
             if len(started) == 2:  # both open the file, which neither has made yet, at once
@@ -133,7 +113,10 @@ async def test_two_processes_may_move_one_journal(path: Path):
 
 async def test_a_program_that_forgets_to_close_still_ends(path: Path):
     with fail_after(20):
-        async with committer("forget", str(path), forked=False) as (process, _out):
+        async with committer("forget", str(path), forked=False) as (
+            process,
+            _out,
+        ):
             assert await process.wait() == 0
     async with SqliteCheckpointer(path) as journal:
         await check_whole(journal, "forgotten", at_least=0)

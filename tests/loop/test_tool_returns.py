@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Annotated, Any, NotRequired, TypedDict
+from typing import Any
 
 import anyio
 import pytest
@@ -18,28 +18,12 @@ from deep_agent_mcp.harness.messages.message import (
     ToolMessage,
 )
 from deep_agent_mcp.harness.policy import Policy, Rule
-from deep_agent_mcp.harness.state.channels import Overwrite, Reducer
+from deep_agent_mcp.harness.state.channels import Overwrite
 from deep_agent_mcp.harness.tools.tool import ToolResult, ToolRuntime, tool
+from tests.loop.arithmetic import Sums, add, multiply
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio
-
-
-class Sums(TypedDict):
-    total: NotRequired[Annotated[int, Reducer(lambda old, new: old + new, default=int)]]
-    last: NotRequired[int]
-
-
-@tool
-async def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
-
-
-@tool
-async def multiply(a: int, b: int) -> int:
-    """Multiply two numbers."""
-    return a * b
 
 
 def results(result) -> list[ToolMessage]:

@@ -1,7 +1,6 @@
 """What `wrap_tool_call` may do with a call."""
 
 from dataclasses import replace
-from typing import Annotated, NotRequired, TypedDict
 
 import pytest
 
@@ -11,28 +10,11 @@ from deep_agent_mcp.harness.loop.hooks.decorators import wrap_model_call, wrap_t
 from deep_agent_mcp.harness.loop.hooks.requests import Command, ToolCallOutcome
 from deep_agent_mcp.harness.messages.message import HumanMessage, ToolMessage
 from deep_agent_mcp.harness.policy import Policy, Rule
-from deep_agent_mcp.harness.state.channels import Reducer
 from deep_agent_mcp.harness.tools.tool import tool
+from tests.loop.arithmetic import Sums, add, multiply
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio
-
-
-class Sums(TypedDict):
-    total: NotRequired[Annotated[int, Reducer(lambda old, new: old + new, default=int)]]
-    last: NotRequired[int]
-
-
-@tool
-async def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
-
-
-@tool
-async def multiply(a: int, b: int) -> int:
-    """Multiply two numbers."""
-    return a * b
 
 
 def wrap(function, name=None):

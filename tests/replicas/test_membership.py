@@ -28,11 +28,14 @@ from deep_agent_mcp.harness.checkpoint.postgres.survey import (
 from deep_agent_mcp.harness.errors import HarnessError
 from deep_agent_mcp.server.app import App, create_app
 from deep_agent_mcp.server.cli.main import cli
+from deep_agent_mcp.server.operations.engines import engine_of
 from deep_agent_mcp.server.replicas import signals
 from deep_agent_mcp.server.replicas.census import SILENT_SECONDS, Census, Replica
 from deep_agent_mcp.server.replicas.database import journal_schema, open_database
+from deep_agent_mcp.server.runs.cancellation import ServerProcesses
 from deep_agent_mcp.server.settings.settings import SettingsError
 from deep_agent_mcp.server.settings.sources import load_settings
+from deep_agent_mcp.server.settings.state_dir import StateDir
 from deep_agent_mcp.server.threads import journal_places
 from tests.databases import Database, made_database
 from tests.replicas.servers import journal_url
@@ -102,6 +105,17 @@ def test_what_one_machine_has_is_refused(flags: dict[str, object], words: str) -
         load_settings({**given, "replicas": True}, {})
 
 
+@pytest.mark.parametrize(("engine", "warns"), [("local", True), ("dbos", False)])
+def test_a_limit_that_each_replica_counts_by_itself_is_said(
+    engine: str, warns: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = {"journal": "postgresql://nobody@localhost/none", "max_runs": 2, "engine": engine}
+    settings = load_settings({**given, "replicas": True}, {})
+    state = StateDir.open(tmp_path)
+    engine_of(settings, state, "me", ServerProcesses(state))
+    assert ("each replica counts max_runs by itself" in caplog.text) is warns
+
+
 def test_a_root_that_all_replicas_see_is_allowed(tmp_path: Path) -> None:
     given = {"journal": "postgresql://nobody@localhost/none", "root": str(tmp_path)}
     settings = load_settings({**given, "replicas": True, "shared_root": True}, {})
@@ -113,7 +127,7 @@ def test_a_root_that_all_replicas_see_is_allowed(tmp_path: Path) -> None:
 async def test_replicas_and_a_server_alone_keep_each_other_out(
     tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal_places, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(journal_places, "WAIT_SECONDS", 0.1)
     async with serving(tmp_path, url, "a", replicas=True):
         with pytest.raises((HarnessError, BaseExceptionGroup)) as refused:
             async with serving(tmp_path, url, "b"):

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import sqlite3
-import sys
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from anyio import create_task_group, fail_after
-from anyio import open_process as open_in_full
 from anyio.abc import Process
-from anyio.streams.buffered import BufferedByteReceiveStream
 
 from deep_agent_mcp.harness.store import Get, SqliteStore, Store
-from tests.fork_server import environment
-from tests.pipe_client import open_process
+from tests.pipe_client import line, spawned
 from tests.store.writer import PAIR, made
 
 pytestmark = pytest.mark.anyio
 
 ROOT = Path(__file__).parents[2]
 COUNT = 30
+writer = partial(spawned, "tests.store.writer")
 
 
 @pytest.fixture(params=["sqlite", "postgres", "redis"])
@@ -35,25 +31,6 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
     database = request.getfixturevalue("database")
     database.execute("DROP SCHEMA IF EXISTS processes CASCADE")
     return "postgres", database.conninfo
-
-
-@asynccontextmanager
-async def writer(
-    *args: str, forked: bool = True
-) -> AsyncGenerator[tuple[Process, BufferedByteReceiveStream]]:
-    command = [sys.executable, "-m", "tests.store.writer", *args]
-    start = open_process if forked else open_in_full
-    async with await start(command, env=environment(ROOT), cwd=ROOT, stderr=2) as process:
-        assert process.stdout is not None
-        try:
-            yield process, BufferedByteReceiveStream(process.stdout)
-        finally:
-            if process.returncode is None:
-                process.kill()
-
-
-async def line(stream: BufferedByteReceiveStream) -> str:
-    return (await stream.receive_until(b"\n", 1000)).decode().strip()
 
 
 async def go(process: Process) -> None:
@@ -124,7 +101,10 @@ async def test_a_program_that_forgets_to_close_a_file_still_ends(tmp_path: Path)
     # A pool of Postgres connections has tasks of its own, which only `close()` ends for sure.
     place = ("sqlite", str(tmp_path / "store.db"))
     with fail_after(60):
-        async with writer(*place, "forget", "1", forked=False) as (process, out):
+        async with writer(*place, "forget", "1", forked=False) as (
+            process,
+            out,
+        ):
             assert await line(out) == "ready"
             assert await line(out) == "0"
             assert await process.wait() == 0

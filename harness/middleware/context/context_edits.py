@@ -203,10 +203,8 @@ def _without_inputs(message: Message, cleared: Collection[str]) -> Message:
     return replace(message, content=content)
 
 
-class EditedPrefixes:
-    """Beginnings of transcripts, each edited as a whole; the ones used last are kept.
-
-    A beginning is edited anew when it ends elsewhere, its terms are others, or a message in it is.
+class _EditedTranscripts:
+    """The transcripts that were edited last.
 
     Args:
         size: How many are kept.
@@ -217,6 +215,25 @@ class EditedPrefixes:
         self._known: OrderedDict[str, tuple[Hashable, Sequence[Message], Sequence[Message]]] = (
             OrderedDict()
         )
+
+    def _keep(
+        self,
+        key: str,
+        terms: Hashable,
+        messages: Sequence[Message],
+        edited: Sequence[Message],
+    ) -> Sequence[Message]:
+        self._known[key] = (terms, messages, edited)
+        while len(self._known) > self._size:
+            self._known.popitem(last=False)
+        return edited
+
+
+class EditedPrefixes(_EditedTranscripts):
+    """Beginnings of transcripts, each edited as a whole; the ones used last are kept.
+
+    A beginning is edited anew when it ends elsewhere, its terms are others, or a message in it is.
+    """
 
     def get(
         self,
@@ -239,10 +256,7 @@ class EditedPrefixes:
         if known is None or known[0] != terms or not _begins(messages, known[1], end):
             stretch = messages[:end]
             known = (terms, stretch, edit(stretch))
-        self._known[key] = known
-        while len(self._known) > self._size:
-            self._known.popitem(last=False)
-        return known[2]
+        return self._keep(key, *known)
 
 
 def _begins(messages: Sequence[Message], stretch: Sequence[Message], end: int) -> bool:
@@ -250,20 +264,11 @@ def _begins(messages: Sequence[Message], stretch: Sequence[Message], end: int) -
     return same and all(map(operator.is_, islice(messages, end), stretch))
 
 
-class EditedMessages:
+class EditedMessages(_EditedTranscripts):
     """Whole transcripts, edited message by message; the ones used last are kept.
 
     Only what was appended is edited, unless the terms are others or an earlier message is.
-
-    Args:
-        size: How many are kept.
     """
-
-    def __init__(self, size: int = 256) -> None:
-        self._size = size
-        self._known: OrderedDict[str, tuple[Hashable, Sequence[Message], Sequence[Message]]] = (
-            OrderedDict()
-        )
 
     def get(
         self,
@@ -288,10 +293,7 @@ class EditedMessages:
         made = [edit(one) for one in new]
         same = edited is stretch and all(map(operator.is_, made, new))
         view = messages if same else [*edited, *made]
-        self._known[key] = (terms, messages, view)
-        while len(self._known) > self._size:
-            self._known.popitem(last=False)
-        return view
+        return self._keep(key, terms, messages, view)
 
 
 WRITING_TOOLS = frozenset({"write_file", "edit_file"})
