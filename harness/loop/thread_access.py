@@ -214,7 +214,7 @@ class ThreadAccess:
             return thread.head
 
     async def check_input(self, thread_id: str, values: Mapping[str, Any]) -> None:
-        """Look whether `add_input` would take the values; nothing is stored.
+        """Check that `add_input` would take the values; nothing is stored.
 
         Raises:
             InvalidUpdate: The values do not fit.

@@ -43,7 +43,8 @@ PEER_SECONDS: Final = 1.0
 
 STOPPED: Final = (
     "The server that worked on this request stopped before it answered. Whether it was done is not "
-    "known. Runs that it began go on: `threads` shows them, and `wait` with the id of one returns "
+    "known. Runs that it began continue: `threads` shows them, and `wait` with the id of one "
+    "returns "
     "its result."
 )
 
