@@ -102,7 +102,8 @@ class Process(Protocol):
 
 def environment(home: Path, **more: str) -> dict[str, str]:
     """Return variables for a server that finds nothing of whoever runs the tests."""
-    kept = {name: os.environ[name] for name in ("PATH", "SYSTEMROOT") if name in os.environ}
+    names = ("PATH", "SYSTEMROOT", "SSL_CERT_DIR")
+    kept = {name: os.environ[name] for name in names if name in os.environ}
     return {**kept, "HOME": str(home), "PYTHONPATH": str(ROOT), **more}
 
 
@@ -323,7 +324,9 @@ def _work_out() -> None:
     from deep_agent_mcp.harness.skills import SkillRegistry
     from deep_agent_mcp.server.agents.workplaces import bundled_skills
     from deep_agent_mcp.server.tools import Arguments, plain_schema
+    from tests.shared_parts import share_bundled_skills
 
+    share_bundled_skills()
     for one in Arguments.__subclasses__():
         plain_schema(one)
     skills = SkillRegistry([(bundled_skills(), "bundled")])
