@@ -337,8 +337,6 @@ class AgentLoop:
         else:
             self.thread.write_messages([AIMessage(calls, source=author)])
 
-    # --- what hooks can do -----------------------------------------------------------------
-
     def runtime_now(self) -> Runtime:
         """Return what hooks see of the run, at the newest checkpoint."""
         head = self.thread.head
