@@ -1,4 +1,4 @@
-"""Studio methods: actions that are not tools, so no model can call them.
+"""Studio methods: actions that are not tools, and decisions that last; no model can call them.
 
 A model acts through `tools/call` alone; what stands here is for programs that a person uses, such
 as the page at `/ui`. Each looks at the caller's scopes and changes only what is theirs.
