@@ -1,4 +1,4 @@
-"""The streams of one session on one replica: what is stored of them, and how they are resumed.
+"""The streams of one session on one replica: stored, tapped, and resumed.
 
 The SDK names streams by the ids of requests, which clients count from one, so they are a session's
 own. The stream of a request is written by the replica that serves the request. The standing stream,
