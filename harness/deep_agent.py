@@ -11,6 +11,7 @@ from .backends.base import Backend
 from .backends.file_tools.visible_files import history_file
 from .checkpoint.base import Checkpointer
 from .deep_agent_options import (
+    SYSTEM_PROMPT,
     FurtherApprovals,
     MainOptions,
     as_tool,
@@ -62,12 +63,6 @@ if TYPE_CHECKING:
     from .subagents.background.launcher import BackgroundSubAgents
 
 __all__ = ["create_deep_agent"]
-
-SYSTEM_PROMPT = """\
-You work toward a goal with tools, in a thread that outlives this conversation: files, todos and \
-messages stay. Look before you act, prefer small verified steps, and check the result before you \
-say it is done. When a call fails, read why, and change something before you try again. If the \
-goal cannot be met, say what stands in the way. End with the answer itself, short and complete."""
 
 
 def create_deep_agent(
@@ -319,6 +314,7 @@ class _Stack:
         return self.profile_for(wanted if isinstance(wanted, str) else wanted.name)
 
     def _subagent(self, definition: SubAgent, model: ChatModel, profile: Profile) -> Agent:
+        own = definition.policy
         tools, names = tools_of(definition, self.tools)
         mounted = self._mcp(definition.mcp_servers)
         if self.mcp is not None and names is not None:
@@ -340,16 +336,12 @@ class _Stack:
             ),
             response_format=definition.response_format,
             checkpointer=self.checkpointer,
-            policy=self._policy_of(definition),
+            policy=self.policy if own is None else self.policy.narrowed(own),
             store=self.store,
             cache=self.cache,
             name=definition.name,
             tool_names=names,
         )
-
-    def _policy_of(self, definition: SubAgent) -> CallPolicy:
-        own = definition.policy
-        return self.policy if own is None else self.policy.narrowed(own)
 
     @property
     def _servers(self) -> Collection[str]:
@@ -373,13 +365,9 @@ class _Stack:
         looks at the cut view, and prompt caching at the request as it leaves. Retries surround
         what the caller gave: with a fallback, they come when all models have failed.
         """
-        skill_names = None if definition is None else definition.skills
-        skills = ()
-        if teaches_skills:
-            beyond = self.beyond_allowed_tools
-            skills = (
-                SkillsMiddleware(self.skills, names=skill_names, beyond_allowed_tools=beyond),
-            )
+        names, beyond = None if definition is None else definition.skills, self.beyond_allowed_tools
+        taught = SkillsMiddleware(self.skills, names=names, beyond_allowed_tools=beyond)
+        skills = (taught,) if teaches_skills else ()
         added = () if definition is None else definition.middleware
         replaced = {one.name for one in added}
         given = [*(one for one in self.middleware if one.name not in replaced), *added]

@@ -32,6 +32,7 @@ __all__ = [
     "Used",
     "budgets_of",
     "counted",
+    "limit_met",
     "shown",
 ]
 
@@ -310,3 +311,13 @@ def counted(limit: LimitName, allowed: float, used: float) -> str:
 def shown(amount: float) -> str:
     """Return an amount as people read it."""
     return f"{amount:,}" if isinstance(amount, int) else f"{amount:,.4g}"
+
+
+def limit_met(limit: LimitName, allowed: float, used: float, note: str = "") -> LimitReached:
+    """Return what ends a run that has met a limit."""
+    instead = "start a new thread" if limit.startswith(THREAD) else "continue with a smaller goal"
+    return LimitReached(
+        limit,
+        f"{counted(limit, allowed, used)}{note}. What was done is kept. Raise the limit "
+        f"{limit} and resume, or {instead}.",
+    )

@@ -65,7 +65,7 @@ def _check_edits(
             continue
         if answer.get("decision") != "edit":
             continue
-        agent = _asking(main, one.path)
+        agent = agent_at(main, one.path)
         problem = None if agent is None else _problem(agent, one.payload, answer)
         if problem is not None:
             raise InvalidAnswer(
@@ -74,7 +74,7 @@ def _check_edits(
             )
 
 
-def _asking(main: AgentDefinition, path: Sequence[str]) -> AgentDefinition | None:
+def agent_at(main: AgentDefinition, path: Sequence[str]) -> AgentDefinition | None:
     """Return the agent at a path of agents and calls, or None if that is not to be found."""
     agents = path[::2]
     found: AgentDefinition | None = main if agents[0] == main.name else None

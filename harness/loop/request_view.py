@@ -10,20 +10,24 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, cast
 
+import anyio.to_thread
+
 from .._internal.records import changed
 from ..checkpoint.base import StoredWrite
 from ..errors import HarnessError
 from ..messages.message import AIMessage
 from ..models.base import ChatModel, ChatRequest, Delta
 from ..state.channels import ChannelWrite, Overwrite
+from .caller_input import agent_at
 from .definition import AgentDefinition
 from .engine import AgentLoop
 from .hooks.middleware import AgentMiddleware
 from .hooks.requests import InternalCall, InternalHandler
 from .model.step import ModelStep
-from .run.context import CURRENT_AGENT, CurrentAgent
+from .run.choices import RunChoices
+from .run.context import CURRENT_AGENT, CurrentAgent, RunContext
 
-__all__ = ["RequestUnknown", "request_of"]
+__all__ = ["RequestUnknown", "request_at"]
 
 
 class RequestUnknown(HarnessError):
@@ -66,7 +70,58 @@ class _NoInternalCalls(AgentMiddleware):
         )
 
 
-async def request_of(
+async def request_at(
+    main: AgentDefinition, run: RunContext, checkpoint_id: str, ns: str, path: Sequence[str]
+) -> ChatRequest | None:
+    """Return what a model was asked in a step; None if there is no such step.
+
+    Args:
+        main: The main agent.
+        run: What the thread is read with.
+        checkpoint_id: The step.
+        ns: Its namespace.
+        path: The agents and calls that lead to the subagent of the namespace.
+
+    Raises:
+        RequestUnknown: No model was asked in it, or what it was asked cannot be made anew.
+        HarnessError: A wrapper breaks a rule.
+    """
+    thread_id = run.run.thread_id
+    found = await run.checkpointer.load(thread_id, ns, checkpoint_id, cached=checkpoint_id)
+    if found is None:
+        return None
+    made = found.checkpoint
+    if made.author != "model" or made.parent_id is None:
+        raise RequestUnknown(f"no model was asked in step {checkpoint_id}")
+    loop = await _loop_at(main, run, made.parent_id, ns, tuple(path))
+    choices = None if ns else RunChoices.from_json(loop.thread.state.get("run_choices"))
+    agent = loop.agent
+    if choices is not None:
+        agent = await anyio.to_thread.run_sync(agent.chosen, choices)
+    found = await run.checkpointer.load(thread_id, ns, made.id, cached=made.parent_id)
+    return await _request_of(loop, agent, () if found is None else found.writes)
+
+
+async def _loop_at(
+    main: AgentDefinition, run: RunContext, checkpoint_id: str, ns: str, path: tuple[str, ...]
+) -> AgentLoop:
+    name = path[-1] if path else ""
+    agent: AgentDefinition | None = main
+    caller: AgentDefinition | None = None
+    if ns:
+        agent = agent_at(main, path) if path else None
+        caller = agent_at(main, path[:-2]) if agent is None and len(path) > 2 else None
+    if caller is not None:
+        agent = caller.forked(name)
+    loop = AgentLoop(agent or main, run, ns=ns, path=path or None)
+    await loop.thread.open(checkpoint_id)
+    is_fork = bool(loop.thread.state.get("subagent_forked"))
+    if agent is None or (caller is not None and not is_fork):
+        raise RequestUnknown(f"the subagent {name!r} is not configured any more, or is no agent")
+    return loop
+
+
+async def _request_of(
     loop: AgentLoop, agent: AgentDefinition, stored: Sequence[StoredWrite]
 ) -> ChatRequest:
     """Return what a model was asked in a step; nothing is asked or stored.

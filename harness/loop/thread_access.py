@@ -114,27 +114,27 @@ class ThreadAccess:
             finished_calls=tuple(task.task_id for task in thread.pending),
         )
 
-    async def get_request(self, thread_id: str, checkpoint_id: str) -> ChatRequest:
-        """Return what the main agent's model was asked in a step, made again by the agent as it is.
+    async def get_request(
+        self, thread_id: str, checkpoint_id: str, *, ns: str = "", path: Sequence[str] = ()
+    ) -> ChatRequest:
+        """Return what a model was asked in a step, made again by the agents as they are.
+
+        Args:
+            thread_id: The thread.
+            checkpoint_id: The step.
+            ns: The namespace of the subagent whose step it is; by default the main agent's.
+            path: The agents and calls that lead to that subagent, as in `Interrupt.path`.
 
         Raises:
             UnknownThread, UnknownCheckpoint: As for `get_state`.
             RequestUnknown: No model was asked in it, or what it was asked cannot be made anew.
         """
-        from .request_view import RequestUnknown, request_of  # few look
+        from .request_view import request_at  # few look
 
-        load = self.checkpointer.load
-        found = await load(thread_id, checkpoint_id=checkpoint_id, cached=checkpoint_id)
+        found = await request_at(self.definition, self._reader(thread_id), checkpoint_id, ns, path)
         if found is None:
             raise _unknown_checkpoint(thread_id, checkpoint_id)
-        made = found.checkpoint
-        if made.author != "model" or made.parent_id is None:
-            raise RequestUnknown(f"no model was asked in step {checkpoint_id}")
-        found = await load(thread_id, checkpoint_id=made.id, cached=made.parent_id)
-        loop = await self._open(thread_id, made.parent_id)
-        chosen = RunChoices.from_json(loop.thread.state.get("run_choices"))
-        writes = () if found is None else found.writes
-        return await request_of(loop, await self._chosen(chosen), writes)
+        return found
 
     async def get_state_history(
         self, thread_id: str, *, before: str | None = None, limit: int = 50
@@ -214,7 +214,7 @@ class ThreadAccess:
             return thread.head
 
     async def check_input(self, thread_id: str, values: Mapping[str, Any]) -> None:
-        """Look whether `add_input` would take the values; nothing is stored.
+        """Check that `add_input` would take the values; nothing is stored.
 
         Raises:
             InvalidUpdate: The values do not fit.
@@ -368,10 +368,7 @@ class ThreadAccess:
     async def _open(
         self, thread_id: str, checkpoint_id: str | None, *, create: bool = False
     ) -> AgentLoop:
-        run = Run("", thread_id, "delegate", self.name, status="done")
-        journal = CommitBuffer(self.checkpointer, thread_id)
-        context = RunContext(run, self.checkpointer, journal, Meter(Limits()))
-        loop = AgentLoop(self.definition, context)
+        loop = AgentLoop(self.definition, self._reader(thread_id))
         if await loop.thread.open(checkpoint_id):
             return loop
         if checkpoint_id is not None and await self.checkpointer.load(thread_id) is not None:
@@ -379,6 +376,12 @@ class ThreadAccess:
         if create:
             return loop
         raise UnknownThread(f"there is no thread {thread_id!r}")
+
+    def _reader(self, thread_id: str) -> RunContext:
+        """Return what a loop needs that only reads, or writes from outside."""
+        run = Run("", thread_id, "delegate", self.name, status="done")
+        journal = CommitBuffer(self.checkpointer, thread_id)
+        return RunContext(run, self.checkpointer, journal, Meter(Limits()))
 
     async def open_questions(self, thread_id: str) -> Sequence[Interrupt]:
         """Return the open questions of a thread's newest run and its subagents."""

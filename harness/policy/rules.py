@@ -272,7 +272,7 @@ def _about_commands(patterns: Sequence[CommandPattern], allows: bool) -> _Condit
 
     def refused(call: AccessRequest) -> bool:
         for one in patterns:  # noqa: SIM110 - a generator would double what it costs
-            if one.may_be(call.suspects):
+            if one.may_be(call.possible_commands):
                 return True
         return False
 

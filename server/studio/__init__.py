@@ -30,12 +30,19 @@ from .catalogue import Catalogue
 from .conversation import Conversation
 from .history import History
 from .journal_steps import Branches
-from .methods import DeleteParams, ForkParams, ThreadMethods
+from .methods import (
+    AddParams,
+    DeleteParams,
+    ForkParams,
+    ProposeParams,
+    RevokeParams,
+    Rules,
+    ThreadMethods,
+)
 from .overview import fleet, me, run_json, runs_found, thread_overview
 from .queries import Address, NotThere, Query
 from .questions import Questions
 from .requests import Requests
-from .rules import AddParams, ProposeParams, RevokeParams, Rules
 
 __all__ = ["Studio"]
 
@@ -82,7 +89,7 @@ _TEMPLATES = {
     ),
     "thread-requests": ("thread://{thread_id}/requests{?before,limit}", "Model calls of a thread"),
     "thread-request": (
-        "thread://{thread_id}/requests/{checkpoint_id}",
+        "thread://{thread_id}/requests/{checkpoint_id}{?ns}",
         "What a model was asked in a step",
     ),
     "thread-agents": ("thread://{thread_id}/agents", "The agents of a thread, with time and cost"),
@@ -240,7 +247,7 @@ class Studio:
 
     async def _asked(self, address: Address, rest: str) -> JsonValue:
         if rest:
-            return await self._requests.one(address.id, rest)
+            return await self._requests.one(address.id, rest, address.query.text("ns"))
         return await self._requests.calls(address.id, address.query)
 
     async def _spans(self, address: Address, rest: str) -> JsonValue:

@@ -12,12 +12,13 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from ...harness.agent import Agent
 from ...harness.errors import HarnessError
 from ...harness.messages.message import AIMessage, HumanMessage, Message, ThinkingBlock
 from ...harness.models.base import ChatRequest, PromptSection
 from ...harness.tools.schemas import ToolSpec
 from ..mcp.requests import Services
-from .journal_steps import Branches, messages_in, written_by
+from .journal_steps import Branches, messages_in, namespace_of, written_by
 from .queries import NotThere, Query, instant
 
 __all__ = ["Requests"]
@@ -64,19 +65,36 @@ class Requests:
         following = str(made[limit - 1].seq) if len(made) > limit else None
         return {"calls": shown, "next": following}
 
-    async def one(self, thread_id: str, checkpoint_id: str) -> dict[str, JsonValue]:
-        """Return what the main agent's model was asked in a step.
+    async def one(self, thread_id: str, checkpoint_id: str, ns: str) -> dict[str, JsonValue]:
+        """Return what a model was asked in a step of the main agent, or of the subagent in `ns`.
 
         Raises:
             NotThere: There is no such step, or what was asked cannot be made anew.
         """
         await self._services.places.prepare(thread_id)
         agent = self._services.places(thread_id)
+        path = await self._path(agent, thread_id, ns) if ns else []
         try:
-            request = await agent.get_request(thread_id, checkpoint_id)
+            request = await agent.get_request(thread_id, checkpoint_id, ns=ns, path=path)
         except HarnessError as error:
             raise NotThere(f"What the model saw is not known: {error}.") from error
         return {"checkpoint_id": checkpoint_id, "made_anew": True, **_request(request)}
+
+    async def _path(self, agent: Agent, thread_id: str, ns: str) -> list[str]:
+        """Return the agents and calls that lead to a subagent, by who signed its answers."""
+        branch = await self._branches.of(thread_id)
+        steps = () if branch is None else branch.steps
+        path: list[str] = []
+        while ns:
+            made = next((one for one in steps if one.ns == ns and one.author == "model"), None)
+            if made is None:
+                raise NotThere(f"Thread {thread_id!r} has no steps of a subagent in {ns!r}.")
+            messages = messages_in(agent, await written_by(self._services.journal, made))
+            names = [one.name for one in messages if isinstance(one, AIMessage) and one.name]
+            place = namespace_of(ns)
+            path = [place.call_id, names[0] if names else "", *path]
+            ns = place.parent
+        return [agent.name, *path]
 
 
 def _request(request: ChatRequest) -> dict[str, JsonValue]:

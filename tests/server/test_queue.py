@@ -22,9 +22,8 @@ from deep_agent_mcp.server.app import App, create_app
 from deep_agent_mcp.server.auth.caller import ALL_SCOPES, Caller, current_caller
 from deep_agent_mcp.server.python_agents.source import AgentSource
 from deep_agent_mcp.server.runs.cancellation import ServerProcesses
-from deep_agent_mcp.server.runs.goals import Goal
+from deep_agent_mcp.server.runs.goals import Goal, TaskInput
 from deep_agent_mcp.server.runs.losses import MOST_LOSSES
-from deep_agent_mcp.server.runs.task_inputs import TaskInput
 from deep_agent_mcp.server.runs.thread_queues import ThreadQueues
 from deep_agent_mcp.server.sampling.queue import Offer
 from deep_agent_mcp.server.settings.sources import load_settings

@@ -64,7 +64,7 @@ HOOKS: Mapping[str, tuple[str, ...]] = {
 }
 """Every hook, with what it is given, by place."""
 
-_AROUND_TOOLS = "wrap_tool_call, and call the handler where the tool shall run"
+_AROUND_TOOLS = "wrap_tool_call, and call the handler where the tool is to run"
 _AROUND_RUNS = "before_agent and after_agent, which run once per run"
 
 _INSTEAD: Mapping[str, str] = {

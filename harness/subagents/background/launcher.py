@@ -405,7 +405,7 @@ class BackgroundSubAgents:
             self._do_soon(partial(self._carrier.look_after, thread_id))
 
     def _recover_soon(self) -> None:
-        if self._local is not None:  # other engines are told of what was left, as of all runs
+        if self._local is not None:  # other engines find runs that were left by themselves
             self._do_soon(self._carrier.recover)
 
     def _do_soon(self, job: Job) -> None:
