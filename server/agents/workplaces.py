@@ -1,4 +1,4 @@
-"""Workplaces of agents: one for all, or one for each principal with a root of its own.
+"""Workplaces of agents, for all or for each principal with a root, and their mounted servers.
 
 A workplace is everything that depends on the root: the files, the rules in front of them, the
 sandbox of commands, the skills, subagents and memory, and the agent that is built of these.

@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 def examine_key(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Look whether there is a key for the model; never what it is."""
+    """Check that there is a key for the model, without showing it."""
     from ...harness.models.registry import DEFAULT_MODEL, full_name
     from ..settings.setting_types import is_sampling
 
@@ -215,7 +215,7 @@ def _counted(number: int, what: str) -> str:
 
 
 def examine_port(settings: Settings) -> Iterator[Finding]:
-    """Look whether the port for HTTP is free; only a server that is to use it needs that."""
+    """Check that the port for HTTP is free; only servers over HTTP need it."""
     from ..transports.transports import AddressError, bind
 
     address = f"{settings.host}:{settings.port}"
