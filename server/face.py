@@ -76,6 +76,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Face"]
 
+_GEMINI_ORDER = "wait_for_previous"
+"""Argument that Gemini CLI adds to the schema of every tool, for its own order of calls, and sends
+to the server when its model uses it."""
+
 logger = logging.getLogger(__name__)
 
 APPROVAL_SECONDS = 24 * 3600.0
@@ -209,6 +213,8 @@ class Face:
         return none if name in self._withheld else scopes.get(name, none)
 
     def _input_schema(self, name: str) -> Mapping[str, Any] | None:
+        if not self._made and self._services.settings.per_principal:
+            return None  # whose agent would have to be built is not known here
         tool = self.tools.get(name)
         return None if tool is None else tool.definition.input_schema
 
@@ -262,6 +268,7 @@ class Face:
             reply = error(f"{params.name} did nothing: {problem}")
         else:
             args = dict(cast("dict[str, JsonValue]", params.arguments or {}))
+            args.pop(_GEMINI_ORDER, None)
             try:
                 reply = await tool.handler(ctx, params, args)
             except (HarnessError, InvalidArguments) as refused:

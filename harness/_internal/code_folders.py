@@ -51,7 +51,18 @@ def import_from(
 
 def imported_files() -> tuple[Path, ...]:
     """Return the files of all modules that were imported so, or were about to be."""
-    return tuple(file for finder in _finders() for file in finder.files.values())
+    return _files
+
+
+_files: tuple[Path, ...] = ()
+"""Asked for with every tool call, and changed by few imports."""
+
+
+def _note(origin: str) -> None:
+    global _files
+    file = Path(origin)
+    if file not in _files:
+        _files = (*_files, file)
 
 
 def _finders() -> list[_FolderFinder]:
@@ -75,14 +86,12 @@ class _FolderFinder:
         folder: The folder.
         named: Top-level modules that anybody may import from it.
         first: Those of them that go before installed ones.
-        files: Files of the modules that were found, by their names.
     """
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
         self.named: set[str] = set()
         self.first: set[str] = set()
-        self.files: dict[str, Path] = {}
         self._found: set[str] = set()
 
     def find_spec(
@@ -104,7 +113,7 @@ class _FolderFinder:
             if spec is not None:
                 self._found.add(fullname.partition(".")[0])
                 if spec.has_location and spec.origin is not None:
-                    self.files.setdefault(spec.origin, Path(spec.origin))
+                    _note(spec.origin)
                 return spec
         return None
 

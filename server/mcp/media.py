@@ -35,7 +35,8 @@ def drop_links(ctx: Context, result: CallToolResult) -> None:
     Adapters of agent frameworks hand a link on to their model's API as a file, and the API refuses
     the request. What a link says stands in the text, too.
     """
-    if not client_name(ctx).lower().startswith(_SHOW_LINKS):
+    has_links = any(one.type == "resource_link" for one in result.content)
+    if has_links and not client_name(ctx).lower().startswith(_SHOW_LINKS):
         result.content = [one for one in result.content if one.type != "resource_link"]
 
 

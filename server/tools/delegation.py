@@ -111,9 +111,12 @@ class TaskArguments(Arguments):
     )
     on_busy: OnBusy = Field(
         default="refuse",
-        description="When another run works on the thread: wait in the queue, or cancel that run.",
+        description="When another run works on the thread: refuse (default), wait in the queue, or "
+        "cancel that run.",
     )
-    priority: int = Field(default=USUAL_PRIORITY, ge=1, le=9, description="In line; 1 goes first.")
+    priority: int = Field(
+        default=USUAL_PRIORITY, ge=1, le=9, description="In line, 1 to 9; default 5, 1 goes first."
+    )
     wait_seconds: WaitSeconds = None
     idempotency_key: str = Field(
         default="",
@@ -148,7 +151,7 @@ class ReplyArguments(Arguments):
     message: str = Field(
         default="",
         description="For reject and respond. Alone: the answer to a question, or the next "
-        "instruction for a run, at work or ended.",
+        "instruction for a run, working or ended.",
     )
     answers: dict[str, Any] = Field(
         default_factory=dict,
@@ -340,7 +343,7 @@ class Delegation:
         services = self._services
         if not drives(services):
             raise HarnessError(
-                "Nothing was started: going on with a message alone is for callers of the main "
+                "Nothing was started: continuing with a message alone is for callers of the main "
                 "agent. Call task with thread_id, agent and, to continue with a subagent, task_id."
             )
         choices = await services.runs.choices_of(run) if run.kind == "delegate" else None

@@ -45,7 +45,9 @@ class ThreadsArguments(Arguments):
     """Arguments of `threads`."""
 
     thread_id: str = Field(default="", description="Show this thread. Leave out to list threads.")
-    limit: int = Field(default=20, ge=1, le=50, description="Most threads or checkpoints")
+    limit: int = Field(
+        default=20, ge=1, le=50, description="Up to 50 threads or checkpoints; default 20"
+    )
     before: str = Field(default="", description="next_before of the page before")
     todos_after: int = Field(default=0, ge=0, description="todos_next of the page before")
 
@@ -284,7 +286,7 @@ async def hand_over(
         if not answers or answers.keys() - {one.id for one in before}:
             raise HarnessError(
                 f"Run {run.id} is {run.status} and asks nothing, so nothing was stored. "
-                "See where it stands with wait."
+                "See its status with wait."
             )
     else:
         return await _go_on(runs, snapshot, reply, asked, offer, go_on)

@@ -11,21 +11,27 @@ from typing import Literal, TypeAlias
 
 from tests.clients.environments import (
     CLAUDE_CODE,
+    CODEX,
     FASTMCP,
+    GEMINI,
     NODE_PACKAGES,
     OLDER_PYTHON,
+    OPENCODE,
 )
 
 __all__ = ["CELLS", "Era", "cells_of", "table"]
 
-Era: TypeAlias = Literal["2025-11-25", "2026-07-28"]
+Era: TypeAlias = Literal["2025-06-18", "2025-11-25", "2026-07-28"]
 OLD: tuple[Era, ...] = ("2025-11-25",)
 BOTH: tuple[Era, ...] = ("2025-11-25", "2026-07-28")
 TRANSPORTS = ("stdio", "http", "sse")
 
 
 def _pinned(name: str) -> str:
-    packages = (*NODE_PACKAGES, *OLDER_PYTHON, *FASTMCP, CLAUDE_CODE)
+    packages = (
+        *(*NODE_PACKAGES, *OLDER_PYTHON, *FASTMCP),
+        *(CLAUDE_CODE, CODEX, GEMINI, OPENCODE),
+    )
     found = [
         one[len(name) :].lstrip("=@")
         for one in packages
@@ -50,6 +56,9 @@ CELLS: Mapping[str, Mapping[str, tuple[Era, ...]]] = {
     f"Claude Code {_pinned('@anthropic-ai/claude-code')}": {
         "stdio": ("2026-07-28",), "http": ("2026-07-28",), "sse": OLD,
     },
+    f"Codex {_pinned('@openai/codex')}": {"stdio": ("2025-06-18",)},
+    f"Gemini CLI {_pinned('@google/gemini-cli')}": {"stdio": ("2025-06-18",)},
+    f"opencode {_pinned('opencode-ai')}": {"stdio": OLD},
 }  # fmt: skip
 
 
@@ -62,6 +71,9 @@ def cells_of(client: str) -> list[tuple[str, Era]]:
 def table() -> list[str]:
     """Return the table of the page on clients."""
     rows = [["Client", *TRANSPORTS], ["---"] * 4]
-    rows += [[name, *(", ".join(eras[one]) for one in TRANSPORTS)] for name, eras in CELLS.items()]
+    rows += [
+        [name, *(", ".join(eras.get(one, "\u2013")) for one in TRANSPORTS)]
+        for name, eras in CELLS.items()
+    ]
     rows[0][2:] = ["HTTP", "SSE"]
     return [f"| {' | '.join(row)} |" if row[0] != "---" else "|---|---|---|---|" for row in rows]

@@ -15,9 +15,12 @@ import pytest
 
 from tests.clients.environments import (
     claude_code,
+    codex,
     fastmcp_python,
+    gemini,
     node_packages,
     older_python,
+    opencode,
 )
 from tests.clients.tours import Place
 from tests.databases import made_database
@@ -76,6 +79,16 @@ def fastmcp(environments: Path) -> Path:
 def claude(environments: Path) -> Path:
     """The program of Claude Code."""
     return claude_code(environments)
+
+
+@pytest.fixture(scope="session")
+def coding_hosts(environments: Path, node: Path) -> dict[str, list[Path]]:
+    """The commands of coding agents, by the name that `install` gives them."""
+    return {
+        "codex": [codex(environments)],
+        "gemini": [node / ".bin" / "node", gemini(environments)],
+        "opencode": [opencode(environments)],
+    }
 
 
 @pytest.fixture(scope="module")

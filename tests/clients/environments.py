@@ -14,7 +14,15 @@ from pathlib import Path
 
 from filelock import FileLock
 
-__all__ = ["claude_code", "fastmcp_python", "node_packages", "older_python"]
+__all__ = [
+    "claude_code",
+    "codex",
+    "fastmcp_python",
+    "gemini",
+    "node_packages",
+    "older_python",
+    "opencode",
+]
 
 NODE_PACKAGES = (
     "node@22.23.3",  # new enough for all of them
@@ -23,6 +31,9 @@ NODE_PACKAGES = (
     "@modelcontextprotocol/inspector@2.12.0",
 )
 CLAUDE_CODE = "@anthropic-ai/claude-code@2.1.332"
+CODEX = "@openai/codex@0.169.0"
+GEMINI = "@google/gemini-cli@0.61.0"
+OPENCODE = "opencode-ai@1.18.33"
 OLDER_PYTHON = ("mcp==1.30.0", "langchain-mcp-adapters==0.3.2")
 FASTMCP = ("fastmcp==4.2.3",)
 
@@ -41,11 +52,33 @@ def node_packages(place: Path) -> Path:
 
 def claude_code(place: Path) -> Path:
     """Return the program of Claude Code, which is one file for each platform."""
-    folder = place / "claude"
-    _once(folder, [CLAUDE_CODE], [*_NPM, "--ignore-scripts"])
-    scope = folder / "node_modules" / "@anthropic-ai"
+    scope = _unscripted(place / "claude", CLAUDE_CODE) / "@anthropic-ai"
     (program,) = [one for one in scope.glob("claude-code-*/claude*") if one.suffix in ("", ".exe")]
     return program
+
+
+def codex(place: Path) -> Path:
+    """Return the program of Codex, which is one file for each platform."""
+    modules = _unscripted(place / "codex", CODEX)
+    return next((modules / "@openai").glob("codex-*/vendor/*/bin/codex*"))
+
+
+def gemini(place: Path) -> Path:
+    """Return the script of Gemini CLI, which Node runs."""
+    modules = _unscripted(place / "gemini", GEMINI)
+    return modules / "@google" / "gemini-cli" / "bundle" / "gemini.js"
+
+
+def opencode(place: Path) -> Path:
+    """Return the program of opencode, which is one file for each platform."""
+    modules = _unscripted(place / "opencode", OPENCODE)
+    return min(modules.glob("opencode-*-*/bin/opencode*"), key=lambda one: len(str(one)))
+
+
+def _unscripted(folder: Path, package: str) -> Path:
+    """Install a package without running its scripts; return the directory of modules."""
+    _once(folder, [package], [*_NPM, "--ignore-scripts"])
+    return folder / "node_modules"
 
 
 def older_python(place: Path) -> Path:

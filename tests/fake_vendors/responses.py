@@ -130,6 +130,8 @@ class FakeResponses(FakeVendor):
             place, item_id = next(places), f"fc_{next(_ids)}"
             item = {"type": "function_call", "id": item_id, "call_id": call.id, "name": call.name,
                     "arguments": "", "status": "in_progress"}  # fmt: skip
+            if call.namespace:
+                item["namespace"] = call.namespace
             yield event("response.output_item.added", output_index=place, item=item)
             for piece in pieces(call.arguments):
                 kind = "response.function_call_arguments.delta"

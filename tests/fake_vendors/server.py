@@ -26,6 +26,7 @@ class ReplyCall:
     name: str
     arguments: str
     id: str = field(default_factory=lambda: f"call_{next(ids)}")
+    namespace: str = ""
 
 
 @dataclass
@@ -114,6 +115,10 @@ class FakeVendor:
         """Return the body of an error."""
         raise NotImplementedError
 
+    def reply_to(self, body: Mapping[str, Any]) -> Reply:
+        """Return what is answered: the next reply."""
+        return self.replies.pop(0) if self.replies else Reply(status=418, error="no reply is left")
+
     async def _serve(self, stream: anyio.abc.SocketStream) -> None:
         async with stream:
             with suppress(HangUp, anyio.BrokenResourceError, anyio.EndOfStream):
@@ -133,7 +138,7 @@ class FakeVendor:
             await connection.json(400, self.error(400, str(refusal)), {})
             return
         self.requests.append(body)
-        reply = self.replies.pop(0) if self.replies else Reply(status=418, error="no reply is left")
+        reply = self.reply_to(body)
         if reply.status != 200:
             said = reply.error or self.error(reply.status, "scripted error")
             await connection.json(reply.status, said, reply.headers)

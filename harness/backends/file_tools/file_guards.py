@@ -1,4 +1,4 @@
-"""File guards: conditions checked before a file is changed, and the text of refusals.
+"""File guards: checks before a file is changed, refusals, and the lines a change adds or removes.
 
 A model changes only what it has seen, a file is changed once in an answer, and agents that run
 side by side do not undo each other's changes.
@@ -291,11 +291,19 @@ def counted_lines(before: bytes, after: bytes) -> dict[str, JsonValue]:
     if len(before) + len(after) > MOST_BYTES or b"\0" in before or b"\0" in after:
         return {}
     old, new = _middle(before.splitlines(), after.splitlines())
-    left, right = Counter(old), Counter(new)
-    added, removed = (right - left).total(), (left - right).total()
+    same = _shared(old, new)
+    added, removed = len(new) - same, len(old) - same
     if before != after and not added and not removed:  # the end of a line, or lines that moved
         added = removed = 1
     return {"added": added, "removed": removed}
+
+
+def _shared(old: Sequence[bytes], new: Sequence[bytes]) -> int:
+    """Return how many lines are in both, wherever they are."""
+    few, many = (old, new) if len(old) < len(new) else (new, old)
+    if len(few) < 2:
+        return sum(one in many for one in few)
+    return (Counter(few) & Counter(many)).total()
 
 
 def _middle(old: Sequence[bytes], new: Sequence[bytes]) -> tuple[Sequence[bytes], Sequence[bytes]]:

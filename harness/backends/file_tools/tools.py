@@ -107,7 +107,7 @@ class FileCalls:
         runtime: ToolRuntime,
         path: _Path,
         offset: Annotated[int, Field(ge=0, description="Lines to skip")] = 0,
-        limit: Annotated[int, Field(ge=1, description="Most lines to show")] = 2_000,
+        limit: Annotated[int, Field(ge=1, description="Most lines to show; default 2000")] = 2_000,
         column: Annotated[int, Field(ge=0, description="Characters of the first line to skip")] = 0,
     ) -> ToolResult:
         """Read a file; needed before edit_file. Images are shown.
@@ -239,7 +239,7 @@ class FileCalls:
         glob: Annotated[str, Field(description="Only files that match, such as *.py")] = "",
         output_mode: Annotated[
             Literal["files", "content", "count"],
-            Field(description="Paths, lines with their numbers, or matches per file"),
+            Field(description="Paths (default), lines with numbers, or matches per file"),
         ] = "files",
         ignore_case: bool = False,
         skip_ignored: _SkipIgnored = False,
