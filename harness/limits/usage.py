@@ -141,7 +141,7 @@ class LimitReached(Exception):
 
     Attributes:
         limit: Which one.
-        ns: Namespace of the subagent whose own bound it is; None for a bound of the whole tree.
+        ns: Namespace of the subagent whose own limit it is; None for a limit of the whole tree.
     """
 
     def __init__(self, limit: LimitName, text: str, ns: str | None = None) -> None:
@@ -165,17 +165,17 @@ class Limits:
         fan_out: Subagents that one answer may start.
         parallel_tool_calls: Calls of one answer that run at the same time; the rest wait.
         tokens: All tokens: input, output, and those from and to the provider's prompt cache. None
-            for no bound, as for the next two.
+            for no limit, as for the next two.
         cost: US dollars, by list prices (`harness.limits.prices`).
-        seconds: Wall time while the run is carried; time it waits for answers does not count.
-        prices: Prices of models by the beginning of their name; they go before the list prices.
+        seconds: Time that the run works; time it waits for answers does not count.
+        prices: Prices of models by the beginning of their name; they override list prices.
         thread_tokens: Tokens of all runs of the thread together, this one and its subagents
-            included, by the journal's records of them. None for no bound, as for the next two.
+            included, by the journal's records of them. None for no limit, as for the next two.
         thread_cost: Likewise US dollars.
         thread_model_calls: Likewise model calls.
 
     Raises:
-        ValueError: A bound is not positive (`depth` may be 0).
+        ValueError: A limit is not positive (`depth` may be 0).
     """
 
     model_calls: int = 200
