@@ -213,6 +213,8 @@ class Face:
         return none if name in self._withheld else scopes.get(name, none)
 
     def _input_schema(self, name: str) -> Mapping[str, Any] | None:
+        if not self._made and self._services.settings.per_principal:
+            return None  # whose agent would have to be built is not known here
         tool = self.tools.get(name)
         return None if tool is None else tool.definition.input_schema
 

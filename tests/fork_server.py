@@ -102,7 +102,8 @@ class Process(Protocol):
 
 def environment(home: Path, **more: str) -> dict[str, str]:
     """Return variables for a server that finds nothing of whoever runs the tests."""
-    kept = {name: os.environ[name] for name in ("PATH", "SYSTEMROOT") if name in os.environ}
+    names = ("PATH", "SYSTEMROOT", "SSL_CERT_DIR")
+    kept = {name: os.environ[name] for name in names if name in os.environ}
     return {**kept, "HOME": str(home), "PYTHONPATH": str(ROOT), **more}
 
 
@@ -113,7 +114,7 @@ def stand_in(command: Sequence[str], env: Mapping[str, str]) -> list[str]:
     """
     if not _can_fork(env):
         return [*command]
-    _nursery()
+    _server()
     return [sys.executable, "-I", "-S", str(STAND_IN), _address(), *command[1:]]
 
 
@@ -146,8 +147,8 @@ def start(
         descriptors = array.array("i", [source, stdout, stderr, its_end])
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)]
         with _TURN:
-            _nursery().sendmsg([json.dumps(words).encode()], rights)
-            pid = int(_nursery().recv(64))
+            _server().sendmsg([json.dumps(words).encode()], rights)
+            pid = int(_server().recv(64))
     finally:
         os.close(its_end)
         os.close(nothing)
@@ -200,7 +201,7 @@ def run(
 
 
 class _Child:
-    """A process that the nursery forked.
+    """A process that the fork server forked.
 
     Args:
         pid: Its number.
@@ -249,7 +250,7 @@ def _address() -> str:
 
 
 @cache
-def _nursery() -> socket.socket:
+def _server() -> socket.socket:
     """Connect to the process that forks. It is started by who is first, and ends with the last."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with FileLock(f"{_address()}.lock"):
@@ -304,7 +305,7 @@ def _main() -> None:
         if not isinstance(end.code, int | None):
             raise
         status = end.code or 0
-    # To take the interpreter apart would be to copy all memory that is shared with the nursery.
+    # To take the interpreter apart would be to copy all memory that is shared with the fork_server.
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     sys.stdout.flush()
@@ -323,7 +324,9 @@ def _work_out() -> None:
     from deep_agent_mcp.harness.skills import SkillRegistry
     from deep_agent_mcp.server.agents.workplaces import bundled_skills
     from deep_agent_mcp.server.tools import Arguments, plain_schema
+    from tests.shared_parts import share_bundled_skills
 
+    share_bundled_skills()
     for one in Arguments.__subclasses__():
         plain_schema(one)
     skills = SkillRegistry([(bundled_skills(), "bundled")])

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
+from functools import cache
 from itertools import count
 
 __all__ = ["free_port", "growing"]
-
-_PORTS = count(os.getpid() * 7 % 20_000)
 
 
 def growing(first: float, most: float = 30.0) -> Iterator[float]:
@@ -30,7 +29,7 @@ def free_port() -> int:
     Whoever asks for any port, as all servers and clients of tests do, never gets it, so it is
     still free when a server starts on it, and when that starts again.
     """
-    for number in _PORTS:
+    for number in _numbers(os.getpid()):
         port = 10_000 + number % 20_000
         with socket.socket() as tried:
             try:
@@ -39,3 +38,9 @@ def free_port() -> int:
                 continue
             return port
     raise AssertionError("unreachable: the count has no end")
+
+
+@cache
+def _numbers(pid: int) -> Iterator[int]:
+    """Return where this process looks for ports: processes that were forked look elsewhere."""
+    return count(pid * 1_009 % 20_000)

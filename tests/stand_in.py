@@ -18,12 +18,12 @@ _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 def _main() -> None:
     address, *args = sys.argv[1:]
     ended, its_end = os.pipe()
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as nursery:
-        nursery.connect(address)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
+        server.connect(address)
         asked = {"args": args, "env": {**os.environ}, "cwd": os.getcwd()}
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0, 1, 2, its_end]))]
-        nursery.sendmsg([json.dumps(asked).encode()], rights)
-        pid = int(nursery.recv(64))
+        server.sendmsg([json.dumps(asked).encode()], rights)
+        pid = int(server.recv(64))
     os.close(its_end)
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1):  # they are the other's alone now, so that it can close them

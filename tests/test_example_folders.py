@@ -23,6 +23,7 @@ WRITTEN = {
     "data-analyst": ("out/report.md", "| 2026-03 | Hamburg | 659.45 |"),
     "github-action": ("review.md", "| blocker | `refund.py:11` | A retry can pay twice |"),
     "nightly-job": ("reports/report-2026-03-02.md", "the disk of the shop is 91% full"),
+    "team-server": ("files/ann/published/plan.md", "# Plan"),
     "research-team": ("out/report.md", "OWASP accepts much less, 19 MiB"),
 }
 """A file that the agent has written when the README was followed, and what is in it."""
@@ -40,6 +41,8 @@ def test_its_readme_can_be_followed_without_a_key(name: str, tmp_path: Path) -> 
         newcomer.do(EXAMPLES / name / "README.md")
         file, content = WRITTEN[name]
         assert content in (newcomer.place / file).read_text(encoding="utf-8")
+        log = newcomer.place / ".server-log"
+        assert not log.exists() or "ERROR" not in log.read_text(encoding="utf-8")
 
 
 def module(path: str) -> ModuleType:

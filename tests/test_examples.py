@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import fork_server as nursery
+from tests import fork_server
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
@@ -98,13 +98,13 @@ TYPED = {"console_approval.py": "approve\n"}
 def run(name: str, folder: Path, typed: str) -> str:
     # No key, a home without settings, and a proxy that nobody runs: an example that needs the
     # network fails here.
-    env = nursery.environment(
+    env = fork_server.environment(
         folder,
         PYTHONWARNINGS="error",
         HTTPS_PROXY="http://127.0.0.1:9",
     )
     command = [sys.executable, str(EXAMPLES / name)]
-    done = nursery.run(command, env, folder, says=typed.encode())
+    done = fork_server.run(command, env, folder, says=typed.encode())
     assert done.returncode == 0, done.stderr
     return done.stdout
 

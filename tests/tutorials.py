@@ -39,7 +39,7 @@ STEP = re.compile(
     r"(?P<commands>(?:^    [^\n]+\n(?:\n(?=    ))?)+)",
     re.MULTILINE | re.DOTALL,
 )
-ID = re.compile(r"\b((?:run|thr|ckpt)_)[0-9a-f]{16}\b")
+ID = re.compile(r"\b((?:run|thr|ckpt)_)[0-9a-f]{16}(?:_[0-9a-f]{16})?\b")
 TOKEN = re.compile(r"\bdam_[\w-]+")
 PORT = "8000"
 START_SECONDS = 60
@@ -149,14 +149,14 @@ class Newcomer:
 
     def _serve(self, lines: list[str]) -> None:
         script = "\n".join(lines)
-        log = (self.place / ".server-log").open("wb")
         command = ["bash", "-c", f"exec {script}"]
-        self._servers.append(
-            subprocess.Popen(
-                command, cwd=self.place, env=self._env, stdin=subprocess.DEVNULL,
-                stdout=log, stderr=log,
-            )
-        )  # fmt: skip
+        with (self.place / ".server-log").open("wb") as log:
+            self._servers.append(
+                subprocess.Popen(
+                    command, cwd=self.place, env=self._env, stdin=subprocess.DEVNULL,
+                    stdout=log, stderr=log,
+                )
+            )  # fmt: skip
         address = f"http://127.0.0.1:{self._port}/healthz"
         ends = time.monotonic() + START_SECONDS
         while time.monotonic() < ends:
@@ -175,7 +175,7 @@ class Newcomer:
             r"\s+".join(".*?".join(map(re.escape, word.split("…"))) for word in line.split())
             for line in wanted
         )
-        pattern = ID.sub(r"\1[0-9a-f]{16}", pattern)
+        pattern = ID.sub(r"\1[0-9a-f_]+", pattern)
         assert re.search(pattern, self._printed, re.DOTALL), (
             f"{output}\n--- was not printed:\n{self._printed}"
         )

@@ -115,21 +115,33 @@ class AccessRequest:
         path_text: All forms of the paths.
         line: The command line in the arguments, or None.
         certain: The commands of the line when there is no doubt about it, else none.
-        suspects: What the command line may run.
+        possible_commands: What the command line may run.
         effective: The arguments as the tool takes them: defaults filled in, values converted.
         partial: Whether the call stands for all calls with these arguments and any others.
     """
 
     __slots__ = (
-        "_readings", "_texts", "agent", "args", "certain", "definition", "effective", "line",
-        "partial", "path_text", "paths", "principal", "suspects", "tool",
+        "_readings",
+        "_texts",
+        "agent",
+        "args",
+        "certain",
+        "definition",
+        "effective",
+        "line",
+        "partial",
+        "path_text",
+        "paths",
+        "possible_commands",
+        "principal",
+        "tool",
     )  # fmt: skip
 
     paths: Sequence[PathForms]
     path_text: str
     line: Line | None
     certain: Sequence[Argv]
-    suspects: PossibleCommands
+    possible_commands: PossibleCommands
     effective: Mapping[str, JsonValue]
 
     def __init__(
@@ -169,7 +181,7 @@ class AccessRequest:
         one = copy(self)
         one.line = Line(self.line.text if self.line else "", (argv,))
         one.certain = (argv,)
-        one.suspects = possible_commands_of(one.line)
+        one.possible_commands = possible_commands_of(one.line)
         return one
 
     def values(self, name: str) -> Sequence[_Value]:
@@ -203,7 +215,7 @@ def _line(call: AccessRequest) -> Line | None:
     return line_of(call.args)
 
 
-def _suspects(call: AccessRequest) -> PossibleCommands:
+def _possible_commands(call: AccessRequest) -> PossibleCommands:
     from .command_rules import possible_commands_of
 
     return possible_commands_of(call.line)
@@ -214,7 +226,7 @@ _LAZY: Mapping[str, Callable[[AccessRequest], object]] = {
     "path_text": lambda call: "".join(f"{one.exact}\0{one.folded}\0" for one in call.paths),
     "line": _line,
     "certain": lambda call: call.line.commands if call.line and not call.line.doubt else (),
-    "suspects": _suspects,
+    "possible_commands": _possible_commands,
     "effective": lambda call: _effective(call.args, call.definition),
 }
 

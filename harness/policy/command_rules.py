@@ -57,13 +57,15 @@ class PossibleCommands:
 
 def possible_commands_of(line: Line | None) -> PossibleCommands:
     """Return what a line may run."""
-    commands = _suspects(line) if line is not None else ()
+    commands = _possible_commands(line) if line is not None else ()
     words = {word for argv, anywhere in commands for word in (argv if anywhere else argv[:1])}
     names = {word.lower() for word in words if word is not None}
     return PossibleCommands(commands, frozenset({*names, *map(last_name, names)}), None in words)
 
 
-def _suspects(line: Line, depth: int = 0, *, held: bool = False) -> Sequence[tuple[Argv, bool]]:
+def _possible_commands(
+    line: Line, depth: int = 0, *, held: bool = False
+) -> Sequence[tuple[Argv, bool]]:
     """Return what a line may run; `held` says whether there is code around it, as text."""
     if depth > _MAX_DEPTH or _RUNS_TEXT.search(line.text):
         return [((None,), False)]
@@ -72,7 +74,7 @@ def _suspects(line: Line, depth: int = 0, *, held: bool = False) -> Sequence[tup
     for argv in line.commands:
         found += _of_command(argv, depth, held=held)
     for text in line.inner:
-        found += _suspects(parse_line(text), depth + 1, held=held)
+        found += _possible_commands(parse_line(text), depth + 1, held=held)
     for text in line.held if _ARITHMETIC.search(line.text) else line.assigned:
         found += _read_again(text, depth)
     if line.doubt:
@@ -96,13 +98,13 @@ def _of_command(argv: Argv, depth: int, *, held: bool) -> Iterator[tuple[Argv, b
         yield (None,), False
     for word in words:
         if word is not None and _LINE.search(word):
-            yield from _suspects(parse_line(word), depth + 1, held=held)
+            yield from _possible_commands(parse_line(word), depth + 1, held=held)
         if word is not None and (program.language or program.script):
             names = [name for name in _NO_NAME.split(word) if name]
             yield tuple(names[:_MAX_WORDS]), True
     if last_name(argv[0] or "") == "eval":
         line = " ".join(one or "$" for one in argv[1:])
-        yield from _suspects(parse_line(line), depth + 1, held=held)
+        yield from _possible_commands(parse_line(line), depth + 1, held=held)
 
 
 def _evaluated(
@@ -121,7 +123,7 @@ def _evaluated(
 def _read_again(text: str, depth: int) -> Sequence[tuple[Argv, bool]]:
     """Return what a text runs when the shell reads it once more, in an index or as arithmetic."""
     code = code_in(text)
-    return _suspects(parse_line(code), depth + 1) if code else ()
+    return _possible_commands(parse_line(code), depth + 1) if code else ()
 
 
 def _may_run(argv: Argv, program: Program) -> bool:
@@ -254,13 +256,13 @@ class CommandPattern:
         script = next((here for here in rest if not words[here].startswith("-")), None)
         return script in free and not program.tolerates(words[script])
 
-    def may_be(self, suspects: PossibleCommands) -> bool:
+    def may_be(self, possible_commands: PossibleCommands) -> bool:
         """Whether the command may be among those, as far as can be seen."""
-        if self._literal is not None and not suspects.unknown:
+        if self._literal is not None and not possible_commands.unknown:
             literal = self._literal.lower()
-            if literal not in suspects.programs:
+            if literal not in possible_commands.programs:
                 return False
-        return any(self._found(argv, anywhere) for argv, anywhere in suspects.commands)
+        return any(self._found(argv, anywhere) for argv, anywhere in possible_commands.commands)
 
     def _found(self, argv: Argv, anywhere: bool) -> bool:
         for at, program in enumerate(argv if anywhere else argv[:1]):

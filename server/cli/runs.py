@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..operations.run_admin import RunAdmin
     from ..settings.settings import Settings
     from ..terminal.questions import WholeQuestion
-    from ..terminal.remote_desk import RemoteRuns
+    from ..terminal.remote import RemoteRuns
 
 __all__ = ["STATUSES", "runs"]
 
@@ -205,7 +205,7 @@ def _asked(flags: dict[str, str | None], run: str) -> Sequence[WholeQuestion]:
     """Return what a run waits for a person to answer."""
 
     async def asked(admin: RunAdmin | RemoteRuns) -> Sequence[WholeQuestion]:
-        from ..terminal.remote_desk import RemoteRuns
+        from ..terminal.remote import RemoteRuns
 
         if isinstance(admin, RemoteRuns):
             return await admin.questions(run)
@@ -245,7 +245,7 @@ def _within(
 ) -> T:
     """Do some work with the server of `--connect`, or the journal that flags and settings name."""
     if is_elsewhere(flags):
-        from ..terminal.remote_desk import RemoteRuns
+        from ..terminal.remote import RemoteRuns
 
         return at_server(flags, RemoteRuns.open, work)
 

@@ -22,7 +22,7 @@ from .state import with_settings
 
 if TYPE_CHECKING:
     from ..settings.settings import Settings
-    from ..terminal.remote_desk import RemoteThreads
+    from ..terminal.remote import RemoteThreads
     from ..threads.admin import ThreadAdmin
 
 __all__ = ["threads"]
@@ -166,7 +166,7 @@ def _follow(flags: dict[str, str | None], thread: str, *, as_json: bool) -> None
 @click.pass_obj
 def events(flags: dict[str, str | None], run: str, after: int, as_json: bool) -> None:
     """Show the stored events of a delegated run."""
-    print_answer(_within(flags, lambda office: office.events(run, after)), as_json)
+    print_answer(_within(flags, lambda admin: admin.events(run, after)), as_json)
 
 
 @threads.command()
@@ -180,7 +180,7 @@ def events(flags: dict[str, str | None], run: str, after: int, as_json: bool) ->
 @click.pass_obj
 def rewind(flags: dict[str, str | None], thread: str, checkpoint: str, force: bool) -> None:
     """Rewind a thread to an earlier state, including its files."""
-    done = _within(flags, lambda office: office.rewind(thread, checkpoint, force=force))
+    done = _within(flags, lambda admin: admin.rewind(thread, checkpoint, force=force))
     click.echo(f"{thread} is back at checkpoint {checkpoint}; new head {done.checkpoint.id}.")
     click.echo(done.about_files())
 
@@ -192,7 +192,7 @@ def rewind(flags: dict[str, str | None], thread: str, checkpoint: str, force: bo
 @click.pass_obj
 def fork(flags: dict[str, str | None], thread: str, at: str | None, to: str | None) -> None:
     """Copy a thread's history into a new thread. Files on disk do not change."""
-    click.echo(_within(flags, lambda office: office.fork(thread, at, to)))
+    click.echo(_within(flags, lambda admin: admin.fork(thread, at, to)))
 
 
 @threads.command()
@@ -205,9 +205,9 @@ def export(flags: dict[str, str | None], thread: str, file: str) -> None:
     The export is plain text, also that of an encrypted journal. Only you can read FILE.
     """
 
-    async def written(office: ThreadAdmin) -> bool:
-        await office.export(thread, output)
-        return office.encrypted
+    async def written(admin: ThreadAdmin) -> bool:
+        await admin.export(thread, output)
+        return admin.encrypted
 
     with _output(file) as output:
         encrypted = _within(flags, written)
@@ -230,7 +230,7 @@ def import_(flags: dict[str, str | None], file: str, target: str | None) -> None
     """Store a thread that `export` wrote, and print its id."""
     with click.open_file(file, encoding="utf-8") as opened:
         lines = cast("TextIO", opened)
-        click.echo(_within(flags, lambda office: office.import_(lines, target), create=True))
+        click.echo(_within(flags, lambda admin: admin.import_(lines, target), create=True))
 
 
 @threads.command()
@@ -277,7 +277,7 @@ def prune(
         if dry_run:
             return
         click.confirm("Remove them for good?", abort=True)
-    removed = _within(flags, lambda office: office.prune(thread, keep_latest, before, max_size))
+    removed = _within(flags, lambda admin: admin.prune(thread, keep_latest, before, max_size))
     click.echo(f"Checkpoints removed: {removed}.")
 
 
@@ -289,7 +289,7 @@ def delete(flags: dict[str, str | None], thread: tuple[str, ...], yes: bool) -> 
     """Delete threads with their history and background tasks. Files on disk do not change."""
     if not yes:
         click.confirm(f"Delete {', '.join(thread)} for good?", abort=True)
-    _within(flags, lambda office: office.delete(thread))
+    _within(flags, lambda admin: admin.delete(thread))
     click.echo(f"Deleted: {', '.join(thread)}.")
 
 
@@ -371,7 +371,7 @@ def _at(
 ) -> T:
     """Do some work at the server of `--connect`, or as `_within`."""
     if is_elsewhere(flags):
-        from ..terminal.remote_desk import RemoteThreads
+        from ..terminal.remote import RemoteThreads
 
         return at_server(flags, RemoteThreads.open, work)
     return _within(flags, work)
@@ -385,10 +385,10 @@ def _within(
 ) -> T:
     """Do some work in the state directory that flags, environment and file name."""
 
-    async def in_office(settings: Settings) -> T:
+    async def with_admin(settings: Settings) -> T:
         from ..threads.admin import ThreadAdmin
 
-        async with ThreadAdmin.open(settings, create=create) as office:
-            return await work(office)
+        async with ThreadAdmin.open(settings, create=create) as admin:
+            return await work(admin)
 
-    return with_settings(flags, in_office)
+    return with_settings(flags, with_admin)

@@ -160,7 +160,7 @@ async def _steps(wire: Wire, made: Handshake, settings: Settings, name: str) -> 
         call = {"name": tool, "arguments": {}, "_meta": {"progressToken": tool}}
         _judge_result(made, tool, await wire.request("tools/call", call), has_both)
     made.does.append(f"reads {'JSON' if wire.client.shows == 'structured' else 'text'}")
-    _judge_patience(made, settings)
+    _judge_waiting(made, settings)
     _judge_questions(made)
 
 
@@ -243,7 +243,7 @@ def _judge_result(made: Handshake, tool: str, result: Mapping[str, Any], has_bot
         made.problems.append((cut, fix))
 
 
-def _judge_patience(made: Handshake, settings: Settings) -> None:
+def _judge_waiting(made: Handshake, settings: Settings) -> None:
     client = made.client
     budget = wait_budget(settings, client.calls_itself)
     most = client.call_seconds

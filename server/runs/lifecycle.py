@@ -218,7 +218,7 @@ class JournalWait:
     """Runs that were left while the journal could not be reached.
 
     Attributes:
-        patience: Seconds for which they wait for it.
+        wait_seconds: Seconds for which they wait for it.
         run_ids: The runs.
 
     Args:
@@ -227,7 +227,7 @@ class JournalWait:
     """
 
     def __init__(self, journal: Checkpointer, go_on: Callable[[Run], Awaitable[None]]) -> None:
-        self.patience = 300.0
+        self.wait_seconds = 300.0
         self.run_ids: set[str] = set()
         self._journal = journal
         self._go_on = go_on
@@ -239,7 +239,7 @@ class JournalWait:
         """
         logger.warning("run %s waits for the journal, which cannot be reached", run_id)
         self.run_ids.add(run_id)
-        pause, deadline = _FIRST_LOOK, anyio.current_time() + self.patience
+        pause, deadline = _FIRST_LOOK, anyio.current_time() + self.wait_seconds
         try:
             while anyio.current_time() < deadline:
                 await anyio.sleep(pause)
@@ -254,7 +254,7 @@ class JournalWait:
             logger.error(
                 "run %s was left after %.0f s: the journal cannot be reached. It continues when "
                 "the journal is back and somebody asks for it, or a server is started.",
-                run_id, self.patience,
+                run_id, self.wait_seconds,
             )  # fmt: skip
         finally:
             self.run_ids.discard(run_id)

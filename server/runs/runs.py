@@ -70,7 +70,7 @@ class RunManager(RunWatcher):
         self._queue.size = queue_size
         self._queue.engine.stirred()
         self._carrier.limits = limits
-        self._carrier.journal_wait.patience = journal_patience
+        self._carrier.journal_wait.wait_seconds = journal_patience
 
     @property
     def active(self) -> int:

@@ -38,7 +38,7 @@ REPLICA, COMMAND = "replica", "command"
 """What stands as the place of those that share a journal."""
 
 RENEW_SECONDS = 5.0
-PATIENCE_SECONDS = 2.0
+WAIT_SECONDS = 2.0
 """How long a start waits for the lease of a process that has just ended."""
 _PAUSE = 0.1
 
@@ -175,7 +175,7 @@ async def shared(settings: Settings, owner: str) -> AsyncGenerator[None]:
     lease = SharedLease(split_schema(url)[0], holder, schema=journal_schema(url))
     async with AsyncExitStack() as stack:
         try:
-            await stack.enter_async_context(lease.held(PATIENCE_SECONDS))
+            await stack.enter_async_context(lease.held(WAIT_SECONDS))
         except (Error, TimeoutError) as error:
             why = str(error).strip() or "it does not answer"
             raise CheckpointError(f"the database of the journal cannot be used: {why}.") from error
@@ -184,7 +184,7 @@ async def shared(settings: Settings, owner: str) -> AsyncGenerator[None]:
 
 async def _acquired(lease: Lease, state: StateDir, place: str, beside: bool) -> Holder | None:
     """Take the lease, with some patience; return who else has it, or None."""
-    deadline = anyio.current_time() + PATIENCE_SECONDS
+    deadline = anyio.current_time() + WAIT_SECONDS
     while True:
         other = await lease.acquire()
         if other is None or (beside and _is_ours(other, state, place)):

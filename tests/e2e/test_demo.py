@@ -14,7 +14,7 @@ import anyio.to_thread
 import pytest
 
 import deep_agent_mcp.server.demo
-from tests import fork_server as nursery
+from tests import fork_server
 from tests.fake_anthropic.server import FakeAnthropic
 from tests.pipe_client import open_process
 
@@ -36,7 +36,7 @@ def forked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def live(folder: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "deep_agent_mcp", "demo", "--live"]
-    return nursery.run(command, nursery.environment(folder), folder)
+    return fork_server.run(command, fork_server.environment(folder), folder)
 
 
 def number_in(text: str, pattern: str) -> int:

@@ -101,7 +101,7 @@ async def test_a_stream_with_an_event_that_is_none_leaves_no_answer(
         assert [call.args for call in whole.tool_calls] == [{"n": 1, "path": "a"}]
         ways = [*mutated([*sent])]
         assert len(ways) >= 30
-        for what, frames in few(pytestconfig, ways, 16):
+        for what, frames in few(pytestconfig, ways, 8):
             server.frames = lambda reply, body, frames=frames: frames
             server.replies.append(copy.deepcopy(WHOLE))
             with pytest.raises(ModelError, match="No answer was kept") as raised:

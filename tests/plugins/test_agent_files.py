@@ -132,7 +132,7 @@ def test_a_backend_that_cannot_be_made_is_named_with_its_line(place, table, told
 
 
 async def test_a_journal_of_a_plugin_keeps_threads(place, caplog, monkeypatch) -> None:
-    monkeypatch.setattr("deep_agent_mcp.server.threads.journal_places.PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr("deep_agent_mcp.server.threads.journal_places.WAIT_SECONDS", 0.1)
     kept = place / "kept" / "threads.db"
     text = f'[journal]\nurl = "vault:{kept}"\n'
     async with client_of(settings_of(place, text)) as client:

@@ -28,7 +28,7 @@ from deep_agent_mcp.harness.checkpoint.postgres.survey import (
 from deep_agent_mcp.harness.errors import HarnessError
 from deep_agent_mcp.server.app import App, create_app
 from deep_agent_mcp.server.cli.main import cli
-from deep_agent_mcp.server.operations.engines import engine_of
+from deep_agent_mcp.server.operations.joining import engine_of
 from deep_agent_mcp.server.replicas import signals
 from deep_agent_mcp.server.replicas.census import SILENT_SECONDS, Census, Replica
 from deep_agent_mcp.server.replicas.database import journal_schema, open_database
@@ -127,7 +127,7 @@ def test_a_root_that_all_replicas_see_is_allowed(tmp_path: Path) -> None:
 async def test_replicas_and_a_server_alone_keep_each_other_out(
     tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal_places, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(journal_places, "WAIT_SECONDS", 0.1)
     async with serving(tmp_path, url, "a", replicas=True):
         with pytest.raises((HarnessError, BaseExceptionGroup)) as refused:
             async with serving(tmp_path, url, "b"):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import fork_server as nursery
+from tests import fork_server
 
 CLI = (sys.executable, "-m", "deep_agent_mcp")
 
@@ -28,8 +28,8 @@ def run(
     *args: str, stdin: str = "", tmp_path: Path, **environ: str
 ) -> subprocess.CompletedProcess[str]:
     places = {"XDG_CONFIG_HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path)}
-    env = nursery.environment(tmp_path, **places, **environ)
-    return nursery.run([*CLI, *args], env, tmp_path, says=stdin.encode())
+    env = fork_server.environment(tmp_path, **places, **environ)
+    return fork_server.run([*CLI, *args], env, tmp_path, says=stdin.encode())
 
 
 def test_help_imports_nothing_heavy() -> None:

@@ -47,7 +47,7 @@ from deep_agent_mcp.server.doctor.state import examine_journal, examine_state
 from deep_agent_mcp.server.install.machine import Machine
 from deep_agent_mcp.server.settings.settings import Settings
 from deep_agent_mcp.server.settings.sources import load_settings
-from tests import fork_server as nursery
+from tests import fork_server
 from tests.fake_anthropic import Answer, FakeAnthropic
 from tests.ports_and_waits import free_port, growing
 
@@ -109,7 +109,7 @@ def forked(monkeypatch: pytest.MonkeyPatch) -> None:
     def command(*given: Any) -> list[str]:
         python, isolated, *words = server_command(*given)
         assert isolated == "-P"
-        return nursery.stand_in([python, *words], {})
+        return fork_server.stand_in([python, *words], {})
 
     monkeypatch.setattr("deep_agent_mcp.server.doctor.handshakes.server_command", command)
 
@@ -492,8 +492,10 @@ DOCTOR = [sys.executable, "-c", PATIENT, "doctor"]
 
 
 def doctor(home: Path, *args: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    forks = {nursery.PLACE: os.environ[nursery.PLACE]}
-    return nursery.run([*DOCTOR, *args], nursery.environment(home, **forks, **environ), home)
+    forks = {fork_server.PLACE: os.environ[fork_server.PLACE]}
+    return fork_server.run(
+        [*DOCTOR, *args], fork_server.environment(home, **forks, **environ), home
+    )
 
 
 @pytest.fixture
@@ -590,9 +592,11 @@ def test_at_a_terminal_it_is_coloured(home: Path) -> None:
 
     parent, terminal = pty.openpty()
     try:
-        env = nursery.environment(home, TERM="xterm", **{nursery.PLACE: os.environ[nursery.PLACE]})
+        env = fork_server.environment(
+            home, TERM="xterm", **{fork_server.PLACE: os.environ[fork_server.PLACE]}
+        )
         command = [*DOCTOR, "--", "--root", "/no/such"]
-        nursery.start(command, env, home, stdout=terminal, stderr=2).wait(60)
+        fork_server.start(command, env, home, stdout=terminal, stderr=2).wait(60)
         shown = os.read(parent, 100_000).decode()
     finally:
         os.close(parent)

@@ -15,18 +15,18 @@ from deep_agent_mcp.harness.checkpoint.keyring import Keyring
 from deep_agent_mcp.server.cli.main import cli
 from deep_agent_mcp.server.settings.state_dir import StateDir
 from tests.fork_server import environment, run
-from tests.server.test_thread_commands import Office, write
+from tests.server.test_thread_commands import Admin, write
 
 SECRET = "the word is xyzzy"
 
 
 @pytest.fixture
-def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Office:
+def admin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Admin:
     """A state directory that was never encrypted, with two threads."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     root = tmp_path / "root"
     root.mkdir()
-    made = Office(tmp_path / "state", root)
+    made = Admin(tmp_path / "state", root)
     made.work(write(SECRET), {"text": f"Wrote that {SECRET}."}, thread_id="notes")
     made.work({"text": "Hello."}, thread_id="talk")
     return made
@@ -49,21 +49,21 @@ def key_file(folder: Path, *keys: str) -> Path:
     return path
 
 
-def threads(office: Office, *args: str, keys: Sequence[str] = ()) -> Result:
-    flags = ["--journal-key-file", str(key_file(office.state.parent, *keys))] if keys else []
-    done = office.threads(*flags, *args)
+def threads(admin: Admin, *args: str, keys: Sequence[str] = ()) -> Result:
+    flags = ["--journal-key-file", str(key_file(admin.state.parent, *keys))] if keys else []
+    done = admin.threads(*flags, *args)
     assert not any(key in done.output for key in keys)
     return done
 
 
-def transcript(office: Office, *keys: str) -> str:
-    done = threads(office, "show", "notes", "--transcript", keys=keys)
+def transcript(admin: Admin, *keys: str) -> str:
+    done = threads(admin, "show", "notes", "--transcript", keys=keys)
     assert done.exit_code == 0, done.output
     return done.stdout
 
 
-def on_disk(office: Office) -> bytes:
-    return b"".join(one.read_bytes() for one in office.state.iterdir() if one.is_file())
+def on_disk(admin: Admin) -> bytes:
+    return b"".join(one.read_bytes() for one in admin.state.iterdir() if one.is_file())
 
 
 def test_a_new_key_is_one_that_settings_accept() -> None:
@@ -71,45 +71,45 @@ def test_a_new_key_is_one_that_settings_accept() -> None:
     assert len(Keyring.parse(new_key()).ids) == 1
 
 
-def test_a_journal_is_encrypted_given_another_key_and_decrypted_again(office: Office) -> None:
+def test_a_journal_is_encrypted_given_another_key_and_decrypted_again(admin: Admin) -> None:
     old, new = new_key(), new_key()
-    told, listed = transcript(office), office.data("list")
+    told, listed = transcript(admin), admin.data("list")
 
-    done = threads(office, "list", keys=[old])
+    done = threads(admin, "list", keys=[old])
     assert done.exit_code == 1
     assert "is not sealed" in done.stderr and "threads seal --plain" in done.stderr
-    done = threads(office, "seal", keys=[old])
+    done = threads(admin, "seal", keys=[old])
     assert done.exit_code == 1 and "threads seal --plain" in done.stderr
 
-    assert b"xyzzy" in on_disk(office)
-    done = threads(office, "seal", "--plain", keys=[old])
+    assert b"xyzzy" in on_disk(admin)
+    done = threads(admin, "seal", "--plain", keys=[old])
     assert (done.exit_code, done.stdout) == (0, f"Threads sealed with key {key_id(old)}: 2.\n")
-    assert b"xyzzy" not in on_disk(office)
-    assert transcript(office, old) == told
-    done = threads(office, "list")
+    assert b"xyzzy" not in on_disk(admin)
+    assert transcript(admin, old) == told
+    done = threads(admin, "list")
     assert done.exit_code == 1
     assert "journal is encrypted" in done.stderr and "journal_key_file" in done.stderr
-    done = threads(office, "list", keys=[new])
+    done = threads(admin, "list", keys=[new])
     assert done.exit_code == 1 and "the journal key is wrong" in done.stderr
     assert f"sealed with key {key_id(old)}, not with {key_id(new)}" in done.stderr
     assert "recorded usage of run" in done.stderr and "journal_key_file" in done.stderr
 
-    done = threads(office, "seal", keys=[new, old])
+    done = threads(admin, "seal", keys=[new, old])
     assert done.stdout == (
         f"Threads sealed with key {key_id(new)}: 2.\nNot needed any more: {key_id(old)}.\n"
     )
-    assert transcript(office, new) == told
+    assert transcript(admin, new) == told
 
-    assert threads(office, "unseal", keys=[new]).exit_code == 1  # asks
-    done = threads(office, "unseal", "--yes", keys=[new])
+    assert threads(admin, "unseal", keys=[new]).exit_code == 1  # asks
+    done = threads(admin, "unseal", "--yes", keys=[new])
     assert done.exit_code == 0 and "Threads unsealed: 2. Remove the key" in done.stdout
-    assert transcript(office) == told
-    assert office.data("list") == listed
+    assert transcript(admin) == told
+    assert admin.data("list") == listed
 
 
-def test_every_command_works_on_an_encrypted_journal(office: Office, tmp_path: Path) -> None:
+def test_every_command_works_on_an_encrypted_journal(admin: Admin, tmp_path: Path) -> None:
     key = new_key()
-    assert threads(office, "seal", "--plain", keys=[key]).exit_code == 0
+    assert threads(admin, "seal", "--plain", keys=[key]).exit_code == 0
     file = tmp_path / "notes.jsonl"
     for args in (
         ["fork", "notes", "--to", "copy"],
@@ -118,84 +118,84 @@ def test_every_command_works_on_an_encrypted_journal(office: Office, tmp_path: P
         ["prune", "notes", "--keep-latest", "1"],
         ["delete", "notes", "--yes"],
     ):
-        done = threads(office, *args, keys=[key])
+        done = threads(admin, *args, keys=[key])
         assert done.exit_code == 0, done.output
         assert (f"{file} is not: it holds the thread in plain text" in done.stderr) == (
             args[0] == "export"
         )
     assert "xyzzy" in file.read_text(encoding="utf-8")
-    assert b"xyzzy" not in on_disk(office)
-    told = threads(office, "show", "again", "--transcript", keys=[key]).stdout
+    assert b"xyzzy" not in on_disk(admin)
+    told = threads(admin, "show", "again", "--transcript", keys=[key]).stdout
     assert SECRET in told
     assert told.replace("again", "copy") == (
-        threads(office, "show", "copy", "--transcript", keys=[key]).stdout
+        threads(admin, "show", "copy", "--transcript", keys=[key]).stdout
     )
 
 
-def test_sealing_needs_a_key_and_a_journal(office: Office, tmp_path: Path) -> None:
-    done = threads(office, "seal", "--plain")
+def test_sealing_needs_a_key_and_a_journal(admin: Admin, tmp_path: Path) -> None:
+    done = threads(admin, "seal", "--plain")
     assert done.exit_code == 1
     assert "no journal key is set" in done.stderr and "threads new-key" in done.stderr
-    nowhere = Office(tmp_path / "nowhere", office.root)
+    nowhere = Admin(tmp_path / "nowhere", admin.root)
     done = threads(nowhere, "seal", keys=[new_key()])
     assert done.exit_code == 1 and "there is no journal" in done.stderr
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_nothing_is_sealed_while_somebody_uses_the_journal(office: Office) -> None:
-    key, before = new_key(), transcript(office)
-    with StateDir.open(office.state).claim():
+def test_nothing_is_sealed_while_somebody_uses_the_journal(admin: Admin) -> None:
+    key, before = new_key(), transcript(admin)
+    with StateDir.open(admin.state).claim():
         for args in (["seal", "--plain"], ["unseal", "--yes"]):
-            done = threads(office, *args, keys=[key])
+            done = threads(admin, *args, keys=[key])
             assert done.exit_code == 1
             assert "uses the state directory" in done.stderr and "Stop the server" in done.stderr
-        assert transcript(office) == before
-    assert threads(office, "seal", "--plain", keys=[key]).exit_code == 0
+        assert transcript(admin) == before
+    assert threads(admin, "seal", "--plain", keys=[key]).exit_code == 0
 
 
 def test_nobody_begins_to_use_a_journal_that_is_being_sealed(
-    office: Office, monkeypatch: pytest.MonkeyPatch
+    admin: Admin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("deep_agent_mcp.server.settings.state_dir.ALONE_SECONDS", 0.05)
-    with StateDir.open(office.state).alone():
-        done = threads(office, "list")
+    with StateDir.open(admin.state).alone():
+        done = threads(admin, "list")
         assert done.exit_code == 1 and "being sealed or unsealed" in done.stderr
-        served = serve(office)
+        served = serve(admin)
         assert served.returncode == 2 and "being sealed or unsealed" in served.stderr
-    assert threads(office, "list").exit_code == 0
+    assert threads(admin, "list").exit_code == 0
 
 
-def serve(office: Office, *flags: str, **environ: str) -> subprocess.CompletedProcess[str]:
+def serve(admin: Admin, *flags: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """Serve a client that says nothing."""
-    home = office.state.parent
-    where = ["--state-dir", str(office.state), "--root", str(home / "root")]
+    home = admin.state.parent
+    where = ["--state-dir", str(admin.state), "--root", str(home / "root")]
     command = [sys.executable, "-m", "deep_agent_mcp", "serve", *where, *flags]
     return run(command, environment(home, **environ), home)
 
 
-def test_a_server_starts_only_with_a_key_that_fits(office: Office, tmp_path: Path) -> None:
+def test_a_server_starts_only_with_a_key_that_fits(admin: Admin, tmp_path: Path) -> None:
     key, other = new_key(), new_key()
-    refused = serve(office, DEEP_AGENT_JOURNAL_KEY=key)
+    refused = serve(admin, DEEP_AGENT_JOURNAL_KEY=key)
     assert refused.returncode == 2 and "threads seal --plain" in refused.stderr
-    assert threads(office, "seal", "--plain", keys=[key]).exit_code == 0
+    assert threads(admin, "seal", "--plain", keys=[key]).exit_code == 0
     file = str(key_file(tmp_path, key))
-    assert serve(office, "--journal-key-file", file).returncode == 0
-    assert serve(office, DEEP_AGENT_JOURNAL_KEY_FILE=file).returncode == 0
-    assert serve(office, DEEP_AGENT_JOURNAL_KEY=f"{other},{key}").returncode == 0
+    assert serve(admin, "--journal-key-file", file).returncode == 0
+    assert serve(admin, DEEP_AGENT_JOURNAL_KEY_FILE=file).returncode == 0
+    assert serve(admin, DEEP_AGENT_JOURNAL_KEY=f"{other},{key}").returncode == 0
     for environ, words in (
         ({}, "this journal is encrypted, and no key was given"),
         ({"DEEP_AGENT_JOURNAL_KEY": other}, f"sealed with key {key_id(key)}"),
     ):
-        refused = serve(office, **environ)
+        refused = serve(admin, **environ)
         assert refused.returncode == 2 and words in refused.stderr
         assert "Traceback" not in refused.stderr
         assert key not in refused.stderr and other not in refused.stderr
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="modes of files are POSIX")
-def test_a_key_file_that_others_can_read_is_refused(office: Office) -> None:
-    path = key_file(office.state.parent, new_key())
+def test_a_key_file_that_others_can_read_is_refused(admin: Admin) -> None:
+    path = key_file(admin.state.parent, new_key())
     path.chmod(0o640)
-    done = office.threads("--journal-key-file", str(path), "list")
+    done = admin.threads("--journal-key-file", str(path), "list")
     assert done.exit_code == 1
     assert "mode 0640" in done.stderr and f"chmod 600 {shlex.quote(str(path))}" in done.stderr

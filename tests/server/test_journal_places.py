@@ -113,7 +113,7 @@ def test_threads_are_kept_there_and_found_again(tmp_path, place):
 
 
 async def test_a_second_server_is_refused_until_the_first_has_ended(tmp_path, place, monkeypatch):
-    monkeypatch.setattr("deep_agent_mcp.server.threads.journal_places.PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr("deep_agent_mcp.server.threads.journal_places.WAIT_SECONDS", 0.2)
     async with serving(tmp_path / "one", journal=place):
         for state in ("one", "two"):
             with pytest.raises((HarnessError, BaseExceptionGroup)) as refused:
@@ -127,7 +127,7 @@ async def test_a_second_server_is_refused_until_the_first_has_ended(tmp_path, pl
 
 
 def test_commands_work_beside_a_server_of_the_same_directory_only(tmp_path, place, monkeypatch):
-    monkeypatch.setattr("deep_agent_mcp.server.threads.journal_places.PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr("deep_agent_mcp.server.threads.journal_places.WAIT_SECONDS", 0.2)
 
     async def main() -> None:
         async with serving(tmp_path / "one", journal=place) as client:

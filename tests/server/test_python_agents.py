@@ -321,7 +321,7 @@ def journal_of_many(request: pytest.FixtureRequest) -> Iterator[Callable[[], Any
 async def test_a_journal_in_a_database_of_the_agents_own_is_served_by_one_server(
     tmp_path: Path, journal_of_many: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deep_agent_mcp.server.threads.journal_places.PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr("deep_agent_mcp.server.threads.journal_places.WAIT_SECONDS", 0.2)
     async with client_of(buyer(checkpointer=journal_of_many()), tmp_path / "one") as client:
         run = await ask(client, "task", goal="Buy.")
         for place in ("one", "two"):

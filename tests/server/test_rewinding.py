@@ -156,7 +156,7 @@ async def test_files_of_a_mounted_directory_are_put_back_with_those_of_the_threa
         done = await rewind(agent, to, "t", first, **options)
         return done.files, done.left
 
-    with pytest.raises(FileError, match="/disk/f; which directory"):
+    with pytest.raises(FileError, match="/disk/f, but their directory"):
         await back(CompositeBackend(StateBackend(), {}))
     assert (tmp_path / "f").read_text() == "new"
     assert await back(backend) == (["/disk/f", "/note"], [])

@@ -33,7 +33,7 @@ def write(text: str) -> dict[str, Any]:
 
 
 @dataclass
-class Office:
+class Admin:
     """A state directory, a root, and the command line on both."""
 
     state: Path
@@ -84,32 +84,32 @@ async def nothing(agent: Agent) -> None:
 
 
 @pytest.fixture
-def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Office:
+def admin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Admin:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     root = tmp_path / "root"
     root.mkdir()
-    return Office(tmp_path / "state", root)
+    return Admin(tmp_path / "state", root)
 
 
 @pytest.fixture
-def written(office: Office) -> Office:
+def written(admin: Admin) -> Admin:
     """Two files' worth of history: the file holds `one`, then `two`."""
-    office.work(*TURNS, thread_id="notes")
-    assert (office.root / "a.txt").read_text() == "two"
-    return office
+    admin.work(*TURNS, thread_id="notes")
+    assert (admin.root / "a.txt").read_text() == "two"
+    return admin
 
 
-def checkpoint_after(office: Office, author: str, place: int) -> str:
+def checkpoint_after(admin: Admin, author: str, place: int) -> str:
     """Return a checkpoint by who made it, the oldest first."""
-    found = [one for one in office.data("show", "notes")["checkpoints"] if one["author"] == author]
+    found = [one for one in admin.data("show", "notes")["checkpoints"] if one["author"] == author]
     return found[::-1][place]["checkpoint_id"]
 
 
-def test_a_new_journal_has_no_threads(office: Office) -> None:
-    office.with_agent(nothing)
-    done = office.threads("list")
+def test_a_new_journal_has_no_threads(admin: Admin) -> None:
+    admin.with_agent(nothing)
+    done = admin.threads("list")
     assert (done.exit_code, done.stdout) == (0, "There are no threads yet.\n")
-    assert office.data("list") == {"threads": []}
+    assert admin.data("list") == {"threads": []}
 
 
 @pytest.mark.parametrize(
@@ -126,18 +126,18 @@ def test_a_new_journal_has_no_threads(office: Office) -> None:
     ids=lambda command: command[0],
 )
 def test_a_directory_without_a_journal_is_a_mistake_and_nothing_is_made_in_it(
-    office: Office, command: list[str]
+    admin: Admin, command: list[str]
 ) -> None:
-    done = office.threads(*command)
+    done = admin.threads(*command)
     assert done.exit_code == 1, done.output
-    assert str(office.state) in done.stderr and "--state-dir" in done.stderr
-    assert not office.state.exists()
-    office.state.mkdir()
-    assert office.threads(*command).exit_code == 1
-    assert list(office.state.iterdir()) == []
+    assert str(admin.state) in done.stderr and "--state-dir" in done.stderr
+    assert not admin.state.exists()
+    admin.state.mkdir()
+    assert admin.threads(*command).exit_code == 1
+    assert list(admin.state.iterdir()) == []
 
 
-def test_threads_are_listed_with_their_last_run_and_page_by_page(written: Office) -> None:
+def test_threads_are_listed_with_their_last_run_and_page_by_page(written: Admin) -> None:
     written.work({"text": "Hello."}, thread_id="talk")
     first = written.data("list", "--limit", "1")
     assert [one["thread_id"] for one in first["threads"]] == ["talk"]
@@ -147,29 +147,29 @@ def test_threads_are_listed_with_their_last_run_and_page_by_page(written: Office
     assert [one["thread_id"] for one in rest["threads"]] == ["notes"]
 
 
-def test_a_thread_stays_on_one_line_whatever_its_run_failed_of(office: Office) -> None:
+def test_a_thread_stays_on_one_line_whatever_its_run_failed_of(admin: Admin) -> None:
     strict = {"expect": {"last": "Another goal."}, "text": "Done."}  # the reason is a diff
-    office.work(strict, thread_id="one")
-    listed = office.threads("list").stdout
+    admin.work(strict, thread_id="one")
+    listed = admin.threads("list").stdout
     assert "Write the file.; " in listed
     assert len(listed.splitlines()) == 2  # the first names the columns
 
 
-def test_a_thread_is_shown_with_its_history_or_its_messages(written: Office) -> None:
+def test_a_thread_is_shown_with_its_history_or_its_messages(written: Admin) -> None:
     shown = written.threads("show", "notes").stdout
     assert "delegate done" in shown and "ran write_file" in shown
     told = written.threads("show", "notes", "--transcript").stdout
     assert told.startswith("# Thread notes") and "Calls `write_file`" in told
 
 
-def test_an_unknown_thread_is_an_error_that_names_near_ones(written: Office) -> None:
+def test_an_unknown_thread_is_an_error_that_names_near_ones(written: Admin) -> None:
     for args in (["show", "note"], ["show", "note", "--transcript"], ["delete", "note", "--yes"]):
         done = written.threads(*args)
         assert done.exit_code == 1
         assert "There is no thread 'note'" in done.stderr and "Nearest: notes" in done.stderr
 
 
-def test_a_rewind_puts_the_file_back_and_another_one_undoes_it(written: Office) -> None:
+def test_a_rewind_puts_the_file_back_and_another_one_undoes_it(written: Admin) -> None:
     end = checkpoint_after(written, "model", -1)
     done = written.threads("rewind", "notes", checkpoint_after(written, "tools", 0))
     assert done.exit_code == 0, done.output
@@ -179,7 +179,7 @@ def test_a_rewind_puts_the_file_back_and_another_one_undoes_it(written: Office) 
     assert (written.root / "a.txt").read_text() == "two"
 
 
-def test_a_rewind_over_somebody_elses_change_needs_force(written: Office) -> None:
+def test_a_rewind_over_somebody_elses_change_needs_force(written: Admin) -> None:
     (written.root / "a.txt").write_text("mine")
     target = checkpoint_after(written, "tools", 0)
     done = written.threads("rewind", "notes", target)
@@ -189,7 +189,7 @@ def test_a_rewind_over_somebody_elses_change_needs_force(written: Office) -> Non
     assert (written.root / "a.txt").read_text() == "one"
 
 
-def test_files_on_disk_are_not_forgotten_when_no_root_is_given(written: Office) -> None:
+def test_files_on_disk_are_not_forgotten_when_no_root_is_given(written: Admin) -> None:
     target = checkpoint_after(written, "tools", 0)
     before = written.data("show", "notes")
     command = ["threads", "--state-dir", str(written.state), "rewind", "notes", target]
@@ -207,7 +207,7 @@ def test_files_on_disk_are_not_forgotten_when_no_root_is_given(written: Office) 
     assert "one" in told and "two" not in told
 
 
-def test_a_rewind_over_steps_that_changed_no_file_on_disk_needs_no_root(written: Office) -> None:
+def test_a_rewind_over_steps_that_changed_no_file_on_disk_needs_no_root(written: Admin) -> None:
     written.work(*TURNS, {"text": "Hello."}, thread_id="notes")
     target = checkpoint_after(written, "model", -2)
     command = ["threads", "--state-dir", str(written.state), "rewind", "notes", target]
@@ -216,7 +216,7 @@ def test_a_rewind_over_steps_that_changed_no_file_on_disk_needs_no_root(written:
     assert "Files put back: none had changed." in done.stdout
 
 
-def test_an_error_names_a_few_of_many_files(written: Office) -> None:
+def test_an_error_names_a_few_of_many_files(written: Admin) -> None:
     target = checkpoint_after(written, "tools", -1)
     calls = [
         {"name": "write_file", "args": {"path": f"/{n}.txt", "content": "x"}} for n in range(7)
@@ -227,7 +227,7 @@ def test_an_error_names_a_few_of_many_files(written: Office) -> None:
     assert "/0.txt, /1.txt, /2.txt, /3.txt, /4.txt and 2 more" in refused
 
 
-def test_an_unknown_checkpoint_is_an_error_and_nothing_is_rewound(written: Office) -> None:
+def test_an_unknown_checkpoint_is_an_error_and_nothing_is_rewound(written: Admin) -> None:
     done = written.threads("rewind", "notes", "nowhere")
     assert done.exit_code == 1
     assert (
@@ -238,20 +238,20 @@ def test_an_unknown_checkpoint_is_an_error_and_nothing_is_rewound(written: Offic
 
 
 def test_a_thread_that_waits_for_an_answer_is_not_rewound_but_may_be_deleted(
-    office: Office,
+    admin: Admin,
 ) -> None:
-    office.work(write("one"), thread_id="asks", interrupt_on={"write_file": True})
+    admin.work(write("one"), thread_id="asks", interrupt_on={"write_file": True})
     (first,) = [
-        one for one in office.data("show", "asks")["checkpoints"] if one["author"] == "input"
+        one for one in admin.data("show", "asks")["checkpoints"] if one["author"] == "input"
     ]
-    done = office.threads("rewind", "asks", first["checkpoint_id"])
+    done = admin.threads("rewind", "asks", first["checkpoint_id"])
     assert done.exit_code == 1 and "needs_approval" in done.stderr
-    assert office.threads("delete", "asks", "--yes").exit_code == 0
-    assert office.data("list") == {"threads": []}
+    assert admin.threads("delete", "asks", "--yes").exit_code == 0
+    assert admin.data("list") == {"threads": []}
 
 
 def test_a_paused_run_does_not_stand_in_the_way_and_cannot_undo_the_rewind(
-    office: Office,
+    admin: Admin,
 ) -> None:
     async def work(agent: Agent) -> None:
         control = RunControl()
@@ -260,26 +260,26 @@ def test_a_paused_run_does_not_stand_in_the_way_and_cannot_undo_the_rewind(
         )
         await agent.ainvoke("Write the file.", thread_id="notes", options=options)
 
-    office.with_agent(work, write("one"), {"text": "Written."})
-    (run,) = office.data("show", "notes")["runs"]
+    admin.with_agent(work, write("one"), {"text": "Written."})
+    (run,) = admin.data("show", "notes")["runs"]
     assert run["status"] == "paused"
-    target = checkpoint_after(office, "input", 0)
-    done = office.threads("rewind", "notes", target)
+    target = checkpoint_after(admin, "input", 0)
+    done = admin.threads("rewind", "notes", target)
     assert done.exit_code == 0, done.output
-    after = office.data("show", "notes")
+    after = admin.data("show", "notes")
 
     async def resume(agent: Agent) -> None:
         with pytest.raises(RunEnded, match="moved on without run"):
             await agent.aresume(run["run_id"])
 
-    office.with_agent(resume, write("three"), {"text": "Resumed."})
-    assert office.data("show", "notes") == after
-    assert not (office.root / "a.txt").exists()
-    office.work({"text": "Otherwise."}, thread_id="notes")
-    assert office.data("show", "notes")["runs"][0]["answer"] == "Otherwise."
+    admin.with_agent(resume, write("three"), {"text": "Resumed."})
+    assert admin.data("show", "notes") == after
+    assert not (admin.root / "a.txt").exists()
+    admin.work({"text": "Otherwise."}, thread_id="notes")
+    assert admin.data("show", "notes")["runs"][0]["answer"] == "Otherwise."
 
 
-def test_deleting_asks_first_and_takes_all_or_none(written: Office) -> None:
+def test_deleting_asks_first_and_takes_all_or_none(written: Admin) -> None:
     written.work({"text": "Hello."}, thread_id="talk")
     assert written.threads("delete", "talk", input="n\n").exit_code == 1
     assert written.threads("delete", "talk", "nobody", "--yes").exit_code == 1
@@ -289,7 +289,7 @@ def test_deleting_asks_first_and_takes_all_or_none(written: Office) -> None:
     assert (written.root / "a.txt").read_text() == "two"
 
 
-def test_what_a_living_server_works_on_is_not_touched(written: Office) -> None:
+def test_what_a_living_server_works_on_is_not_touched(written: Admin) -> None:
     with StateDir.open(written.state).claim() as owner:
         written.store(Run("run_live", "notes", "delegate", "main", owner=owner))
         for args in (["delete", "notes", "--yes"], ["rewind", "notes", "x"]):
@@ -300,13 +300,13 @@ def test_what_a_living_server_works_on_is_not_touched(written: Office) -> None:
     assert written.threads("delete", "notes", "--yes").exit_code == 0
 
 
-def test_a_wrong_setting_is_named_with_its_source(office: Office) -> None:
+def test_a_wrong_setting_is_named_with_its_source(admin: Admin) -> None:
     done = CliRunner().invoke(cli, ["threads", "--root", "/no/such/dir", "list"])
     assert done.exit_code == 1
     assert "setting 'root' = /no/such/dir (from flag --root)" in done.stderr
 
 
-def test_a_fork_is_a_thread_of_its_own_that_stands_where_it_was_asked_to(written: Office) -> None:
+def test_a_fork_is_a_thread_of_its_own_that_stands_where_it_was_asked_to(written: Admin) -> None:
     target = checkpoint_after(written, "tools", 0)
     done = written.threads("fork", "notes", "--at", target, "--to", "copy")
     assert (done.exit_code, done.stdout) == (0, "copy\n"), done.output
@@ -320,11 +320,11 @@ def test_a_fork_is_a_thread_of_its_own_that_stands_where_it_was_asked_to(written
     assert written.threads("fork", "notes", "--at", "nowhere").exit_code == 1
 
 
-def test_an_exported_thread_can_be_imported_elsewhere(written: Office, tmp_path: Path) -> None:
+def test_an_exported_thread_can_be_imported_elsewhere(written: Admin, tmp_path: Path) -> None:
     file = tmp_path / "notes.jsonl"
     assert written.threads("export", "notes", str(file)).exit_code == 0
     assert written.threads("export", "notes").stdout == file.read_text(encoding="utf-8")
-    there = Office(tmp_path / "other", written.root)
+    there = Admin(tmp_path / "other", written.root)
     done = there.threads("import", str(file))
     assert (done.exit_code, done.stdout) == (0, "notes\n"), done.output
     assert there.data("show", "notes") == written.data("show", "notes")
@@ -333,7 +333,7 @@ def test_an_exported_thread_can_be_imported_elsewhere(written: Office, tmp_path:
 
 
 def test_an_export_never_overwrites_a_file_nor_leaves_half_a_one(
-    written: Office, tmp_path: Path
+    written: Admin, tmp_path: Path
 ) -> None:
     file = tmp_path / "kept.jsonl"
     file.write_text("mine")
@@ -343,15 +343,15 @@ def test_an_export_never_overwrites_a_file_nor_leaves_half_a_one(
     assert not (tmp_path / "none.jsonl").exists()
 
 
-def test_what_is_no_export_is_refused_with_its_line(office: Office, tmp_path: Path) -> None:
+def test_what_is_no_export_is_refused_with_its_line(admin: Admin, tmp_path: Path) -> None:
     file = tmp_path / "broken.jsonl"
     file.write_text('{"not": "an export"}\n')
-    done = office.threads("import", str(file))
+    done = admin.threads("import", str(file))
     assert done.exit_code == 1 and "line 1" in done.stderr.lower()
-    assert office.data("list") == {"threads": []}
+    assert admin.data("list") == {"threads": []}
 
 
-def test_pruning_keeps_the_newest_state_whole(written: Office) -> None:
+def test_pruning_keeps_the_newest_state_whole(written: Admin) -> None:
     told = written.threads("show", "notes", "--transcript").stdout
     assert written.threads("prune").exit_code == 2
     assert written.threads("prune", "notes", "--older-than", "1").stdout.endswith(": 0.\n")
@@ -382,7 +382,7 @@ def reader(journal: Path) -> Generator[None]:
 
 
 def test_pruning_beside_a_reader_says_how_many_went_and_that_the_log_holds_them(
-    written: Office, monkeypatch: pytest.MonkeyPatch
+    written: Admin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kind: Any = open_writer.__self__  # type: ignore[attr-defined]
     impatient = replace(kind, busy_seconds=0.2).open_writer
@@ -397,7 +397,7 @@ def test_pruning_beside_a_reader_says_how_many_went_and_that_the_log_holds_them(
     assert (again.exit_code, again.stdout) == (0, "Checkpoints removed: 0.\n")
 
 
-def test_prune_keeps_threads_below_a_size(written: Office) -> None:
+def test_prune_keeps_threads_below_a_size(written: Admin) -> None:
     before = written.data("show", "notes")["checkpoints"]
     assert written.threads("prune", "notes", "--max-size", "20M").stdout.endswith(": 0.\n")
     done = written.threads("prune", "--max-size", "1", "--yes")
@@ -409,7 +409,7 @@ def test_prune_keeps_threads_below_a_size(written: Office) -> None:
     assert "'much' is not a size" in wrong.output
 
 
-def test_threads_are_chosen_by_status_agent_and_time(written: Office) -> None:
+def test_threads_are_chosen_by_status_agent_and_time(written: Admin) -> None:
     strict = {"expect": {"last": "Another goal."}, "text": "Done."}
     written.work(strict, thread_id="bad")
 
@@ -424,7 +424,7 @@ def test_threads_are_chosen_by_status_agent_and_time(written: Office) -> None:
     assert "'soon' is not a time" in written.threads("list", "--since", "soon").stderr
 
 
-def test_pruning_all_threads_asks_first_and_says_what_would_go(written: Office) -> None:
+def test_pruning_all_threads_asks_first_and_says_what_would_go(written: Admin) -> None:
     before = len(written.data("show", "notes")["checkpoints"])
     would = f"Checkpoints to remove: {before - 1}, of 1 threads.\n"
     assert written.threads("prune", "--keep-latest", "1", "--dry-run").stdout == would

@@ -15,7 +15,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests import fork_server as nursery
+from tests import fork_server
 
 __all__ = ["CLI", "Screen", "at_terminal", "environment", "run"]
 
@@ -27,14 +27,14 @@ _CONTROL = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b[=>]|\r")
 def environment(home: Path, **more: str) -> dict[str, str]:
     """Return the variables of a command whose state and settings are below `home`."""
     places = {"XDG_CONFIG_HOME": str(home), "XDG_STATE_HOME": str(home)}
-    return nursery.environment(
+    return fork_server.environment(
         home, **places, TERM="xterm-256color", PROMPT_TOOLKIT_NO_CPR="1", **more
     )
 
 
 def run(home: Path, *args: str, says: str = "", **more: str):
     """Run a command without a terminal until it ends."""
-    return nursery.run([*CLI, *args], environment(home, **more), home, says=says.encode())
+    return fork_server.run([*CLI, *args], environment(home, **more), home, says=says.encode())
 
 
 class Screen:
@@ -45,7 +45,7 @@ class Screen:
         seen: All that was written, without colours and movements.
     """
 
-    def __init__(self, process: nursery.Process, terminal: int) -> None:
+    def __init__(self, process: fork_server.Process, terminal: int) -> None:
         self.process = process
         self.seen = ""
         self._terminal = terminal
@@ -95,7 +95,7 @@ def at_terminal(
     ours, theirs = pty.openpty()
     fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 120, 0, 0))
     try:
-        process = nursery.start(
+        process = fork_server.start(
             [*command, *args],
             environment(home),
             home,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests import fork_server as nursery
+from tests import fork_server
 from tests.ports_and_waits import free_port
 from tests.terminal.screen import CLI, at_terminal, environment, run
 
@@ -42,7 +42,7 @@ def server() -> Iterator[tuple[str, Path]]:
         (home / "log").touch()
         options = ("--model", "scripted:script.yaml", "--root", "files", "--approve", "write_file")
         with (home / "log").open("wb") as log:
-            process = nursery.start(
+            process = fork_server.start(
                 [*CLI, "serve", "--transport", "http", "--port", str(port), *options],
                 environment(home),
                 home,

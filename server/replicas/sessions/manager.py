@@ -30,7 +30,7 @@ from starlette.types import Receive, Scope, Send
 from ....harness.databases.postgres import PostgresDatabase
 from ....harness.errors import HarnessError
 from .event_log import EventLog
-from .office import SessionOffice
+from .exchange import SessionExchange
 from .signals import NoCalls, Peers, Repeats, SessionSignals
 from .store import Seal, SessionStore, name_of
 from .streams import SessionStreams
@@ -83,8 +83,8 @@ class SharedSessions(StreamableHTTPSessionManager):
         self._peers = peers
         self._signals = signals
         self._store = SessionStore(database, seal)
-        self._log = EventLog(database, seal, lambda sessions: self._office.wrote(sessions))
-        self._office = SessionOffice(
+        self._log = EventLog(database, seal, lambda sessions: self._exchange.wrote(sessions))
+        self._exchange = SessionExchange(
             self._store, self._log, signals, peers, self._end_here, repeats or NoCalls()
         )
         self._coming: dict[str, anyio.Event] = {}
@@ -93,7 +93,7 @@ class SharedSessions(StreamableHTTPSessionManager):
     async def serving(self) -> AsyncGenerator[None]:
         """Serve requests until the end of the block; the other replicas keep the sessions."""
         async with self.run(), anyio.create_task_group() as tasks:
-            tasks.start_soon(self._office.work)
+            tasks.start_soon(self._exchange.work)
             try:
                 yield
             finally:
@@ -147,7 +147,7 @@ class SharedSessions(StreamableHTTPSessionManager):
         transport = SharedTransport(
             session_id,
             SessionStreams(self._log, self._peers, name),
-            self._office,
+            self._exchange,
             self._peers.owner,
             _owner(requestor),
             checks=self.security_settings,
@@ -157,7 +157,7 @@ class SharedSessions(StreamableHTTPSessionManager):
         if requestor is not None:
             self._session_owners[session_id] = requestor
         self._server_instances[session_id] = transport
-        self._office.here[name] = transport
+        self._exchange.here[name] = transport
         return transport
 
     # --- sessions that began elsewhere --------------------------------------------------------
@@ -173,7 +173,7 @@ class SharedSessions(StreamableHTTPSessionManager):
         """
         while (coming := self._coming.get(session_id)) is not None:
             await coming.wait()
-        if (here := self._office.here.get(name_of(session_id))) is not None:
+        if (here := self._exchange.here.get(name_of(session_id))) is not None:
             here.was_used = True
             return
         made = self._coming[session_id] = anyio.Event()
@@ -232,7 +232,7 @@ class SharedSessions(StreamableHTTPSessionManager):
         if not await self._store.end(name, _owner(requestor)):
             return False
         self._signals.tell("session", name)
-        here = self._office.here.get(name)
+        here = self._exchange.here.get(name)
         if here is not None:
             await self._end_here(here)
         return True
@@ -249,8 +249,8 @@ class SharedSessions(StreamableHTTPSessionManager):
         await super()._discard_session(session_id, transport)
         if isinstance(transport, SharedTransport):
             transport.streams.end()
-            if self._office.here.get(transport.streams.session) is transport:
-                del self._office.here[transport.streams.session]
+            if self._exchange.here.get(transport.streams.session) is transport:
+                del self._exchange.here[transport.streams.session]
 
 
 def _owner(requestor: AuthorizationContext | None) -> str:

@@ -36,7 +36,7 @@ from .questions import Answer, Questions, asker_of, cancelled_request
 from .store import StoredSession
 from .streams import InboundStream, Item, OutboundStream, Place, SessionStreams
 
-__all__ = ["NOTICES", "Office", "SessionRefused", "SharedTransport"]
+__all__ = ["NOTICES", "Exchange", "SessionRefused", "SharedTransport"]
 
 LIST_NOTICES: Final = (
     "notifications/tools/list_changed",
@@ -56,7 +56,7 @@ class SessionRefused(Exception):
     """A replica does not serve a session; the text says why."""
 
 
-class Office(Protocol):
+class Exchange(Protocol):
     """What a transport hands to the other replicas."""
 
     async def began(self, transport: SharedTransport, hello: JSONRPCRequest) -> None:
@@ -90,7 +90,7 @@ class SharedTransport(StreamableHTTPServerTransport, EventStore):
     Args:
         session_id: The session's id, as its client has it.
         streams: Its streams.
-        office: Reaches the other replicas.
+        exchange: Reaches the other replicas.
         name: This replica's id.
         owner: A digest of the credential that began it.
         checks: Hosts and origins that are served.
@@ -111,7 +111,7 @@ class SharedTransport(StreamableHTTPServerTransport, EventStore):
         self,
         session_id: str,
         streams: SessionStreams,
-        office: Office,
+        exchange: Exchange,
         name: str,
         owner: str,
         *,
@@ -135,7 +135,7 @@ class SharedTransport(StreamableHTTPServerTransport, EventStore):
         self.watched: set[str] = set()
         self.origin: Request | None = None
         self.was_used = True
-        self._office = office
+        self._exchange = exchange
         self._name = name
         self._hello: JSONRPCRequest | None = None
         self._open_requests: set[str] = set()
@@ -211,13 +211,13 @@ class SharedTransport(StreamableHTTPServerTransport, EventStore):
         message = item.message
         if isinstance(message, JSONRPCRequest):
             self._note_origin(item)
-            request = self._office.prepared(message)
+            request = self._exchange.prepared(message)
             await self._note_request(request)
             return replace(item, message=request)
         mine = self._mine(message)
         if mine is not None:
             return replace(item, message=mine)
-        await self._office.forward(self, message)
+        await self._exchange.forward(self, message)
         return None
 
     def _note_origin(self, item: SessionMessage) -> None:
@@ -230,7 +230,7 @@ class SharedTransport(StreamableHTTPServerTransport, EventStore):
             self._open_requests.add(str(request.id))
             return
         self._begin(request)
-        if not self._office.can_repeat(request):  # what it is answers for it, and takes no room
+        if not self._exchange.can_repeat(request):  # what it is answers for it, and takes no room
             request = JSONRPCRequest(jsonrpc="2.0", id=request.id, method=request.method)
         await self.streams.note_request(request)
 
@@ -307,11 +307,11 @@ class SharedTransport(StreamableHTTPServerTransport, EventStore):
             return
         if self._hello is not None and stream_id == str(self._hello.id):
             hello, self._hello, self.is_open = self._hello, None, True
-            await self._office.began(self, hello)
+            await self._exchange.began(self, hello)
         elif change is not None:
             uri, watched = change
             (self.watched.add if watched else self.watched.discard)(uri)
-            await self._office.watches(self, uri, watched=watched)
+            await self._exchange.watches(self, uri, watched=watched)
 
     # --- streams ------------------------------------------------------------------------------
 
@@ -333,7 +333,7 @@ class SharedTransport(StreamableHTTPServerTransport, EventStore):
 
     def _take_over(self, request: JSONRPCRequest) -> Callable[[], Awaitable[None]] | None:
         """Return what continues a dead replica's request; None if nobody may."""
-        return partial(self._go_on_with, request) if self._office.can_repeat(request) else None
+        return partial(self._go_on_with, request) if self._exchange.can_repeat(request) else None
 
     async def _tell_that_all_may_have_changed(self) -> None:
         for method in LIST_NOTICES:
@@ -358,7 +358,7 @@ class SharedTransport(StreamableHTTPServerTransport, EventStore):
         if (
             is_standing
             and check_accept_headers(request)[1]
-            and await self._office.takes_standing_stream(self)
+            and await self._exchange.takes_standing_stream(self)
         ):
             await self._tell_that_all_may_have_changed()
         if place is not None and not event_id:

@@ -95,8 +95,8 @@ async def work(state: StateDir) -> Run:
 async def test_threads_delete_takes_tasks_along(tmp_path: Path) -> None:
     state = StateDir.open(tmp_path / "state")
     task = await work(state)
-    async with ThreadAdmin.open(Settings(state_dir=state.path)) as office:
-        await office.delete(["t"])
+    async with ThreadAdmin.open(Settings(state_dir=state.path)) as admin:
+        await admin.delete(["t"])
     async with SqliteCheckpointer(state.journal) as journal:
         assert await threads_of(journal) == []
         assert await journal.run(task.id) is None
@@ -112,9 +112,9 @@ async def test_threads_delete_is_refused_while_a_server_has_a_task_of_the_thread
         async with SqliteCheckpointer(state.journal) as journal:
             held = replace(task, id="run_next", owner=owner, **change)
             await journal.commit(Batch(held.thread_id, runs=[held]))
-        async with ThreadAdmin.open(Settings(state_dir=state.path)) as office:
+        async with ThreadAdmin.open(Settings(state_dir=state.path)) as admin:
             with pytest.raises(ThreadBusy, match=f"{task.thread_id}; nothing was done"):
-                await office.delete(["t"])
+                await admin.delete(["t"])
     async with SqliteCheckpointer(state.journal) as journal:
         assert await threads_of(journal) == ["t", task.thread_id]
 
@@ -122,7 +122,7 @@ async def test_threads_delete_is_refused_while_a_server_has_a_task_of_the_thread
 async def test_threads_prune_of_a_thread_reaches_its_tasks(tmp_path: Path) -> None:
     state = StateDir.open(tmp_path / "state")
     task = await work(state)
-    async with ThreadAdmin.open(Settings(state_dir=state.path)) as office:
-        await office.prune("t", keep_latest=1, older_than=None)
+    async with ThreadAdmin.open(Settings(state_dir=state.path)) as admin:
+        await admin.prune("t", keep_latest=1, older_than=None)
     async with SqliteCheckpointer(state.journal) as journal:
         assert len(await journal.history(task.thread_id)) == 1

@@ -26,7 +26,7 @@ from .signals import Peers, Repeats, SessionSignals
 from .store import SessionStore, message_text
 from .transport import SessionRefused, SharedTransport
 
-__all__ = ["SessionOffice"]
+__all__ = ["SessionExchange"]
 
 LOOK_SECONDS: Final = 5.0
 """How often a replica looks by itself, because signals can be lost."""
@@ -45,7 +45,7 @@ ANSWERED: Final = "answered"
 logger = logging.getLogger(__name__)
 
 
-class SessionOffice:
+class SessionExchange:
     """Keeps the sessions that have a transport here in step with the other replicas.
 
     Args:
@@ -101,18 +101,18 @@ class SessionOffice:
     # --- what transports tell -----------------------------------------------------------------
 
     async def began(self, transport: SharedTransport, hello: JSONRPCRequest) -> None:
-        """Make a new session known to all; see `Office`."""
+        """Make a new session known to all; see `Exchange`."""
         store = partial(self._store.begin, transport.streams.session, transport.owner, hello)
         await self._do(store, transport)
 
     async def watches(self, transport: SharedTransport, uri: str, *, watched: bool) -> None:
-        """Make known what a session watches; see `Office`."""
+        """Make known what a session watches; see `Exchange`."""
         store = self._store.watch if watched else self._store.unwatch
         await self._do(partial(store, transport.streams.session, uri), transport)
         self._signals.tell("session", transport.streams.session)
 
     async def takes_standing_stream(self, transport: SharedTransport) -> bool:
-        """Have the standing stream here; see `Office`."""
+        """Have the standing stream here; see `Exchange`."""
         session = transport.streams.session
         try:
             async with transport.standing_lock:
@@ -128,15 +128,15 @@ class SessionOffice:
         return may_have_missed
 
     def prepared(self, request: JSONRPCRequest) -> JSONRPCRequest:
-        """Return a request as it is served; see `Office`."""
+        """Return a request as it is served; see `Exchange`."""
         return self._repeats.prepared(request)
 
     def can_repeat(self, request: JSONRPCRequest) -> bool:
-        """Whether a request may be served again; see `Office`."""
+        """Whether a request may be served again; see `Exchange`."""
         return self._repeats.can_repeat(request)
 
     async def forward(self, transport: SharedTransport, message: JSONRPCMessage) -> None:
-        """Bring a client's message to the replica that it concerns; see `Office`."""
+        """Bring a client's message to the replica that it concerns; see `Exchange`."""
         if not isinstance(message, JSONRPCResponse | JSONRPCError):
             await self._do(partial(self._send_to_others, transport, message), transport)
             return
