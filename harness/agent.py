@@ -73,27 +73,27 @@ def create_agent(
             Middleware's tools come first.
         system_prompt: Text, or named sections.
         middleware: Outermost first; names must be unique.
-        response_format: What the answer of a run must be: a type, a JSON schema, or a strategy
+        response_format: Format of a run's answer: a type, a JSON schema, or a strategy
             of `harness.structured_output`. It comes back as `RunResult.structured_response`.
-        state_schema: A TypedDict with further state; wins over middleware.
-        context_schema: Type of `RunOptions.context`; mappings are made into it.
+        state_schema: A TypedDict with more state keys; it overrides those of middleware.
+        context_schema: Type of `RunOptions.context`; mappings are converted to it.
         checkpointer: The journal; in memory by default.
-        store: A long-term store, handed to hooks and tools.
-        interrupt_before: Nodes before which a run stops to be looked at: `model`, `tools`,
+        store: A long-term store for hooks and tools.
+        interrupt_before: Breakpoints; nodes before which a run stops: `model`, `tools`,
             `<middleware>.<hook>`, or `*`.
-        interrupt_after: Nodes after which it does.
+        interrupt_after: Breakpoints; nodes after which a run stops.
         cache: Where model answers and results of cacheable tools are kept; an agent that redacts
             keeps no results.
-        limits: Bounds for each run, unless it brings its own.
+        limits: Limits for each run that has none of its own.
         policy: Rules in front of every tool call; allows everything by default.
-        mcp_servers: Other MCP servers, by the prefix of their tools; connected when first used.
+        mcp_servers: Other MCP servers, by the prefix of their tools; connected on first use.
         name: Shown in paths and events.
         debug: Print each step to stderr.
         tool_names: Keep only these tools; the others are neither offered nor run.
 
     Raises:
         AgentBuildError: An option is of a wrong type, two tools or middleware share a name, a
-            state key cannot be stored or is the loop's own, a breakpoint or `tool_names` names
+            state key cannot be stored or is reserved, or a breakpoint or `tool_names` names
             what is not there.
     """
     tools, middleware = tools or (), middleware or ()

@@ -11,6 +11,7 @@ from .backends.base import Backend
 from .backends.file_tools.visible_files import history_file
 from .checkpoint.base import Checkpointer
 from .deep_agent_options import (
+    SYSTEM_PROMPT,
     FurtherApprovals,
     MainOptions,
     as_tool,
@@ -63,12 +64,6 @@ if TYPE_CHECKING:
 
 __all__ = ["create_deep_agent"]
 
-SYSTEM_PROMPT = """\
-You work toward a goal with tools, in a thread that outlives this conversation: files, todos and \
-messages stay. Look before you act, prefer small verified steps, and check the result before you \
-say it is done. When a call fails, read why, and change something before you try again. If the \
-goal cannot be met, say what stands in the way. End with the answer itself, short and complete."""
-
 
 def create_deep_agent(
     model: ChatModel | str,
@@ -109,44 +104,44 @@ def create_deep_agent(
 
     Args:
         model: A model, or a name for `init_chat_model`.
-        tools: Further tools; subagents get them too.
-        system_prompt: Read after the built-in one and the profile's.
+        tools: Additional tools; subagents get them too.
+        system_prompt: Your prompt; it comes after the built-in one and the profile's.
         backend: Where files live; in the thread by default.
         skills: What `skill` can load.
-        beyond_allowed_tools: What follows when a skill in use states `allowed-tools` and the model
+        beyond_allowed_tools: What happens if a skill in use has `allowed-tools` and the model
             calls another: `allow`, `ask` a person, or `deny`; see `SkillsMiddleware`.
-        memory: Files the agent is always told.
-        subagents: Who `task` can hand work to: a registry, or a sequence of `SubAgent` and
-            `CompiledSubAgent`. A general-purpose one is there too unless one of that name is given.
+        memory: Files that are added to every prompt.
+        subagents: The subagents of `task`: a registry, or a sequence of `SubAgent` and
+            `CompiledSubAgent`. `general-purpose` is included, unless you define one of that name.
         interrupt_on: Calls that need a person's decision, by tool name.
         policy: Rules in front of every tool call, of subagents too; a subagent's own rules can
             only narrow them.
-        middleware: Further middleware, inside the built-in ones; or where `Placed` says.
-        middleware_options: Keyword arguments of built-in middleware by its name, laid over those it
-            has, of subagents too; None leaves it out, where the agent can do without.
-        response_format: What the main agent's answer must be; see `create_agent`.
-        state_schema: A TypedDict with further state of the main agent.
+        middleware: Additional middleware, inside the built-in ones, or where `Placed` says.
+        middleware_options: Keyword arguments of built-in middleware by name, merged with those it
+            has, also in subagents; None leaves it out, if the agent can work without it.
+        response_format: Format of the main agent's answer; see `create_agent`.
+        state_schema: A TypedDict with more state keys of the main agent.
         context_schema: Type of `RunOptions.context`.
         checkpointer: The journal; in memory by default.
-        store: A long-term store, handed to hooks and tools.
+        store: A long-term store for hooks and tools.
         interrupt_before: Nodes of the main agent before which a run stops.
-        interrupt_after: Nodes of the main agent after which it does.
+        interrupt_after: Nodes of the main agent after which a run stops.
         cache: Where model answers and results of cacheable tools are kept.
-        limits: Bounds for each run, unless it brings its own.
+        limits: Limits for each run that has none of its own.
         mcp_servers: Other MCP servers, by the prefix of their tools; subagents get those they
             name, by default all. Or the middleware itself, which several agents may share.
         name: Shown in paths and events.
         debug: Print each step to stderr.
-        profile: What suits the model: a `Profile`, or where to find it by the model's name; by
-            default among those that ship. A subagent with a model of its own gets the profile of
+        profile: Settings for the model: a `Profile`, or a registry of profiles by model name; by
+            default the built-in ones. A subagent with a model of its own gets the profile of
             that model.
         background: Lets the model start subagents in the background; its journal is the agent's.
-        execution_policy: Lets the model run commands over the files of the backend, in what the
-            policy says; a bare directory is at `/workspace` then (`with_workspace`). Or the
+        execution_policy: Lets the model run commands on the files of the backend, where the
+            policy says; a single directory is then at `/workspace` (`with_workspace`). Or the
             middleware itself, made with the agent's backend, for its other options.
-        model_patience: Seconds for which a model call that fails for what may pass is repeated,
-            before the run fails and can be resumed; 0 leaves that to the models. A
-            `ModelRetryMiddleware` in `middleware` goes before this.
+        model_patience: Seconds for which a model call is repeated after temporary errors,
+            before the run fails and can be resumed; 0 leaves retries to the models. A
+            `ModelRetryMiddleware` in `middleware` takes precedence.
 
     Raises:
         AgentBuildError: As for `create_agent`, the profile or `middleware_options` do not fit this
@@ -229,7 +224,8 @@ class _Stack:
 
     def main(self, system_prompt: str, subagents: SubAgentRegistry, own: MainOptions) -> Agent:
         for one in subagents.given:
-            check_given(one, self.skills.skills, self._servers, self._trial)
+            known = (*self.skills.skills, *self.skills.withheld)
+            check_given(one, known, self._servers, self._trial)
         subagents.check_with(self.problem_of)
         return self._main(system_prompt, subagents, own)
 
@@ -319,6 +315,7 @@ class _Stack:
         return self.profile_for(wanted if isinstance(wanted, str) else wanted.name)
 
     def _subagent(self, definition: SubAgent, model: ChatModel, profile: Profile) -> Agent:
+        own = definition.policy
         tools, names = tools_of(definition, self.tools)
         mounted = self._mcp(definition.mcp_servers)
         if self.mcp is not None and names is not None:
@@ -340,16 +337,12 @@ class _Stack:
             ),
             response_format=definition.response_format,
             checkpointer=self.checkpointer,
-            policy=self._policy_of(definition),
+            policy=self.policy if own is None else self.policy.narrowed(own),
             store=self.store,
             cache=self.cache,
             name=definition.name,
             tool_names=names,
         )
-
-    def _policy_of(self, definition: SubAgent) -> CallPolicy:
-        own = definition.policy
-        return self.policy if own is None else self.policy.narrowed(own)
 
     @property
     def _servers(self) -> Collection[str]:
@@ -373,13 +366,9 @@ class _Stack:
         looks at the cut view, and prompt caching at the request as it leaves. Retries surround
         what the caller gave: with a fallback, they come when all models have failed.
         """
-        skill_names = None if definition is None else definition.skills
-        skills = ()
-        if teaches_skills:
-            beyond = self.beyond_allowed_tools
-            skills = (
-                SkillsMiddleware(self.skills, names=skill_names, beyond_allowed_tools=beyond),
-            )
+        names, beyond = None if definition is None else definition.skills, self.beyond_allowed_tools
+        taught = SkillsMiddleware(self.skills, names=names, beyond_allowed_tools=beyond)
+        skills = (taught,) if teaches_skills else ()
         added = () if definition is None else definition.middleware
         replaced = {one.name for one in added}
         given = [*(one for one in self.middleware if one.name not in replaced), *added]

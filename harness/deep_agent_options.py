@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .subagents.background.launcher import BackgroundSubAgents
 
 __all__ = [
+    "SYSTEM_PROMPT",
     "FurtherApprovals",
     "MainOptions",
     "as_tool",
@@ -45,6 +46,12 @@ __all__ = [
     "tools_of",
     "written_directories",
 ]
+
+SYSTEM_PROMPT = """\
+You work toward a goal with tools, in a thread that outlives this conversation: files, todos and \
+messages stay. Look before you act, prefer small verified steps, and check the result before you \
+say it is done. When a call fails, read why, and change something before you try again. If the \
+goal cannot be met, say what stands in the way. End with the answer itself, short and complete."""
 
 
 class FurtherApprovals(HumanInTheLoopMiddleware):

@@ -35,8 +35,7 @@ from .auth.shared_state import SharedState, open_shared_state
 from .face import Face
 from .mcp.requests import Services
 from .mcp.sessions import Announcements, SessionRegistry
-from .operations.engines import bounds_of, engine_of
-from .operations.joining import agenda_of, fleet_of
+from .operations.joining import agenda_of, bounds_of, engine_of, fleet_of
 from .operations.running import App
 from .operations.served_files import WATCH_AFTER_SECONDS
 from .runs.cancellation import ServerProcesses

@@ -57,7 +57,7 @@ class AgentParts:
         cache: URL of cached answers of models and tools.
         state_schema: Further state.
         interrupt_before: Nodes before which a run stops.
-        interrupt_after: Nodes after which it does.
+        interrupt_after: Breakpoints; nodes after which a run stops.
     """
 
     model: ChatModel | None

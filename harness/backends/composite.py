@@ -44,7 +44,7 @@ class CompositeBackend:
     """Several backends under one root: the longest prefix of a path decides.
 
     What the default, or another part, has below a prefix cannot be reached. Searches and listings
-    from further up cover all parts, and their caps hold for what they find together. A part that
+    from further up cover all parts, with one limit for all results. A part that
     is mounted cannot be deleted, nor a directory that holds one.
 
     Args:

@@ -6,11 +6,6 @@ the repository.
 
 The rules may be anybody's, so their number and the time they take are bounded, and they are read
 in worker threads. What a bound left out is said in the answer.
-
-A pattern becomes a regular expression that cannot be made to take long. Whatever a star stands for
-ends at the first place where what follows it fits: a later place could only leave less for the
-rest. So no star is tried twice, and a comparison costs at most the length of the path times that
-of the pattern.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ async def upload_files(
     """Write files where the agent's file tools find them; a thread that is not there is begun.
 
     Files in the thread's state are written in one step, which is a checkpoint. Files on disk can
-    be put back like those an agent wrote. No policy is asked: the caller is trusted.
+    be restored like those an agent wrote. Policies do not apply: the caller is trusted.
 
     Args:
         agent: The agent.
@@ -79,7 +79,7 @@ async def upload_files(
     Raises:
         ValueError: The agent has no files.
         TypeError: A content is neither bytes nor text; nothing was written.
-        ThreadBusy: A run moves the thread or waits to be resumed, and its state would have to
+        ThreadBusy: A run works on the thread or waits to be resumed, and its state would have to
             change. Nothing in the state was written; files that live elsewhere were.
         StaleThread: Others changed the thread at the same time, again and again; as above.
     """

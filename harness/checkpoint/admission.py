@@ -129,7 +129,7 @@ def late_write(thread_id: str, step: str, task_id: str) -> StaleThread:
 def superseded(run_id: str, attempt: int) -> Superseded:
     """Return the error for a commit of an attempt that is over, or has begun elsewhere."""
     return Superseded(
-        f"attempt {attempt} of run {run_id} is not carried by this process any more: another one "
+        f"attempt {attempt} of run {run_id} is not executed by this process any more: another one "
         f"took the run over, or ended it. Nothing was stored; see how the run stands."
     )
 

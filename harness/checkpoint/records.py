@@ -274,7 +274,7 @@ class RunEvent:
     Attributes:
         run_id: The run.
         mode: The stream it belongs to, such as `tasks`.
-        path: Agent and call names from the root to where it arose.
+        path: Agent and call names from the main agent to the source of the event.
         data: What happened, as in `harness.loop.run.events.Event`.
         created_at: Unix time in seconds.
         seq: Counts up from 1 in its run; set by the checkpointer. Where a number is missing, an

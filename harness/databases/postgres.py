@@ -141,7 +141,7 @@ class PostgresDatabase:
             try:
                 async with self._borrowed(seconds or self._timeout) as conn, conn.transaction():
                     result = await work(conn)
-                    outcome = "It is not known whether the batch was stored; look, then go on"
+                    outcome = "It is not known whether the batch was stored; check, then continue"
             except (Error, TimeoutError) as error:
                 raise self._failed(error, outcome) from error
             return result

@@ -191,7 +191,7 @@ class RedisKeys:
 
     def _failed(self, error: ServerFailed, *, unknown: bool) -> HarnessError:
         outcome = (
-            "It is not known whether the change was stored; look, then go on"
+            "It is not known whether the change was stored; check, then continue"
             if unknown
             else "Nothing was changed; try again"
         )

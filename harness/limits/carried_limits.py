@@ -29,7 +29,7 @@ def bounds(**given: Any) -> Limits:
 
     Raises:
         TypeError: There is no such limit.
-        ValueError: A bound is not positive.
+        ValueError: A limit is not positive.
     """
     counts = ("model_calls", "tool_calls", "depth", "fan_out", "parallel_tool_calls")
     wanted: dict[str, Any] = {**dict.fromkeys(counts, sys.maxsize), **given}

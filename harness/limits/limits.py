@@ -27,6 +27,7 @@ from .usage import (
     Used,
     budgets_of,
     counted,
+    limit_met,
     shown,
 )
 
@@ -147,10 +148,10 @@ class Meter:
     def before_tool_call(self) -> None:
         """Count a tool call, or raise `LimitReached`."""
         if self.tool_calls >= self.limits.tool_calls:
-            raise self._met("tool_calls", self.limits.tool_calls, self.tool_calls)
+            raise limit_met("tool_calls", self.limits.tool_calls, self.tool_calls)
         seconds = self.limits.seconds
         if seconds is not None and self.seconds >= seconds:
-            raise self._met("seconds", seconds, self.seconds)
+            raise limit_met("seconds", seconds, self.seconds)
         self.tool_calls += 1
 
     def before_subagents(self, count: int, depth: int = 1) -> None:
@@ -281,15 +282,15 @@ class Meter:
         allowed = self.limits.model_calls
         if allowed - self.model_calls <= depth:
             kept = "" if depth == 0 else "; the rest is kept for the agents above this one"
-            return self._met("model_calls", allowed, self.model_calls, kept)
+            return limit_met("model_calls", allowed, self.model_calls, kept)
         for name, bound in self._budgets:
             if self._amount(name) >= bound:
-                return self._met(name, bound, self._amount(name))
+                return limit_met(name, bound, self._amount(name))
         return None
 
     def out_of_time(self) -> LimitReached:
         """Return the limit of a run whose time is over, whatever else it has used up."""
-        return self._met("seconds", self.limits.seconds or 0.0, self.seconds)
+        return limit_met("seconds", self.limits.seconds or 0.0, self.seconds)
 
     def wrap_up(self, depth: int = 0) -> str | None:
         """Say why an agent should give its final answer now, or None while there is enough left.
@@ -361,16 +362,6 @@ class Meter:
         whose = "the " if name.startswith(THREAD) else ""
         earlier = ", used by it and the runs before it," if whose else ""
         return f"{whose}{shown(bound)} {UNITS[name]}{earlier}"
-
-    def _met(self, limit: LimitName, allowed: float, used: float, note: str = "") -> LimitReached:
-        instead = (
-            "start a new thread" if limit.startswith(THREAD) else "continue with a smaller goal"
-        )
-        return LimitReached(
-            limit,
-            f"{counted(limit, allowed, used)}{note}. What was done is kept. Raise the limit "
-            f"{limit} and resume, or {instead}.",
-        )
 
     def _amount(self, name: Budget) -> float:
         own = name.removeprefix(THREAD)

@@ -32,6 +32,7 @@ __all__ = [
     "Used",
     "budgets_of",
     "counted",
+    "limit_met",
     "shown",
 ]
 
@@ -140,7 +141,7 @@ class LimitReached(Exception):
 
     Attributes:
         limit: Which one.
-        ns: Namespace of the subagent whose own bound it is; None for a bound of the whole tree.
+        ns: Namespace of the subagent whose own limit it is; None for a limit of the whole tree.
     """
 
     def __init__(self, limit: LimitName, text: str, ns: str | None = None) -> None:
@@ -164,17 +165,17 @@ class Limits:
         fan_out: Subagents that one answer may start.
         parallel_tool_calls: Calls of one answer that run at the same time; the rest wait.
         tokens: All tokens: input, output, and those from and to the provider's prompt cache. None
-            for no bound, as for the next two.
+            for no limit, as for the next two.
         cost: US dollars, by list prices (`harness.limits.prices`).
-        seconds: Wall time while the run is carried; time it waits for answers does not count.
-        prices: Prices of models by the beginning of their name; they go before the list prices.
+        seconds: Time that the run works; time it waits for answers does not count.
+        prices: Prices of models by the beginning of their name; they override list prices.
         thread_tokens: Tokens of all runs of the thread together, this one and its subagents
-            included, by the journal's records of them. None for no bound, as for the next two.
+            included, by the journal's records of them. None for no limit, as for the next two.
         thread_cost: Likewise US dollars.
         thread_model_calls: Likewise model calls.
 
     Raises:
-        ValueError: A bound is not positive (`depth` may be 0).
+        ValueError: A limit is not positive (`depth` may be 0).
     """
 
     model_calls: int = 200
@@ -310,3 +311,13 @@ def counted(limit: LimitName, allowed: float, used: float) -> str:
 def shown(amount: float) -> str:
     """Return an amount as people read it."""
     return f"{amount:,}" if isinstance(amount, int) else f"{amount:,.4g}"
+
+
+def limit_met(limit: LimitName, allowed: float, used: float, note: str = "") -> LimitReached:
+    """Return what ends a run that has met a limit."""
+    instead = "start a new thread" if limit.startswith(THREAD) else "continue with a smaller goal"
+    return LimitReached(
+        limit,
+        f"{counted(limit, allowed, used)}{note}. What was done is kept. Raise the limit "
+        f"{limit} and resume, or {instead}.",
+    )

@@ -59,7 +59,7 @@ class Agent(AgentRuns):
     ) -> list[RunResult | Exception]:
         """Run each input on a thread of its own; return results in the order of the inputs.
 
-        A run that cannot begin leaves its error in its place; the others are not touched by it.
+        A run that cannot begin leaves its error in its place; the others are not affected.
 
         Raises:
             ValueError: `max_concurrency` is not positive; nothing was run.
@@ -223,7 +223,7 @@ class Agent(AgentRuns):
 
         Args:
             checkpointer: The journal.
-            rules: Further policies; of all verdicts on a call the strictest holds.
+            rules: Additional policies; the strictest of all verdicts counts.
             middleware: Further middleware, around all that it has. Of the main agent alone, and
                 without state of its own.
         """

@@ -90,19 +90,19 @@ class AgentRuns(ThreadAccess):
     ) -> RunResult:
         """Run until the agent is done, waits for an answer, or fails.
 
-        Without input it goes on from the newest checkpoint of the thread, such as one that `fork`
+        Without input, it continues from the thread's newest checkpoint, such as one that `fork`
         or `update_state` made; a thread that is at its end stays as it is.
 
         A failure of the model, a hook or a limit comes back as status `failed`: what was
-        committed stays, and `aresume` goes on from there.
+        committed stays, and `aresume` continues from there.
 
         Raises:
             InvalidUpdate: The input does not fit the state.
             UnknownThread: There is no input, and no such thread.
-            ThreadBusy: Another run moves the thread, which the error names; nothing was stored.
-            StaleThread: Another process moved the thread; nothing was stored.
-            Superseded: Another process has taken the run over; it goes on there.
-            JournalAway: The journal cannot be reached; `aresume` goes on when it is back.
+            ThreadBusy: Another run works on the thread; the error names it. Nothing was stored.
+            StaleThread: Another process changed the thread; nothing was stored.
+            Superseded: Another process has taken the run over, and continues it.
+            JournalAway: The journal cannot be reached; `aresume` continues the run later.
         """
         options = options or RunOptions()
         if agent_input is None:
@@ -186,10 +186,10 @@ class AgentRuns(ThreadAccess):
 
         Raises:
             InvalidUpdate: Two calls share an id.
-            ThreadBusy: Another run moves the thread, which the error names; nothing was stored.
-            StaleThread: Another process moved the thread; nothing was stored.
-            Superseded: Another process has taken the run over; it goes on there.
-            JournalAway: The journal cannot be reached; `aresume` goes on when it is back.
+            ThreadBusy: Another run works on the thread; the error names it. Nothing was stored.
+            StaleThread: Another process changed the thread; nothing was stored.
+            Superseded: Another process has taken the run over, and continues it.
+            JournalAway: The journal cannot be reached; `aresume` continues the run later.
         """
         answer = sanitize_answer(AIMessage(tuple(calls), source="client"))
         calls = answer.tool_calls
@@ -249,7 +249,7 @@ class AgentRuns(ThreadAccess):
             UnknownInterrupt: An answer names no question of the run; nothing was stored.
             InvalidAnswer: An answer does not fit its schema, or edits a call into one that cannot
                 run; nothing was stored.
-            Superseded: Another process has gone on with it first, or has ended it.
+            Superseded: Another process has continued or ended it first.
             ThreadBusy: Another run of the thread is open; nothing was stored.
         """
         options = options or RunOptions()
@@ -342,7 +342,7 @@ class AgentRuns(ThreadAccess):
 
         Raises:
             UnknownThread, UnknownCheckpoint: As for `get_state`.
-            ThreadBusy: A run moves the thread.
+            ThreadBusy: A run works on the thread.
         """
         await self.fork(thread_id, checkpoint_id)
         return await self.ainvoke(None, thread_id=thread_id, options=options)

@@ -153,8 +153,9 @@ class AgentLoop:
                 if self.run.room is not None:
                     await self.run.room()  # for a consumer of the events that lags behind
                 self._askers.clear()
-                if self._breaks:
-                    self._break_after_step()
+                head = self.thread.head if self._breaks else None
+                if head is not None and head.author in ("model", "tools"):
+                    self._break("after", head.author)
                 phase = await self._PHASES[phase](self)
                 if self._paused is not None:
                     return self._paused
@@ -336,8 +337,6 @@ class AgentLoop:
         else:
             self.thread.write_messages([AIMessage(calls, source=author)])
 
-    # --- what hooks can do -----------------------------------------------------------------
-
     def runtime_now(self) -> Runtime:
         """Return what hooks see of the run, at the newest checkpoint."""
         head = self.thread.head
@@ -398,8 +397,3 @@ class AgentLoop:
         """Stop at a static breakpoint that nobody has passed yet."""
         if self.agent.breakpoints.at(when, node):
             self._asker(node).breakpoint(when, node)
-
-    def _break_after_step(self) -> None:
-        head = self.thread.head
-        if head is not None and head.author in ("model", "tools"):
-            self._break("after", head.author)

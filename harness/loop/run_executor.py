@@ -70,30 +70,30 @@ class RunOptions:
 
     Attributes:
         run_id: Its id; made up when not given.
-        context: Handed to hooks and tools.
+        context: Passed to hooks and tools.
         emit: Receives events.
         modes: Which events; none by default.
-        limits: Bounds for the run and its subagents; the agent's by default.
+        limits: Limits for the run and its subagents; the agent's by default.
         control: A handle to cancel it.
         owner: Id of the process that works on it, kept in its record. By default it tells other
-            processes of the machine whether this one still lives. With one of your own, an open run
-            of the thread is ended only if `when_busy` says so.
+            processes of the machine whether this one is alive. With your own, an open run of the
+            thread is ended only if `when_busy` says so.
         idempotency_key: Kept in its record.
         configurable: Values for models that are configured at run time (`init_chat_model`).
-        when_busy: What to do while another run of this agent moves the thread: `refuse` raises
+        when_busy: What to do while another run of this agent works on the thread: `refuse` raises
             `ThreadBusy`, `queue` waits for its end, `interrupt` pauses it first. A run that another
-            process carries is ended by `interrupt`; the others refuse.
+            process executes is ended by `interrupt`; the others refuse.
         room: Waits until the receiver of the events has caught up; the run waits with it.
-        durability: When steps are stored: before the next one, while it is worked on, or at the
+        durability: When steps are stored: before the next one, during the next one, or at the
             run's pause or end.
         log_events: Keep the run's `tasks` and `custom` events in the journal, for
             `Agent.events`.
         trust_cache: For driven calls: begin from the newest state this agent has seen without
-            asking the journal. If somebody else has moved the thread, the run raises
+            reading the journal. If another process has changed the thread, the run raises
             `StaleThread` before anything is stored or changed.
-        principal: On whose behalf it is carried out, for rules of the policy; empty for nobody in
-            particular. A run that is resumed is carried out on behalf of whoever resumes it.
-        choices: What its caller chooses for it: an output schema, a model, an effort, narrower
+        principal: The user on whose behalf it runs, for rules of the policy; empty for nobody in
+            particular. A resumed run works on behalf of the user who resumes it.
+        choices: What its caller chooses for it: an output schema, a model, an effort, lower
             limits. They are stored with the run's input; a run that is resumed keeps its own.
         accepted: The stored record of the run, if it was accepted before and is `queued`. It begins
             as its next attempt, under the same id and key.

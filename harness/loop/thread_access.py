@@ -127,7 +127,7 @@ class ThreadAccess:
 
         Raises:
             UnknownThread, UnknownCheckpoint: As for `get_state`.
-            RequestUnknown: No model was asked in it, or what it was asked cannot be made anew.
+            RequestUnknown: No model was asked in it, or its request cannot be rebuilt.
         """
         from .request_view import request_at  # few look
 
@@ -171,7 +171,7 @@ class ThreadAccess:
     ) -> Checkpoint:
         """Write to the state from outside, on top of a checkpoint; that begins a new branch.
 
-        `ainvoke(None)` goes on from there.
+        `ainvoke(None)` continues from there.
 
         Args:
             thread_id: The thread.
@@ -184,7 +184,7 @@ class ThreadAccess:
         Raises:
             UnknownThread, UnknownCheckpoint: As for `get_state`.
             InvalidUpdate: The values do not fit; nothing was stored.
-            ThreadBusy: A run moves the thread.
+            ThreadBusy: A run works on the thread.
         """
         return await self._branch(thread_id, checkpoint_id, "update", values, as_node)
 
@@ -197,8 +197,8 @@ class ThreadAccess:
 
         Raises:
             InvalidUpdate: The values do not fit; nothing was stored.
-            StaleThread: Somebody else was faster; nothing was stored, and trying again may help.
-            ThreadBusy: A run moves the thread, or has yet to be resumed.
+            StaleThread: Another run changed the thread; nothing was stored. Try again.
+            ThreadBusy: A run works on the thread, or waits to be resumed.
         """
         with await self._turns.moment(thread_id):
             loop = await self._open(thread_id, None, create=True)
@@ -214,7 +214,7 @@ class ThreadAccess:
             return thread.head
 
     async def check_input(self, thread_id: str, values: Mapping[str, Any]) -> None:
-        """Look whether `add_input` would take the values; nothing is stored.
+        """Check that `add_input` would take the values; nothing is stored.
 
         Raises:
             InvalidUpdate: The values do not fit.

@@ -1,4 +1,4 @@
-"""Thread input: stores input as a step, and closes what an earlier run left open.
+"""Thread input: stores input and messages as steps, and closes what an earlier run left open.
 
 Messages are taken before a model call, in a step of their own.
 """

@@ -108,7 +108,7 @@ class ThreadLocks:
         Runs wait for it, whatever their `when_busy` says.
 
         Raises:
-            ThreadBusy: A run moves the thread.
+            ThreadBusy: A run works on the thread.
         """
         while (turn := self._now.get(thread_id)) is not None:
             self.check(thread_id)

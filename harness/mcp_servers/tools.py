@@ -1,4 +1,4 @@
-"""MCP tools: a server's tools and their results, converted to ours.
+"""MCP tools: a server's tools and results, converted to ours; tools that are found on demand.
 
 What was found stays in the thread's state, so it can be called from then on, after a restart too.
 It is offered behind all other tools and in the order in which it was found: the beginning of the

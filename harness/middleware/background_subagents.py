@@ -288,7 +288,7 @@ class BackgroundSubAgentMiddleware(AgentMiddleware):
     async def _update(
         self,
         task_id: Annotated[str, Field(description="The task.")],
-        message: Annotated[str, Field(min_length=1, description="What it shall know or do.")],
+        message: Annotated[str, Field(min_length=1, description="What it should know or do.")],
         runtime: ToolRuntime,
     ) -> ToolResult:
         tasks = tasks_in(runtime.state)

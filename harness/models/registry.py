@@ -220,15 +220,15 @@ def init_chat_model(
     With `configurable_fields` it is a `ConfigurableModel`: a run's `configurable` values choose
     among what these fields allow. Without a name and fields, the default model is returned with
     its `model` configurable. Values choose from `PROVIDERS` only; `scripted` is one of them, and
-    reads a file, so let only callers set `model` who may name files.
+    reads a file, so let only callers that may read files set `model`.
 
     Args:
         name: `anthropic:<model id>`, a bare id that starts with `claude`, `scripted:<path>`,
             another vendor's, or `<plugin>:<model id>` for an entry point of
             `deep_agent_mcp.models`; `DEFAULT_MODEL` when absent.
         configurable_fields: Fields a run may set: `model`, and settings of the provider. `any`
-            lets every caller set everything, `base_url` and `api_key` too: whoever sets
-            `base_url` is sent the key. Give it to trusted callers only.
+            lets every caller set everything, `base_url` and `api_key` too: the key is sent to
+            the `base_url` that a caller sets. Use it only for trusted callers.
         config_prefix: The run's keys are `<config_prefix>_<field>`.
         settings: Keywords of the provider's model class, such as `max_tokens` or `base_url`; their
             types are the provider's.

@@ -1,4 +1,4 @@
-"""Composite policy: several policies as one, callers' too; the strictest verdict counts.
+"""Composite policy: several policies as one, strictest verdict first; and consents of a person.
 
 They stand in place of a person's answer and nothing else: what the policy denies stays denied, and
 what it wants decided each time is asked.

@@ -55,8 +55,8 @@ class Policy:
 
     Attributes:
         rules: The rules.
-        default: What holds for a call that no rule and no other default speaks about.
-        defaults: What holds for tools of a class when no rule matches; the strictest for a tool
+        default: The action for a call that matches no rule and no other default.
+        defaults: The action for tools of a class when no rule matches; the strictest for a tool
             of several.
         source: What it was read from, for reasons.
         search_depth: For rules about paths that shall neither slow commands down nor hide from
@@ -135,8 +135,8 @@ class Policy:
 
         Args:
             data: One mapping per rule, with the keys of `[[rule]]` tables; see `docs/policy.md`.
-            source: Where they stand, for reasons and errors.
-            default: What holds when no rule matches.
+            source: Where they come from, for reasons and errors.
+            default: The action when no rule matches.
 
         Raises:
             PolicyError: It is not valid; the text names the source and the number of the rule.
@@ -161,7 +161,7 @@ class Policy:
     ) -> Verdict:
         """Return the verdict on a call, naming the rule it comes from.
 
-        Each simple command of a command line is judged, and the strictest verdict holds.
+        Each simple command of a command line is judged, and the strictest verdict counts.
 
         Args:
             tool: The tool's name.

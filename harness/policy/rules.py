@@ -50,7 +50,7 @@ class Rule:
     """Rule of a policy: an action for the calls that meet all of its conditions.
 
     Attributes:
-        action: What follows when the rule matches.
+        action: What happens when the rule matches.
         tool: Glob over tool names.
         path: Glob (`**`, `*`, `?`, braces) over the paths among the call's arguments, in canonical
             form; `/docs/**` covers `/docs` too. A call without a path does not match a rule that
@@ -73,7 +73,7 @@ class Rule:
         principal: Glob over the name on whose behalf the call is made; empty for nobody's.
         each_time: Of a rule that asks: whether a person decides each call, and no decision is
             remembered.
-        source: Where the rule stands, such as `rule 3 of policy.toml`; by default its number.
+        source: Where the rule comes from, such as `rule 3 of policy.toml`; by default its number.
 
     Raises:
         PolicyError: A pattern or the action is not valid.
@@ -125,7 +125,7 @@ class Rule:
         agent: Sequence[str] = (),
         principal: str = "",
     ) -> bool:
-        """Whether the rule speaks about this call.
+        """Whether the rule applies to this call.
 
         Args:
             tool: The tool's name.

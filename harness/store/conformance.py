@@ -28,7 +28,6 @@ from ._conformance_cases import (
     OpenStore,
     batches,
     expiry,
-    filters,
     items,
     letters,
     namespaces,
@@ -40,7 +39,7 @@ from .base import Store, StoreOptions
 
 __all__ = ["OpenStore", "Promise", "check_store", "promises"]
 
-_ALWAYS = (items, batches, namespaces, searches, filters, expiry)
+_ALWAYS = (items, batches, namespaces, searches, expiry)
 
 
 @record

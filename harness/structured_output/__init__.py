@@ -59,7 +59,7 @@ class ToolStrategy:
     """The model answers by calling a tool; a union, or `oneOf` at the top, makes several tools.
 
     Attributes:
-        schema: What an answer is.
+        schema: Format of the answer.
         tool_message: What the transcript shows as the result of that call.
         handle_errors: What to do with an answer that does not fit. True: tell the model what is
             wrong. A string: tell it that. Exception types: repair only those (matched against the
@@ -83,7 +83,7 @@ class ProviderStrategy:
     """The provider enforces the schema on the answer's text, for models that support it.
 
     Attributes:
-        schema: What an answer is.
+        schema: Format of the answer.
         max_repairs: How often a model may try again, after which the run fails.
     """
 
@@ -101,7 +101,7 @@ class AutoStrategy:
     Decided at each call, for the model that is asked.
 
     Attributes:
-        schema: What an answer is.
+        schema: Format of the answer.
         max_repairs: How often a model may try again, after which the run fails.
     """
 

@@ -62,8 +62,8 @@ class SubAgent:
     """Subagent: an agent that another agent can give a task.
 
     Attributes:
-        name: What the caller names it by.
-        description: What it is good for; the caller's model chooses by it.
+        name: The name by which callers choose it.
+        description: What it is for; the caller's model chooses by it.
         system_prompt: Its instructions. A fork has its caller's system prompt, so it reads them
             at the head of its task, and needs none.
         tools: Names of the tools it gets, and tools of its own; None for all of its caller's.
@@ -145,14 +145,14 @@ class CompiledSubAgent:
     """A subagent that is ready to run: an agent, or any function.
 
     Attributes:
-        name: What the caller names it by.
-        description: What it is good for; the caller's model chooses by it.
+        name: The name by which callers choose it.
+        description: What it is for; the caller's model chooses by it.
         runnable: An `Agent`; it keeps its own model, tools and middleware, and its caller's policy
             holds for its calls too. Or a function, sync or async, that takes the task as its one
             parameter, besides what is injected as into a tool (`runtime: ToolRuntime`). It
             returns what a tool may: text, a `ToolResult`, a pydantic model or a dataclass. What a
             function has done is not kept before it returns, so after a crash it runs again.
-        limits: Bounds for one task, beneath those of the run tree. Of a function only `seconds`
+        limits: Limits of one task, within those of the run tree. For a function, only `seconds`
             counts. By default those the agent was built with.
         public: As for `SubAgent`.
 

@@ -63,20 +63,20 @@ def remote_subagent(
     For `subagents=` and for any registry; `task` and `start_task` reach it like every other. The
     server's run is waited for; what it asks is asked here, once, and answered there; when the run
     here is cancelled, so is the one there. A connection that breaks is opened again, and the same
-    remote run is gone on with. `.runnable.aclose()` closes it, or else the end of the process.
+    remote run continues. `.runnable.aclose()` or the end of the process closes it.
 
     Args:
-        name: What the caller names it by.
+        name: The name by which callers choose it.
         description: What it is good for.
         server: How to reach it; an `HttpServer` has `headers` for tokens.
         task: Its tool that takes a task. Ours takes an idempotency key, and so does not start a
             run twice. With a server whose tool takes none, a crash while that call is open may.
         seconds: How long one task may take; time it waits for a person does not count. The
-            remote run is not cancelled by that. None for no bound but the caller's.
-        patience: Seconds to go on trying when the server cannot be reached.
+            remote run is not cancelled by that. None for no limit but the caller's.
+        patience: Seconds to keep trying if the server cannot be reached.
 
     Raises:
-        AgentBuildError: The name does not fit, or `server` is none.
+        AgentBuildError: The name is not valid, or `server` is not a server.
     """
     runs = RemoteRuns(name, server, task, patience)
     remote = _Remote(name, runs)

@@ -102,13 +102,13 @@ class RetryPolicy:
     Attributes:
         attempts: All attempts together, the first included.
         initial_delay: Seconds to wait after the first attempt.
-        factor: What each further wait is multiplied by; 1.0 waits equally long each time.
+        factor: Factor by which each wait grows; 1.0 for equal waits.
         max_delay: Seconds that no wait exceeds, jitter included.
         jitter: Vary each wait by up to a quarter, so that many runs don't come back at once.
         retry_on: Error types, or a predicate; by default whatever `may_pass`.
 
     Raises:
-        AgentBuildError: A figure makes no sense.
+        AgentBuildError: A value is out of range.
     """
 
     attempts: int = 3
@@ -144,7 +144,7 @@ class RetryPolicy:
         return min(delay, self.max_delay)
 
     def retries(self, error: Exception) -> bool:
-        """Say whether this error is worth another attempt."""
+        """Return whether another attempt may help against this error."""
         wanted = self.retry_on
         if wanted is None:
             return may_pass(error)

@@ -8,14 +8,10 @@ run by the same key. Times that were missed count as one. The clock is the datab
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from datetime import datetime
-from itertools import islice, takewhile
 from typing import Any, Final, Literal, TypeAlias, cast
-from zoneinfo import ZoneInfo
 
-from cronsim import CronSim, CronSimError
 from pydantic import JsonValue
 
 from ...harness._internal.records import record
@@ -24,69 +20,10 @@ from ...harness.messages.message import new_id
 from ..auth.caller import Caller
 from ..replicas.sealed_values import SealError, ValueSealer
 from ..results import moment
+from .cron import next_time, times_between
 from .tables import AgendaTables, Row
 
-__all__ = ["Claim", "Schedule", "ScheduleBook", "Work", "next_time", "times_between"]
-
-_FIELDS = 5
-
-MOST_COUNTED: Final = 1_000
-"""Missed times of one schedule that are counted."""
-
-
-def next_time(cron: str, timezone: str, after: float) -> float:
-    """Return the next time of a schedule.
-
-    When clocks are set back, a time of day that comes twice counts once; when they are set forward,
-    a time that is left out counts at the first minute after it.
-
-    Args:
-        cron: Minute, hour, day of the month, month, day of the week.
-        timezone: Such as `Europe/Berlin`.
-        after: Unix time in seconds.
-
-    Raises:
-        HarnessError: They cannot be read, or there is no such time.
-    """
-    for found in _times(cron, timezone, after):
-        return found
-    raise HarnessError(f"cron {cron!r} names a time that never comes; nothing was stored.")
-
-
-def times_between(cron: str, timezone: str, after: float, until: float) -> int:
-    """Return how many times of a schedule there are after one moment, up to another.
-
-    No more than `MOST_COUNTED` are counted: one of each minute may have been asleep for weeks.
-    """
-    times = takewhile(lambda found: found <= until, _times(cron, timezone, after))
-    return sum(1 for _ in islice(times, MOST_COUNTED))
-
-
-def _times(cron: str, timezone: str, after: float) -> Iterator[float]:
-    """Yield the times of a schedule after a moment; see `next_time`."""
-    try:
-        zone = ZoneInfo(timezone)
-    except (OSError, ValueError, LookupError) as error:
-        raise HarnessError(
-            f"{timezone!r} is not a time zone that this machine knows; nothing was stored. Write "
-            "one such as UTC or Europe/Berlin."
-        ) from error
-    if len(cron.split()) != _FIELDS:
-        raise _unreadable(cron, f"it has {len(cron.split())} fields")
-    try:
-        for found in CronSim(cron, datetime.fromtimestamp(after, zone)):
-            if found.timestamp() > after:
-                after = found.timestamp()
-                yield after
-    except (CronSimError, ValueError) as error:
-        raise _unreadable(cron, str(error)) from error
-
-
-def _unreadable(cron: str, why: str) -> HarnessError:
-    return HarnessError(
-        f"cron {cron!r} cannot be read: {why}. Nothing was stored. Write five fields: minute, "
-        "hour, day of the month, month, day of the week; such as '0 7 * * MON-FRI'."
-    )
+__all__ = ["Claim", "Schedule", "ScheduleBook", "Work"]
 
 
 ScheduleStatus: TypeAlias = Literal["active", "paused"]

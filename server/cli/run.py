@@ -1,4 +1,4 @@
-"""`deep-agent-mcp run`: gives an agent a goal at the terminal."""
+"""`deep-agent-mcp run` and `chat`: give an agent a goal, or talk with it, at the terminal."""
 
 from __future__ import annotations
 

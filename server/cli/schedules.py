@@ -78,7 +78,7 @@ def add(
 
     async def work(settings: Settings) -> Answer:
         from ..agenda.schedules import Work
-        from ..operations.agenda_admin import add_schedule
+        from ..operations.agenda import add_schedule
 
         made = Work(principal, cron, timezone, goal, agent, thread, keeps_thread=same_thread)
         return await add_schedule(settings, name, made)
@@ -95,7 +95,7 @@ def list_(flags: _Flags, as_json: bool) -> None:
     """List the schedules of all principals."""
 
     async def work(settings: Settings) -> Answer:
-        from ..operations.agenda_admin import list_schedules
+        from ..operations.agenda import list_schedules
 
         return await list_schedules(settings)
 
@@ -110,7 +110,7 @@ def _change(action: str, about: str) -> None:
     @click.pass_obj
     def change(flags: _Flags, name: str, principal: str, as_json: bool) -> None:  # pyright: ignore[reportUnusedFunction]
         async def work(settings: Settings) -> Answer:
-            from ..operations.agenda_admin import change_schedule
+            from ..operations.agenda import change_schedule
 
             return await change_schedule(settings, action, name, principal)
 
@@ -152,7 +152,7 @@ def test(ctx: click.Context, url: str, as_json: bool) -> None:
     """Send a signed test event to URL, once. The exit code is 1 if it is not received."""
 
     async def work(settings: Settings) -> Answer:
-        from ..operations.agenda_admin import test_webhook
+        from ..operations.agenda import test_webhook
 
         return await test_webhook(settings, url)
 
@@ -168,7 +168,7 @@ def waiting(flags: _Flags, as_json: bool) -> None:
     """List events that were not received yet, and when each is sent again."""
 
     async def work(settings: Settings) -> Answer:
-        from ..operations.agenda_admin import list_deliveries
+        from ..operations.agenda import list_deliveries
 
         return await list_deliveries(settings)
 

@@ -1,4 +1,4 @@
-"""Commands on a state directory: `journal …` and `token …`.
+"""Commands on a state directory: `journal …` and `token …`; and `replicas`.
 
 `journal` checks the journal, backs it up, and saves what is left of a damaged one. `token` creates,
 lists and revokes tokens for HTTP.

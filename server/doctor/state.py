@@ -47,7 +47,7 @@ M = TypeVar("M", bound="AgentMiddleware")
 
 
 def examine_state(settings: Settings) -> Iterator[Finding]:
-    """Look whether the state directory can be written, and is the user's alone."""
+    """Check that the state directory can be written, and that only the user can read it."""
     path = settings.state_dir
     elsewhere = "Choose another with --state-dir DIR or DEEP_AGENT_STATE_DIR"
     if not path.exists():
@@ -74,7 +74,7 @@ def examine_state(settings: Settings) -> Iterator[Finding]:
 
 
 async def examine_journal(settings: Settings) -> list[Finding]:
-    """Look whether the journal can be read with these settings; nothing in it is changed."""
+    """Check that the journal can be read with these settings; nothing in it is changed."""
     if settings.journal is not None:
         return [await _elsewhere(settings)]
     path = StateDir(settings.state_dir).journal
@@ -102,7 +102,7 @@ async def examine_journal(settings: Settings) -> list[Finding]:
 
 
 async def examine_store(settings: Settings) -> list[Finding]:
-    """Look whether the long-term store can be opened; its tables are made if they are missing."""
+    """Check that the long-term store can be opened; missing tables are created."""
     if settings.store is None:
         return []
     from ...harness.agent_file.places import open_store, shown_place

@@ -18,6 +18,7 @@ import heapq
 import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count, product
@@ -54,6 +55,10 @@ _VERSION = "legs-1"
 
 _ANSWER_SECONDS = 10.0
 _RELAUNCH_SECONDS = 1.0
+
+_OTHERS_SECONDS = 30.0
+"""How long a leg waits for a server of the version that offered it."""
+
 _LOOK_SECONDS = 5.0
 _CLOSE_SECONDS = 3.0
 _KEPT_SECONDS = 3_600.0
@@ -120,6 +125,8 @@ class DbosRuns:
         self._carried: dict[bool, set[str]] = {False: set(), True: set()}
         self._numbers = count()
         self._lost = False
+        self._later: dict[str, tuple[float, Leg]] = {}
+        self._others: dict[str, float] = {}
         self.tuned: Bounds | None = None
 
     def admits(self, leg: Leg) -> bool:
@@ -136,7 +143,16 @@ class DbosRuns:
     # --- the queue -----------------------------------------------------------------------------
 
     async def offer(self, leg: Leg) -> bool:
-        """Put a leg in the queue, unless it is there or was executed."""
+        """Put a leg in the queue, unless it is there or was executed.
+
+        One with a delay is put there when it is due. Until then only this server knows of it: DBOS
+        would compare clocks of several machines.
+        """
+        if leg.delay:
+            due = anyio.current_time() + leg.delay
+            self._later.setdefault(_name(leg), (due, replace(leg, delay=0.0)))
+            self._stirred.set()
+            return True
         return await self._call(partial(self._offer, leg)) or bool(await self.offered([leg]))
 
     def _offer(self, leg: Leg) -> bool:
@@ -151,8 +167,6 @@ class DbosRuns:
             "queue_partition_key": leg.owner or "local",
             "priority": leg.priority,
         }
-        if leg.delay:
-            options["delay_seconds"] = leg.delay
         try:
             DBOS.enqueue_workflow_with_options(options, leg.run_id, lane, leg.is_task)
         except error.DBOSWorkflowIDInUseError:
@@ -161,6 +175,8 @@ class DbosRuns:
 
     async def withdraw(self, run_id: str) -> None:
         """Take the legs of a run out of the queue; one that is executed only frees its place."""
+        for name in [one for one in self._later if one.rpartition(":")[0] == run_id]:
+            del self._later[name]
         await self._call(partial(self._withdraw, run_id))
 
     def _withdraw(self, run_id: str) -> None:
@@ -171,12 +187,27 @@ class DbosRuns:
     async def offered(self, legs: Sequence[Leg]) -> set[str]:
         """Return the runs whose legs are in the queue, or executed by a server that lives."""
         await self._free_dead()
-        found: set[str] = set()
+        found = {one.run_id for one in legs if _name(one) in self._later}
         for start in range(0, len(legs), _PAGE):
             page = [_name(one) for one in legs[start : start + _PAGE]]
             rows = await self._call(partial(self._list, workflow_ids=page, status=[*_WORKING]))
-            found.update(one.workflow_id.rpartition(":")[0] for one in rows)
+            left = [one.workflow_id for one in rows if self._is_left_by_others(one)]
+            if left:
+                await self._call(partial(DBOS.cancel_workflows, left))
+            found.update(
+                one.workflow_id.rpartition(":")[0] for one in rows if one.workflow_id not in left
+            )
         return found
+
+    def _is_left_by_others(self, leg: WorkflowStatus) -> bool:
+        """Whether a leg waits in vain for a server of another version, to which alone it is given.
+
+        There may be one that is busy. Then the leg goes to one of ours, which does no harm.
+        """
+        if leg.status == "PENDING" or leg.app_version in (None, _VERSION):
+            return False
+        now = anyio.current_time()
+        return now - self._others.setdefault(leg.workflow_id, now) >= _OTHERS_SECONDS
 
     async def _free_dead(self) -> None:
         """End the legs of servers that died: they hold places of their owners."""
@@ -294,7 +325,13 @@ class DbosRuns:
             if anyio.current_time() - swept >= _KEPT_SECONDS / 4:
                 swept = anyio.current_time()
                 await anyio.to_thread.run_sync(_forget_old)
-            with anyio.move_on_after(_LOOK_SECONDS):
+            now = anyio.current_time()
+            for name, (due, leg) in [*self._later.items()]:
+                if due <= now:
+                    await anyio.to_thread.run_sync(self._offer, leg)
+                    self._later.pop(name, None)
+            pause = min((due - now for due, _ in self._later.values()), default=_LOOK_SECONDS)
+            with anyio.move_on_after(min(max(0.0, pause), _LOOK_SECONDS)):
                 await self._stirred.wait()
 
     def _launch(self, leg: Callable[[str, int, bool], Awaitable[None]]) -> None:

@@ -67,6 +67,7 @@ class LocalRuns:
         self._later: list[tuple[float, int, Leg]] = []
         self._legs: dict[str, Leg] = {}
         self._carried: dict[str, Leg] = {}
+        self._again: dict[str, Leg] = {}
         self._numbers = count(1)
         self._stirred = anyio.Event()
         self._draining = False
@@ -81,8 +82,14 @@ class LocalRuns:
         return True
 
     async def offer(self, leg: Leg) -> bool:
-        """Put a leg in line, unless the run is there or executed; yes."""
-        if leg.run_id not in self._legs and leg.run_id not in self._carried:
+        """Put a leg in line, unless the run is there or executed; yes.
+
+        A later attempt of a run that is executed gets in line as soon as the run is let go of.
+        """
+        carried = self._carried.get(leg.run_id)
+        if carried is not None and leg.attempt > carried.attempt:
+            self._again[leg.run_id] = leg
+        elif carried is None and leg.run_id not in self._legs:
             self._legs[leg.run_id] = leg
             due = self._clock() + leg.delay
             heapq.heappush(self._later, (due, next(self._numbers), leg))
@@ -92,6 +99,7 @@ class LocalRuns:
     async def withdraw(self, run_id: str) -> None:
         """Take a run out of the line."""
         self._legs.pop(run_id, None)
+        self._again.pop(run_id, None)
 
     def stirred(self) -> None:
         """Look again whether something may begin."""
@@ -121,6 +129,9 @@ class LocalRuns:
             await carry(leg.run_id)
         finally:
             del self._carried[leg.run_id]
+            again = self._again.pop(leg.run_id, None)
+            if again is not None:
+                await self.offer(again)
             self.stirred()
 
     def _next(self) -> Leg | None:

@@ -64,7 +64,7 @@ class _Menu:
             description="Go on with the work of a thread: its todos, files and history.",
             arguments=[
                 PromptArgument(name="thread_id", description="The thread.", required=True),
-                PromptArgument(name="goal", description="What shall be done now.", required=False),
+                PromptArgument(name="goal", description="What to do now.", required=False),
             ],
         )
         for one in self.subagents.values():
@@ -273,7 +273,7 @@ def _rules(withheld: Collection[str]) -> Iterator[str]:
         )
     if offered("wait"):
         yield (
-            '- status "running" is no error: the run goes on without you. Call wait(run_id); it '
+            '- status "running" is not an error: the run continues. Call wait(run_id); it '
             "blocks, so do not poll."
         )
     if offered("reply"):

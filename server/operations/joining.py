@@ -1,17 +1,24 @@
-"""Joining: makes a server one of several replicas, and turns on what it does by itself."""
+"""Joining: which engine, agenda and fleet a server has, as its settings say."""
 
 from __future__ import annotations
 
+import logging
 from contextlib import AbstractAsyncContextManager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING
 
+from ..auth.caller import Caller
+from ..engine import Bounds, MakeEngine
+from ..engine.local import LocalRuns
+from ..runs.contracts import Servers
 from ..settings.settings import Settings
+from ..settings.state_dir import StateDir
 
 if TYPE_CHECKING:
     from .agenda import Agenda
     from .fleet import Fleet
 
-__all__ = ["agenda_of", "fleet_of"]
+__all__ = ["agenda_of", "bounds_of", "engine_of", "fleet_of"]
 
 
 def agenda_of(settings: Settings, *, acts: bool) -> AbstractAsyncContextManager[Agenda | None]:
@@ -43,3 +50,53 @@ def fleet_of(settings: Settings, owner: str) -> AbstractAsyncContextManager[Flee
     from .fleet import joined  # psycopg takes time to import
 
     return joined(settings, owner)
+
+
+logger = logging.getLogger(__name__)
+
+
+DBOS_WORKERS = 16
+"""Few, as the first server that looks takes as many legs as it may."""
+
+
+def bounds_of(settings: Settings) -> Bounds:
+    """Return how much may be executed."""
+    workers = settings.workers
+    if workers is None and settings.engine == "dbos":
+        workers = DBOS_WORKERS
+    priorities = {
+        Caller(principal, frozenset()).owner: priority
+        for principal, priority in settings.priorities.items()
+    }
+    return Bounds(
+        workers,
+        settings.max_runs,
+        settings.max_runs_per_minute,
+        priorities,
+        settings.background_subagents,
+    )
+
+
+def engine_of(settings: Settings, state: StateDir, owner: str, servers: Servers) -> MakeEngine:
+    """Return what makes the engine that the settings name.
+
+    Args:
+        settings: What the operator chose.
+        state: Where an engine keeps its tables while the journal is in no database server.
+        owner: Our id.
+        servers: Which other servers live.
+    """
+    if settings.engine == "local":
+        shared = {"max_runs", "max_runs_per_minute"} & settings.model_fields_set
+        if settings.replicas and shared:
+            logger.warning(
+                "each replica counts %s by itself, so users may have that many runs on every "
+                "replica. With --engine dbos, the replicas count together.",
+                " and ".join(sorted(shared)),
+            )
+        return LocalRuns
+    from ..engine.dbos_place import place_of
+    from ..engine.dbos_runs import DbosRuns
+
+    url = None if settings.journal is None else settings.journal.get_secret_value()
+    return partial(DbosRuns, place_of(url, state.path), owner, servers.is_alive)

@@ -52,7 +52,7 @@ async def open_questions(journal: Checkpointer, run: Run) -> Sequence[Interrupt]
     if not found or run.status in ("done", "failed", "cancelled"):
         raise HarnessError(
             f"Run {run.id} is {run.status} and asks nothing. Nothing was stored. `runs show "
-            f"{run.id}` shows where it stands."
+            f"{run.id}` shows its status."
         )
     return found
 

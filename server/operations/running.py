@@ -1,4 +1,4 @@
-"""Running server: what clients, transports and operators use of it.
+"""Running server: what clients, transports and operators use of it, and how it shuts down.
 
 In order: no more work is started; each run finishes its step and is handed over; whoever waits for
 a run gets the answer that it continues; listen streams are closed; answers get a moment to be sent.

@@ -339,7 +339,7 @@ def agent_of(run: Run, main: Agent, tasks: BackgroundSubAgents | None) -> Agent:
     if tasks is None:
         raise HarnessError(
             f"run {run.id} is a background task of subagent {run.agent}, with which this "
-            "server does not go on. Start it with --background-subagents."
+            "server does not continue. Start it with --background-subagents."
         )
     return tasks.agent(run.agent)
 

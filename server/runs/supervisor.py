@@ -34,10 +34,10 @@ from ..sampling.queue import Offer, SamplingQueue
 from .active_run import ActiveRun, GateHolder, ThreadLocks, agent_of, busy, is_task
 from .cancellation import Cancellation
 from .contracts import Agents, Changed, Servers, Work
+from .goals import StructuredRuns
 from .lifecycle import JournalWait, RunFigures, Stopping
 from .progress import note_event
 from .queue import RunQueue
-from .task_inputs import StructuredRuns
 
 if TYPE_CHECKING:
     from ...harness.subagents.background.launcher import BackgroundSubAgents

@@ -83,7 +83,8 @@ class ThreadQueues:
         try:
             while not self._carrier.stopping.has_begun:
                 try:
-                    if not await self._let_on(thread_id):
+                    waits = await self._let_on(thread_id)
+                    if not (waits or self._guarded[thread_id].is_set()):  # nor has one just come
                         return
                 except HarnessError as error:
                     logger.warning("queued runs on thread %s wait: %s", thread_id, error)
@@ -103,7 +104,7 @@ class ThreadQueues:
             await self._moved(first)
             return True
         goal = await kept_goal(self._journal, first.id)
-        if goal is not None and goal.interrupts and holder.created_at <= first.created_at:
+        if goal is not None and goal.interrupts and await self._is_older(holder, first):
             await self._carrier.end(holder, f"interrupted by run {first.id}")
             return True
         if holder.status == "running" and await self._carrier.is_left(holder):
@@ -153,6 +154,15 @@ class ThreadQueues:
             if found:
                 return found[0]
         return None
+
+    async def _is_older(self, run: Run, other: Run) -> bool:
+        """Whether a run was accepted before another one of its thread.
+
+        The journal knows; the times in their records are those of several machines.
+        """
+        known = await self._journal.find_runs(thread_id=run.thread_id, limit=_MOST_IN_LINE)
+        newer = next((one.id for one in known if one.id in (run.id, other.id)), other.id)
+        return newer == other.id
 
     async def waits_for(self, run: Run) -> str:
         """Return what a queued run waits for, in words."""

@@ -29,11 +29,10 @@ from ..results import unknown
 from ..sampling.queue import SamplingQueue
 from .accounts import Snapshot
 from .contracts import POLL_SECONDS
-from .goals import call_id
+from .goals import call_id, structured_result
 from .lifecycle import FarEvents
 from .progress import Todos
 from .starting import RunStarter
-from .task_inputs import structured_result
 
 if TYPE_CHECKING:
     from ...harness.middleware.todo_list import Todo

@@ -1,4 +1,4 @@
-"""The agent file among the settings: the keys that are settings, the agent, and the JSON Schema.
+"""The agent file among the settings: its keys, its JSON Schema, and its bounds inside the root.
 
 The schema of agent files has the tables of the agent, and `[server]` from the settings.
 

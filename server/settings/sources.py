@@ -17,13 +17,20 @@ import tomllib
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias, cast
-from urllib.parse import quote, urlsplit
+from typing import cast
+from urllib.parse import quote
 
 import platformdirs
 from pydantic import BaseModel, ValidationError
 
-from ...harness._internal.records import record
+from .secret_files import (
+    SECRET_FILES,
+    Layer,
+    Value,
+    read_secret_files,
+    refuse_password,
+    refuse_secrets,
+)
 from .setting_types import absolute
 from .settings import (
     APP_NAME,
@@ -32,7 +39,6 @@ from .settings import (
     Settings,
     SettingsError,
 )
-from .state_dir import read_private_file
 
 __all__ = [
     "AGENT_FILE_NAME",
@@ -50,21 +56,6 @@ AGENT_FILE_NAME = "deep-agent.toml"
 logger = logging.getLogger(__name__)
 
 
-@record
-class _Value:
-    """One raw value, and the words that say where it was written; finding them may take a while."""
-
-    raw: object
-    where: str | Callable[[], str]
-
-    @property
-    def source(self) -> str:
-        return self.where if isinstance(self.where, str) else self.where()
-
-
-_Layer: TypeAlias = dict[str, _Value]
-"""Dotted key (`port`, `limits.depth`) -> value."""
-
 _TABLES: Mapping[str, type[BaseModel]] = {
     "commands": CommandSettings,
     "limits": LimitSettings,
@@ -79,20 +70,12 @@ _NAME_LISTS = frozenset(
     }
 )
 _GLOB_LISTS = frozenset({"protect_paths"})
-_KEY_FILE = "journal_key_file"
-_SECRET_FILES = {
-    _KEY_FILE: "journal_key",
-    "journal_url_file": "journal",
-    "store_url_file": "store",
-    "webhook_secret_file": "webhook_secret",
-}
-"""Settings that name a file, and the setting that is read from it."""
 _CONFIG_FILE = "config_file"
 """Named by `--config` and `DEEP_AGENT_CONFIG`, and by nothing else."""
 _NOT_SET = frozenset({_CONFIG_FILE, "definition"})
 """Fields that are no settings to choose."""
 _PATHS = (
-    frozenset({"agent_file", "root", "agents", "state_dir", "tls_cert", "tls_key", *_SECRET_FILES})
+    frozenset({"agent_file", "root", "agents", "state_dir", "tls_cert", "tls_key", *SECRET_FILES})
     | _PATH_LISTS
 )
 _URLS = frozenset({"journal", "store"})
@@ -137,11 +120,11 @@ def load_settings(
     above = {**_environ_layer(environ, warn), **_flag_layer(flags)}
     _add_agent_file(merged, above, environ)
     merged.update(above)
-    _read_secret_files(merged)
+    read_secret_files(merged)
     return _validate(merged)
 
 
-def _add_agent_file(merged: _Layer, above: _Layer, environ: Mapping[str, str]) -> None:
+def _add_agent_file(merged: Layer, above: Layer, environ: Mapping[str, str]) -> None:
     """Add what the agent file says to what the configuration file says, if there is one."""
     chosen = {**merged, **above}
     named = chosen.get("agent_file")
@@ -154,7 +137,7 @@ def _add_agent_file(merged: _Layer, above: _Layer, environ: Mapping[str, str]) -
         path = absolute(Path(str(chosen["root"].raw)) / AGENT_FILE_NAME)
         if not path.is_file():
             return
-        merged["agent_file"] = _Value(path, "the root, which is trusted")
+        merged["agent_file"] = Value(path, "the root, which is trusted")
     else:
         path = absolute(Path(str(named.raw)))
     from .agent_layer import served_definition  # few have an agent file
@@ -168,8 +151,8 @@ def _add_agent_file(merged: _Layer, above: _Layer, environ: Mapping[str, str]) -
                 f"setting {key!r} is in two files: {merged[key].source}, and {where()}. Keep it in "
                 "one of them."
             )
-        merged[key] = _Value(_anchored(key, value, path.parent), where)
-    merged["definition"] = _Value(layer.definition, f"file {path}")
+        merged[key] = Value(_anchored(key, value, path.parent), where)
+    merged["definition"] = Value(layer.definition, f"file {path}")
 
 
 _TRUE = ("true", "1", "yes", "on")
@@ -184,17 +167,17 @@ def keyword_settings(given: Mapping[str, object]) -> Settings:
     Raises:
         SettingsError: A value is refused, or there is no such setting. Nothing has been started.
     """
-    merged: _Layer = {}
+    merged: Layer = {}
     for name, value in given.items():
         if name in _TABLES and isinstance(value, Mapping):
             table = cast("Mapping[str, object]", value)
             merged |= {
-                f"{name}.{key}": _Value(one, f"argument {name}") for key, one in table.items()
+                f"{name}.{key}": Value(one, f"argument {name}") for key, one in table.items()
             }
         elif value is not None:
-            merged[name] = _Value(value, f"argument {name}")
+            merged[name] = Value(value, f"argument {name}")
     _refuse_unknown(merged)
-    _read_secret_files(merged)
+    read_secret_files(merged)
     return _validate(merged)
 
 
@@ -204,17 +187,17 @@ def _keys() -> list[str]:
     return [*plain, *nested]
 
 
-def _flag_layer(flags: Mapping[str, object]) -> _Layer:
+def _flag_layer(flags: Mapping[str, object]) -> Layer:
     return {
-        name: _Value(value, f"flag {_FLAGS.get(name, '--' + name.replace('_', '-'))}")
+        name: Value(value, f"flag {_FLAGS.get(name, '--' + name.replace('_', '-'))}")
         for name, value in flags.items()
         if value is not None and value != ()
     }
 
 
-def _environ_layer(environ: Mapping[str, str], warn: Callable[[str], None]) -> _Layer:
+def _environ_layer(environ: Mapping[str, str], warn: Callable[[str], None]) -> Layer:
     known = {ENV_PREFIX + key.replace(".", "_").upper(): key for key in _keys()}
-    layer: _Layer = {}
+    layer: Layer = {}
     for variable, text in sorted(environ.items()):
         if not variable.startswith(ENV_PREFIX) or variable == ENV_PREFIX + "CONFIG":
             continue
@@ -225,7 +208,7 @@ def _environ_layer(environ: Mapping[str, str], warn: Callable[[str], None]) -> _
                 f"{_nearest(variable, list(known))}?"
             )
         elif text:
-            layer[key] = _Value(_split(key, text), f"environment {variable}")
+            layer[key] = Value(_split(key, text), f"environment {variable}")
     return layer
 
 
@@ -237,7 +220,7 @@ def _split(key: str, text: str) -> object:
     return text
 
 
-def _file_layer(config: str | os.PathLike[str] | None, environ: Mapping[str, str]) -> _Layer:
+def _file_layer(config: str | os.PathLike[str] | None, environ: Mapping[str, str]) -> Layer:
     if config is not None:
         path, named_by = Path(config), "flag --config"
     elif environ.get(ENV_PREFIX + "CONFIG"):
@@ -247,74 +230,19 @@ def _file_layer(config: str | os.PathLike[str] | None, environ: Mapping[str, str
         if not path.is_file():
             return {}
     path = absolute(path)
-    layer: _Layer = {}
+    layer: Layer = {}
     for key, raw in _read_toml(path, named_by).items():
         if key in _TABLES and isinstance(raw, dict):
             for name, value in cast("dict[str, object]", raw).items():
-                layer[f"{key}.{name}"] = _Value(value, f"file {path}, key {key}.{name}")
+                layer[f"{key}.{name}"] = Value(value, f"file {path}, key {key}.{name}")
         else:
-            layer[key] = _Value(_anchored(key, raw, path.parent), f"file {path}, key {key}")
+            layer[key] = Value(_anchored(key, raw, path.parent), f"file {path}, key {key}")
     _refuse_unknown(layer)
-    _refuse_secrets(layer)
+    refuse_secrets(layer)
     for key in ("journal", "store"):
         if key in layer:
-            _refuse_password(key, layer[key])
-    return {**layer, _CONFIG_FILE: _Value(path, named_by or "the usual place")}
-
-
-def _refuse_secrets(layer: _Layer) -> None:
-    for secret in ("journal_key", "webhook_secret"):
-        if secret in layer:
-            raise SettingsError(
-                f"setting '{secret}' ({layer[secret].source}) is refused: such files are shown "
-                f"around. Put it into a separate file, which only you can read, and name "
-                f'that one: {secret}_file = "FILE".'
-            )
-
-
-def _refuse_password(key: str, value: _Value) -> None:
-    try:
-        parts = urlsplit(str(value.raw))
-        secret = bool(parts.password) or "password=" in parts.query
-    except ValueError:
-        return  # it is refused as a URL
-    if secret:
-        raise SettingsError(
-            f"setting {key!r} ({value.source}) is refused: it has a password, and such files are "
-            "shown around. Put the URL into a separate file, which only you can read, and name "
-            f'that one: {key}_url_file = "FILE".'
-        )
-
-
-def _read_secret_files(merged: _Layer) -> None:
-    for file, setting in _SECRET_FILES.items():
-        _read_secret_file(merged, file, setting)
-
-
-def _read_secret_file(merged: _Layer, file: str, setting: str) -> None:
-    """Add the setting that is read from a file, if one is named."""
-    named = merged.get(file)
-    if named is None or named.raw == "":
-        merged.pop(file, None)
-        return
-    if setting in merged:
-        more = "; it may hold several keys" if file == _KEY_FILE else ""
-        raise SettingsError(
-            f"settings '{setting}' (from {merged[setting].source}) and '{file}' (from "
-            f"{named.source}) exclude each other. Accepted: one of them{more}."
-        )
-
-    path = absolute(Path(str(named.raw)))
-    try:
-        text = read_private_file(path)
-    except ValueError as error:
-        raise SettingsError(
-            f"setting '{file}' = {path} (from {named.source}) is refused: {error}. Accepted: "
-            f"a file that only its owner can read, with "
-            f"{Settings.model_fields[setting].description}."
-        ) from error
-    text = text if file == _KEY_FILE else text.strip()
-    merged[setting] = _Value(text, f"file {path}, named by {named.source}")
+            refuse_password(key, layer[key])
+    return {**layer, _CONFIG_FILE: Value(path, named_by or "the usual place")}
 
 
 def _read_toml(path: Path, named_by: str) -> dict[str, object]:
@@ -348,7 +276,7 @@ def _anchored(key: str, raw: object, folder: Path) -> object:
     return raw
 
 
-def _refuse_unknown(layer: _Layer) -> None:
+def _refuse_unknown(layer: Layer) -> None:
     known = _keys()
     for key, value in layer.items():
         if key not in known:
@@ -372,7 +300,7 @@ def _nearest(word: str, known: list[str]) -> str:
     return max(known, key=likeness)
 
 
-def _validate(merged: _Layer) -> Settings:
+def _validate(merged: Layer) -> Settings:
     values: dict[str, object] = {}
     tables: dict[str, dict[str, object]] = {}
     for key, value in merged.items():
@@ -387,7 +315,7 @@ def _validate(merged: _Layer) -> Settings:
         raise SettingsError("\n".join(_explain(refused, merged))) from refused
 
 
-def _explain(refused: ValidationError, merged: _Layer) -> list[str]:
+def _explain(refused: ValidationError, merged: Layer) -> list[str]:
     lines: list[str] = []
     for error in refused.errors(include_url=False):
         location = [str(part) for part in error["loc"]]
@@ -398,7 +326,7 @@ def _explain(refused: ValidationError, merged: _Layer) -> list[str]:
         table = _TABLES.get(location[0])
         key = ".".join(location[: 1 if table is None else 2])
         field = (table or Settings).model_fields[key.rpartition(".")[2]]
-        value = "…" if key in _SECRET_FILES.values() else f"{error['input']!s:.200}"
+        value = "…" if key in SECRET_FILES.values() else f"{error['input']!s:.200}"
         lines.append(
             f"setting {key!r} = {value} (from {merged[key].source}) is refused: {reason}. "
             f"Accepted: {field.description}."
@@ -406,7 +334,7 @@ def _explain(refused: ValidationError, merged: _Layer) -> list[str]:
     return lines
 
 
-def _with_sources(reason: str, merged: _Layer) -> str:
+def _with_sources(reason: str, merged: Layer) -> str:
     host = merged.get("host")
     if host is None or not reason.startswith("binding "):
         return reason

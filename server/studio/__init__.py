@@ -30,12 +30,19 @@ from .catalogue import Catalogue
 from .conversation import Conversation
 from .history import History
 from .journal_steps import Branches
-from .methods import DeleteParams, ForkParams, ThreadMethods
+from .methods import (
+    AddParams,
+    DeleteParams,
+    ForkParams,
+    ProposeParams,
+    RevokeParams,
+    Rules,
+    ThreadMethods,
+)
 from .overview import fleet, me, run_json, runs_found, thread_overview
 from .queries import Address, NotThere, Query
 from .questions import Questions
 from .requests import Requests
-from .rules import AddParams, ProposeParams, RevokeParams, Rules
 
 __all__ = ["Studio"]
 

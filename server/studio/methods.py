@@ -1,7 +1,11 @@
-"""Studio methods: actions that are not tools, so no model can call them.
+"""Studio methods: actions that are not tools, and decisions that last; no model can call them.
 
 A model acts through `tools/call` alone; what stands here is for programs that a person uses, such
 as the page at `/ui`. Each looks at the caller's scopes and changes only what is theirs.
+
+A rule is proposed first, in words and as data, and stored only when the proposal comes back. Both
+need the scope `approve`, and are methods, not tools: what a model's client calls for its model can
+never make a decision last.
 """
 
 from __future__ import annotations
@@ -10,17 +14,28 @@ from typing import Any
 
 from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS, INVALID_REQUEST, RequestParams
-from pydantic import Field
+from pydantic import Field, JsonValue
 
+from ...harness.checkpoint.base import Interrupt
 from ...harness.errors import HarnessError, ThreadBusy
 from ...harness.messages.message import new_id
 from ...harness.subagents.background.engine import delete_with_tasks, task_threads
-from ..auth.caller import Scope, current_caller, owner_of
+from ..approvals.remembered import Remembered, RememberedRule, proposed
+from ..auth.caller import Scope, current_caller, current_client, owner_of
 from ..mcp.requests import Context, Services
 from ..runs.active_run import PARTS
 from .catalogue import Catalogue
+from .queries import NotThere, Query, instant
 
-__all__ = ["DeleteParams", "ForkParams", "ThreadMethods", "require"]
+__all__ = [
+    "AddParams",
+    "DeleteParams",
+    "ForkParams",
+    "ProposeParams",
+    "RevokeParams",
+    "Rules",
+    "ThreadMethods",
+]
 
 _DRIVERS: tuple[Scope, ...] = ("drive", "delegate")
 
@@ -120,3 +135,149 @@ class ThreadMethods:
             raise MCPError(
                 INVALID_PARAMS, f"There is no thread {thread_id!r}; read threads://search."
             )
+
+
+MOST_RUNS = 500
+"""Runs of a thread whose decisions are shown."""
+
+
+class ProposeParams(RequestParams):
+    """Parameters of `rules/propose`."""
+
+    run_id: str = Field(alias="runId", min_length=1)
+    question_id: str = Field(alias="questionId", min_length=1)
+
+
+class AddParams(RequestParams):
+    """Parameters of `rules/add`."""
+
+    proposal: str = Field(min_length=1)
+
+
+class RevokeParams(RequestParams):
+    """Parameters of `rules/revoke`."""
+
+    id: str = Field(min_length=1)
+
+
+class Rules:
+    """Handlers of `rules/*`, and reads of rules and decisions."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    @property
+    def _remembered(self) -> Remembered:
+        found = self._services.runs.carrier.consents.remembered
+        if found is None:
+            raise MCPError(INVALID_REQUEST, "This server remembers no decisions.")
+        return found
+
+    async def propose(self, ctx: Context, params: ProposeParams) -> dict[str, Any]:
+        """Return the rules that an approval of a question may become; nothing is stored."""
+        require(self._services, "rules/propose", "approve")
+        question = await self._question(params.run_id, params.question_id)
+        await self._services.places.prepare(question.thread_id)
+        tool = self._services.places(question.thread_id).tools.get(
+            str(question.payload.get("tool"))
+        )
+        caller = current_caller.get()
+        rules = proposed(
+            question, tool, owner_of(question.run_id), caller.principal, current_client.get()
+        )
+        sealed = [{**rule_json(one), "proposal": self._remembered.seal(one)} for one in rules]
+        return {"proposals": sealed}
+
+    async def add(self, ctx: Context, params: AddParams) -> dict[str, Any]:
+        """Store a rule that was proposed to the caller; from now on it holds."""
+        require(self._services, "rules/add", "approve")
+        caller = current_caller.get()
+        try:
+            rule = self._remembered.unseal(params.proposal)
+            if rule.by != caller.principal or not caller.owns(rule.run_id):
+                raise HarnessError("It was proposed to somebody else; nothing was stored.")
+            await self._remembered.add(rule)
+        except HarnessError as error:
+            raise MCPError(INVALID_PARAMS, str(error)) from error
+        return {"rule": rule_json(rule)}
+
+    async def revoke(self, ctx: Context, params: RevokeParams) -> dict[str, Any]:
+        """End a rule of the caller; calls it let through are asked about again."""
+        require(self._services, "rules/revoke", "approve")
+        caller = current_caller.get()
+        try:
+            rule = await self._remembered.revoke(caller.owner, params.id, caller.principal)
+        except HarnessError as error:
+            raise MCPError(INVALID_PARAMS, str(error)) from error
+        return {"rule": rule_json(rule)}
+
+    async def listed(self) -> dict[str, JsonValue]:
+        """Return the caller's rules, oldest first."""
+        rules = await self._remembered.of(current_caller.get().owner)
+        return {"rules": [rule_json(one) for one in rules]}
+
+    async def decisions(self, thread_id: str, query: Query) -> dict[str, JsonValue]:
+        """Return the decisions on a thread, newest first.
+
+        Raises:
+            NotThere: There is no such thread.
+        """
+        limit = query.count("limit", 200, 1_000)
+        journal = self._services.journal
+        runs = await journal.find_runs(thread_id=thread_id, limit=MOST_RUNS)
+        if not runs and not await journal.history(thread_id, limit=1):
+            raise NotThere(f"There is no thread {thread_id!r}.")
+        found = [
+            one
+            for run in runs
+            for one in await journal.interrupts(run.id)
+            if one.kind == "decision"
+        ]
+        found.sort(key=_time, reverse=True)
+        return {"decisions": [_decision(one) for one in found[:limit]], "total": len(found)}
+
+    async def _question(self, run_id: str, question_id: str) -> Interrupt:
+        asked = await self._services.journal.interrupts(run_id)
+        found = next((one for one in asked if one.id == question_id), None)
+        if found is None or found.kind != "approval" or found.answered:
+            raise MCPError(
+                INVALID_PARAMS,
+                f"Run {run_id!r} has no open approval {question_id!r}; read inbox://questions.",
+            )
+        return found
+
+
+def rule_json(rule: RememberedRule) -> dict[str, JsonValue]:
+    """Return a rule as data and in words."""
+    return {
+        "id": rule.id,
+        "says": rule.says(),
+        "scope": "thread" if rule.thread_id else "always",
+        "tool": rule.tool,
+        "agent": rule.agent,
+        "match": {"kind": rule.match.kind, "value": rule.match.value},
+        "thread_id": rule.thread_id or None,
+        "created": instant(rule.created_at),
+        "by": rule.by,
+        "client": rule.client,
+        "run_id": rule.run_id,
+        "question_id": rule.question_id,
+    }
+
+
+def _time(record: Interrupt) -> float:
+    at = record.payload.get("at")
+    return float(at) if isinstance(at, int | float) else 0.0
+
+
+def _decision(record: Interrupt) -> dict[str, JsonValue]:
+    facts = {key: value for key, value in record.payload.items() if key != "at"}
+    return {
+        "id": record.id,
+        "time": instant(_time(record)),
+        "run_id": record.run_id,
+        "asked_by": [*record.path[::2]],
+        "question": facts.pop("question", None),
+        "asked": record.message,
+        **facts,
+    }

@@ -1,4 +1,4 @@
-"""Overviews: who the caller is and what this server has; a thread with its runs and costs."""
+"""Overviews: the caller and this server, a thread with its runs and costs, and the fleet."""
 
 from __future__ import annotations
 

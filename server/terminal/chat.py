@@ -36,7 +36,7 @@ HELP = {
     "/cost": "what this conversation has used",
     "/rewind [NUMBER]": "go back to an earlier step, with the files that changed since",
     "/resume": "continue a run that was paused, failed, or asks something",
-    "/thread [THREAD]": "the thread, or another one to go on in",
+    "/thread [THREAD]": "show the thread, or continue in another one",
     "/new": "begin a new thread",
     "/quit": "end; the thread is kept",
 }

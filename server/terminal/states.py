@@ -1,4 +1,4 @@
-"""States: what is asked of a server, and the status of a run. Imports nothing that is slow."""
+"""States: what is asked of a server, status and exit code of a run. It imports nothing slow."""
 
 from __future__ import annotations
 

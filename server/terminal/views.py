@@ -1,4 +1,4 @@
-"""Views: how a run is shown, at a terminal, as plain lines, or as JSON.
+"""Views: how runs and threads are shown, at a terminal, as plain lines, as tables, or as JSON.
 
 The answer goes to standard output and everything else to standard error, so that
 `answer=$(deep-agent-mcp run …)` holds the answer alone. With JSON, everything goes to standard

@@ -151,7 +151,7 @@ class ReplyArguments(Arguments):
     message: str = Field(
         default="",
         description="For reject and respond. Alone: the answer to a question, or the next "
-        "instruction for a run, at work or ended.",
+        "instruction for a run, working or ended.",
     )
     answers: dict[str, Any] = Field(
         default_factory=dict,
@@ -249,7 +249,7 @@ class Delegation:
             if run_id is None:
                 run_id, notes = await self._start(ctx, given, own)
                 if takes_tasks(ctx, params):
-                    return TaskStarted(run_id)
+                    return TaskStarted(run_id, notes)
             settled = await self._settled(ctx, params, run_id, given.wait_seconds, own=own)
             return with_notes(settled, notes)
 
@@ -343,7 +343,7 @@ class Delegation:
         services = self._services
         if not drives(services):
             raise HarnessError(
-                "Nothing was started: going on with a message alone is for callers of the main "
+                "Nothing was started: continuing with a message alone is for callers of the main "
                 "agent. Call task with thread_id, agent and, to continue with a subagent, task_id."
             )
         choices = await services.runs.choices_of(run) if run.kind == "delegate" else None

@@ -286,7 +286,7 @@ async def hand_over(
         if not answers or answers.keys() - {one.id for one in before}:
             raise HarnessError(
                 f"Run {run.id} is {run.status} and asks nothing, so nothing was stored. "
-                "See where it stands with wait."
+                "See its status with wait."
             )
     else:
         return await _go_on(runs, snapshot, reply, asked, offer, go_on)

@@ -68,7 +68,7 @@ def run_result(
     doing = snapshot.waits_for or doing
     if reason:
         data["reason"] = reason
-        lines.append(f"{'It cannot go on' if snapshot.stuck else 'Reason'}: {reason}")
+        lines.append(f"{'It cannot continue' if snapshot.stuck else 'Reason'}: {reason}")
     if doing and run.status in ("queued", "running"):
         data["doing"] = doing
         lines.append(f"Right now: {doing}")
@@ -279,9 +279,9 @@ def _next(snapshot: Snapshot) -> str:
                 f'reply(run_id="{run.id}") once the server has its own model.'
             )
         case "paused":
-            return f'it stopped where it can go on; call reply(run_id="{run.id}") for that.'
+            return f'it can continue where it stopped; call reply(run_id="{run.id}") for that.'
         case "done":
-            return f'to go on, call task or any other tool with thread_id="{run.thread_id}".'
+            return f'to continue, call task or any other tool with thread_id="{run.thread_id}".'
         case "failed" if snapshot.result is not None:
             return (
                 "what it did so far is kept. Once the cause is fixed, make the call again with "
@@ -295,7 +295,7 @@ def _next(snapshot: Snapshot) -> str:
         case "cancelled":
             return (
                 f'what it did so far is kept in thread "{run.thread_id}"; call task with that '
-                "thread_id to go on there."
+                "thread_id to continue there."
             )
 
 

@@ -27,7 +27,7 @@ from ...harness.models.registry import DEFAULT_MODEL
 from ...harness.subagents.definitions import AnySubAgent, CompiledSubAgent
 from ..mcp.requests import MAX_FILE_BYTES, Context, Services
 from ..mcp.resources import Resources
-from ..runs.task_inputs import TaskInput, inputs_directory
+from ..runs.goals import TaskInput, inputs_directory
 from ..settings.definition import definition_of
 from ..settings.settings import Settings
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from deep_agent_mcp.harness.errors import HarnessError
-from deep_agent_mcp.server.agenda.schedules import next_time
+from deep_agent_mcp.server.agenda.cron import next_time
 
 
 def following(cron: str, zone: str, after: str, count: int = 1) -> list[str]:

@@ -36,8 +36,8 @@ async def test_a_thousand_rules_of_a_file_are_heeded_and_the_answer_tells_of_the
     said = await search(agent, "glob", pattern="name*")
     assert "/name1000" in said
     assert "/name999\n" not in f"{said}\n"
-    assert "not all .gitignore rules are heeded" in said
-    assert "not all .gitignore rules are heeded" in await search(agent, "grep", pattern="x")
+    assert "not all .gitignore rules were applied" in said
+    assert "not all .gitignore rules were applied" in await search(agent, "grep", pattern="x")
 
 
 async def test_as_many_rules_as_are_heeded_need_no_note() -> None:
@@ -54,7 +54,7 @@ async def test_five_thousand_rules_are_heeded_in_all() -> None:
     files |= {"/f/.gitignore": "x", "/f/x": "seen", "/e/x": "seen"}
     said = await search(await agent_with(files), "glob", pattern="x")
     assert "/f/x" in said
-    assert "not all .gitignore rules are heeded" in said
+    assert "not all .gitignore rules were applied" in said
 
 
 @pytest.mark.parametrize("tool", ["glob", "grep"])
@@ -89,7 +89,7 @@ async def test_the_time_for_rules_bounds_the_reading_too(monkeypatch: pytest.Mon
     monkeypatch.setattr(ignore, "_READING_SECONDS", -1.0)
     said = await search(await agent_with({"/.gitignore": "x\n", "/x": "x"}), "glob", pattern="x")
     assert "/x" in said
-    assert "not all .gitignore rules are heeded" in said
+    assert "not all .gitignore rules were applied" in said
 
 
 async def test_an_upload_of_many_files_looks_at_each_a_bounded_number_of_times() -> None:

@@ -208,7 +208,7 @@ def test_generated_batches_meet_every_refusal():
             said = str(error)
             words = ("exists already", "not in the journal", "moved on", "finished already")
             words = (*words, "no checkpoint", "another thread")
-            words = (*words, "not carried", "is in use", "idempotency key")
+            words = (*words, "not executed", "is in use", "idempotency key")
             met[next((one for one in words if error and one in said), "admitted")] += 1
     assert len(met) == 10, met
     assert met["admitted"] > 60, met

@@ -209,4 +209,4 @@ async def test_background_tasks_are_handed_over_too_and_whoever_waits_for_them_i
                 dug = await call(client, "wait", run_id=child["last_run"]["run_id"])
                 assert (dug["status"], dug["answer"]) == ("done", "Dug.")
     assert lines(setup, "effects") == lines(setup, "ended") == ["0", "1"]
-    assert "cannot go on now" not in (tmp_path / "stderr.txt").read_text()
+    assert "cannot continue now" not in (tmp_path / "stderr.txt").read_text()

@@ -10,8 +10,14 @@ from deep_agent_mcp.harness.definitions.confined_files import ConfinedFiles
 from deep_agent_mcp.harness.definitions.frontmatter import DefinitionError
 from deep_agent_mcp.harness.errors import AgentBuildError
 from deep_agent_mcp.harness.models.anthropic import AnthropicModel
-from deep_agent_mcp.harness.profiles import GeneralPurpose, Profile, ProfileRegistry, profile_for
-from deep_agent_mcp.harness.profiles.registry import BUILTIN, load_profile
+from deep_agent_mcp.harness.profiles import (
+    BUILTIN,
+    GeneralPurpose,
+    Profile,
+    ProfileRegistry,
+    load_profile,
+    profile_for,
+)
 
 WHOLE = '''\
 models = ["anthropic:claude-opus-*", "other"]

@@ -28,7 +28,7 @@ from deep_agent_mcp.harness.checkpoint.postgres.survey import (
 from deep_agent_mcp.harness.errors import HarnessError
 from deep_agent_mcp.server.app import App, create_app
 from deep_agent_mcp.server.cli.main import cli
-from deep_agent_mcp.server.operations.engines import engine_of
+from deep_agent_mcp.server.operations.joining import engine_of
 from deep_agent_mcp.server.replicas import signals
 from deep_agent_mcp.server.replicas.census import SILENT_SECONDS, Census, Replica
 from deep_agent_mcp.server.replicas.database import journal_schema, open_database

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from deep_agent_mcp.server.engine import Bounds, Leg, RunEngine
+from deep_agent_mcp.server.engine import Bounds, Leg, RunEngine, dbos_runs
 from deep_agent_mcp.server.engine.dbos_place import Place, place_of
 from deep_agent_mcp.server.engine.dbos_runs import DbosRuns
 from deep_agent_mcp.server.engine.local import LocalRuns
@@ -266,6 +267,39 @@ async def test_a_server_that_died_keeps_no_place(tmp_path: Path) -> None:
         await server.engine.offer(replace(legs("ann-1")[0], attempt=2))
         await server.end("ann-2")
         await server.begins("ann-1")
+
+
+async def test_servers_of_two_versions_and_with_two_times_lose_no_leg(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = place_of(None, tmp_path)
+    (first,) = legs("ann-1")
+    with monkeypatch.context() as older:
+        older.setattr(dbos_runs, "_VERSION", "legs-0")
+        async with serving(partial(dbos, place, "older"), Server(Bounds(workers=0))) as server:
+            await server.offer([first])
+    async with serving(partial(dbos, place, "newer")) as server:
+        assert await server.engine.offered([first]) == {"ann-1"}  # an older server may have it
+        monkeypatch.setattr(dbos_runs, "_OTHERS_SECONDS", 0.0)
+        assert await server.engine.offered([first]) == set()
+        assert not await server.engine.offer(first)
+        await server.offer([replace(first, attempt=2)])
+        await server.begins("ann-1")
+        with monkeypatch.context() as ahead:
+            ahead.setattr(time, "time", partial(sum, (time.time(), 3_600)))
+            await server.offer(legs("ann-2", delay=0.1))
+            assert await server.engine.offered(legs("ann-2")) == {"ann-2"}
+        await server.begins("ann-2")
+
+
+async def test_a_later_attempt_of_a_run_that_is_let_go_of_is_not_forgotten() -> None:
+    async with serving(local) as server:
+        (first,) = legs("ann-1")
+        await server.offer([first])
+        await server.begins("ann-1")
+        await server.offer([replace(first, attempt=2)])
+        server.live["ann-1"].set()
+        await server.until(partial(server.has_begun, 2))
 
 
 async def test_a_server_without_workers_leaves_runs_to_the_others(tmp_path: Path) -> None:

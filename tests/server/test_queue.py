@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import time
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -20,9 +22,9 @@ from deep_agent_mcp.server.app import App, create_app
 from deep_agent_mcp.server.auth.caller import ALL_SCOPES, Caller, current_caller
 from deep_agent_mcp.server.python_agents.source import AgentSource
 from deep_agent_mcp.server.runs.cancellation import ServerProcesses
-from deep_agent_mcp.server.runs.goals import Goal
+from deep_agent_mcp.server.runs.goals import Goal, TaskInput
 from deep_agent_mcp.server.runs.losses import MOST_LOSSES
-from deep_agent_mcp.server.runs.task_inputs import TaskInput
+from deep_agent_mcp.server.runs.thread_queues import ThreadQueues
 from deep_agent_mcp.server.sampling.queue import Offer
 from deep_agent_mcp.server.settings.sources import load_settings
 from deep_agent_mcp.server.threads.listing import list_threads, show_thread
@@ -86,6 +88,30 @@ async def test_goals_on_a_busy_thread_are_worked_on_one_after_the_other(tmp_path
         assert await goals_of(app, thread) == ["soon", "second", "third"]
 
 
+async def test_a_goal_that_comes_when_the_line_was_just_found_empty_begins_in_its_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late: list[str] = []
+    async with running(tmp_path) as app:
+        first = await at_work(app, "soon")
+        thread, line = first.thread_id, ThreadQueues.line
+
+        async def line_and_one_more(queues: ThreadQueues, thread_id: str) -> Sequence[Run]:
+            found = await line(queues, thread_id)
+            if not found and not late:
+                late.append("")
+                late[0] = await app.runs.start("late", thread_id=thread, on_busy="queue")
+            return found
+
+        second = await app.runs.start("slow", thread_id=thread, on_busy="queue")
+        monkeypatch.setattr(ThreadQueues, "line", line_and_one_more)
+        Obedient.may_answer.set()
+        while not (late and late[0]):  # noqa: ASYNC110  the guard of the line does it
+            await anyio.sleep(0.01)
+        await app.runs.cancel(second, "by the test")
+        assert (await app.runs.wait(late[0], 10)).run.status == "done"
+
+
 async def test_a_goal_that_shall_not_wait_is_refused_behind_those_that_do(tmp_path: Path) -> None:
     async with running(tmp_path) as app:
         first = await at_work(app)
@@ -97,9 +123,14 @@ async def test_a_goal_that_shall_not_wait_is_refused_behind_those_that_do(tmp_pa
             await app.runs.reply(second, {})
 
 
-async def test_a_goal_that_interrupts_ends_the_run_at_work_and_is_next(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ahead", [0, 3_600], ids=["", "of a server whose clock is ahead"])
+async def test_a_goal_that_interrupts_ends_the_run_at_work_and_is_next(
+    tmp_path: Path, ahead: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with running(tmp_path) as app:
-        first = await at_work(app)
+        with monkeypatch.context() as there:
+            there.setattr(time, "time", partial(sum, (time.time(), ahead)))
+            first = await at_work(app)
         thread = first.thread_id
         waits = await app.runs.start("waits", thread_id=thread, on_busy="queue")
         urgent = await app.runs.start("urgent", thread_id=thread, on_busy="interrupt")

@@ -133,7 +133,7 @@ BROKEN: Mapping[type[MemoryStore], str] = {
     DropsHalfABatch: "batches: nothing of a batch is done when one operation is refused",
     MatchesPartsOfSegments: "searches: a prefix is compared by whole segments",
     NeverExpires: "expiry: an expired item is gone for every operation",
-    IgnoresFilters: "filters: a value is compared as json",
+    IgnoresFilters: "searches: a value is compared as json",
     SkipsAtTheEdgeOfAPage: "searches: a page is what was asked for",
     KeepsOldWords: "full_text: words of what was replaced are forgotten",
 }

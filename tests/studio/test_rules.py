@@ -15,7 +15,7 @@ from deep_agent_mcp.server.approvals.remembered import proposed
 from deep_agent_mcp.server.auth.caller import ALL_SCOPES, Caller
 from deep_agent_mcp.server.operations.run_admin import RunAdmin
 from deep_agent_mcp.server.studio import Studio
-from deep_agent_mcp.server.studio.rules import ProposeParams
+from deep_agent_mcp.server.studio.methods import ProposeParams
 from tests.studio.looking import Looking, calling_as, looking, script
 
 pytestmark = pytest.mark.anyio

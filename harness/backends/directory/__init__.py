@@ -82,8 +82,8 @@ class DirectoryBackend:
         max_undo_bytes: Largest content kept for undo, per file, and per deleted directory.
         max_read_bytes: Larger files are not read, and skipped by grep.
         tree: Another implementation of confinement than the platform's best.
-        ripgrep: Whether grep asks ripgrep where to look, if it is there. What it finds is the same
-            without, and takes longer in large directories.
+        ripgrep: Whether grep uses ripgrep, if it is installed. The results are the same
+            without, but take longer in large directories.
 
     Raises:
         AgentBuildError: The root is not a directory.

@@ -1,4 +1,4 @@
-"""File guards: conditions checked before a file is changed, and the text of refusals.
+"""File guards: checks before a file is changed, refusals, and the lines a change adds or removes.
 
 A model changes only what it has seen, a file is changed once in an answer, and agents that run
 side by side do not undo each other's changes.

@@ -151,7 +151,8 @@ MOST = 50_000
 _LATE = "there was no time to look everywhere: for the rest, search one directory at a time by path"
 _MOST = "no more are looked for: narrow the search"
 _PARTLY = (
-    "not all .gitignore rules are heeded: 1,000 of a file are, 5,000 in all, and what can be read "
+    "not all .gitignore rules were applied: 1,000 of a file are, 5,000 in all, and what can be "
+    "read "
     "in 5 s"
 )
 

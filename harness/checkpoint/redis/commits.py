@@ -95,7 +95,9 @@ def refusal(batch: Batch, reply: Sequence[Any]) -> HarnessError:
                 return error
         case _:
             pass
-    return CheckpointError(f"the server answered a commit with {reply!r:.80}; look, then go on.")
+    return CheckpointError(
+        f"the server answered a commit with {reply!r:.80}; check, then continue."
+    )
 
 
 def newer(place: str, version: bytes) -> CheckpointError:
@@ -262,7 +264,7 @@ class Commits:
         if not commit.answered:
             raise CheckpointError(
                 f"a commit to {self._place} was given up, and it is not known whether it was "
-                f"stored. Load the thread, then go on."
+                f"stored. Load the thread, then continue."
             )
 
     async def _round(self, waits: bool) -> None:
@@ -308,7 +310,7 @@ class Commits:
                 commit.error = CheckpointError(
                     f"{self._place} has stored a commit, but its disk did not confirm it: "
                     f"{reply!r:.80}. Every process sees it, a crash of the server may lose it; "
-                    f"check the server's disk, load the thread, then go on."
+                    f"check the server's disk, load the thread, then continue."
                 )
 
     def _refusal(self, batch: Batch, reply: Any) -> Exception | None:
@@ -336,5 +338,5 @@ def write_failed(place: str, error: ServerFailed) -> JournalAway:
     """Return the error for a write during which the server failed."""
     outcome = "Nothing was stored; check the server, then try again"
     if error.sent:
-        outcome = "It is not known whether it was stored; load the thread, then go on"
+        outcome = "It is not known whether it was stored; load the thread, then continue"
     return JournalAway(f"{place} could not be written: {error}. {outcome}.")

@@ -48,7 +48,7 @@ class SqliteCheckpointer(JournalFacade):
     """A `Checkpointer` over one SQLite file.
 
     The file is opened by the first use, or by `open()` or `async with` if its errors are wanted
-    early. It, and every directory that has to be made for it, is the user's alone. `close()` is
+    early. Only the user can access it, and every directory that is created for it. `close()` is
     final.
 
     Args:

@@ -150,7 +150,7 @@ def thread_size(conn: sqlite3.Connection, thread_id: str) -> int:
 
 
 def collect(conn: sqlite3.Connection) -> None:
-    """Put into pages what dead processes left beside them, and drop what nothing holds."""
+    """Move what dead processes left into pages, and drop values that nothing uses."""
     loose = conn.execute("SELECT DISTINCT scope FROM checkpoints WHERE body IS NOT NULL").fetchall()
     for (scope,) in loose:
         pages.gather(conn, scope)

@@ -64,7 +64,7 @@ HOOKS: Mapping[str, tuple[str, ...]] = {
 }
 """Every hook, with what it is given, by place."""
 
-_AROUND_TOOLS = "wrap_tool_call, and call the handler where the tool shall run"
+_AROUND_TOOLS = "wrap_tool_call, and call the handler where the tool is to run"
 _AROUND_RUNS = "before_agent and after_agent, which run once per run"
 
 _INSTEAD: Mapping[str, str] = {
@@ -89,8 +89,8 @@ class AgentMiddleware:
 
     Attributes:
         state_schema: A TypedDict with the state keys this middleware reads or writes.
-        tools: Tools it brings.
-        redaction: What is redacted in all that the agent and its subagents take in and give out.
+        tools: Tools it adds.
+        redaction: Rules for everything that the agent and its subagents take in and give out.
         made_with: The arguments it was made with, by position and by name; for listings.
         supplies_tools: Whether its `wrap_tool_call` may answer calls of tools that the agent does
             not have. Where none does, a model that would be offered such a tool is not asked.

@@ -59,11 +59,11 @@ class Runtime:
         store: The long-term store the agent was built with.
         meter: What the whole run tree has used.
         checkpoint_id: The newest checkpoint of the namespace.
-        attempt: How many times the run has been begun or resumed.
+        attempt: How many times the run was started or resumed.
         stream_writer: Emits a `custom` event.
         interrupt: Asks a durable question. The phase's hooks run again from their start once it
             is answered, so ask before acting.
-        request_drain: Ends the run, resumable, once the step being worked on is stored.
+        request_drain: Pauses the run once the current step is stored.
         keep: Stores state writes by key at once, for what was paid for, such as a summary: they
             stay when the model call then fails or is stopped, and `request.state` has them from
             the next wrapper on. Not for `messages`, nor for keys that a hook of the phase wrote.
@@ -143,7 +143,7 @@ class ModelRequest:
     """One model call, on its way through `wrap_model_call`.
 
     Attributes:
-        model: Who will be asked.
+        model: The model that will be asked.
         messages: What the model will see; a view, the journal keeps everything.
         system: Sections of the system prompt, stable ones first.
         tools: Tools offered; mappings are provider-side tools.
@@ -151,7 +151,7 @@ class ModelRequest:
         runtime: The run.
         tool_choice: Whether and what the model must call.
         settings: Provider parameters.
-        response_format: The structured answer the agent owes; may be narrowed.
+        response_format: Format of the structured answer; may be narrowed.
         cache_tools: Set a prompt-cache breakpoint after the tools.
         cache_messages: Indices of messages after which to set one.
     """
@@ -249,7 +249,7 @@ class ModelResponse:
         structured_response: The structured answer in it, once it is there and valid.
         following: Messages that go into the transcript right after the answer, such as the result
             of a call that carried a structured answer.
-        cached: Whether the answer comes from the agent's `cache`, so that nobody was asked.
+        cached: Whether the answer comes from the agent's `cache`, so that no model was asked.
     """
 
     message: AIMessage

@@ -36,8 +36,8 @@ class RunChoices:
         output_schema: JSON schema of an object: what the run's answer must be. It is in
             `RunResult.structured_response`, and as JSON text in `Run.answer`.
         model: Name for `init_chat_model`. A deep agent is built for it with that model's profile.
-        effort: How much the model shall think, such as `low` or `high`; see `effort_settings`.
-        tokens: Bound of the run tree, as in `Limits`; the narrower of the two holds.
+        effort: How much the model reasons, such as `low` or `high`; see `effort_settings`.
+        tokens: Limit of the run tree, as in `Limits`; the lower of the two applies.
         cost: Likewise, in US dollars.
         seconds: Likewise.
     """

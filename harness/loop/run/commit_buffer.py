@@ -280,7 +280,8 @@ JOURNALS: Mapping[Durability, Callable[[Checkpointer, str, Fence], CommitBuffer]
 
 def _cut_off() -> CheckpointError:
     return CheckpointError(
-        "a commit was cut off; whether it was stored is not known. Load the thread, and go on from "
+        "a commit was cut off; whether it was stored is not known. Load the thread, and continue "
+        "from "
         "what is there."
     )
 

@@ -56,8 +56,8 @@ class RunControl:
     Attributes:
         reason: Who or what stopped the run.
         ends_as: What a stopped run is recorded as.
-        drained: Set when it shall stop once the step being worked on is stored.
-        hands_over: Why it then goes on elsewhere by itself; None if it waits to be resumed.
+        drained: Set when it is to stop once the current step is stored.
+        hands_over: Why it then continues elsewhere by itself; None if it waits to be resumed.
         scope: Surrounds the run.
         waiting: Surrounds its wait for its turn on the thread, while it waits.
         accepted: Set once the input is in the journal.
@@ -82,7 +82,7 @@ class RunControl:
     def drain(self) -> None:
         """Let the step being worked on finish and be stored, then pause.
 
-        A step that only waits to ask its model again does not go on; it is made anew later.
+        A step that only waits to ask its model again is stopped, and repeated later.
         """
         self.drained.set()
 

@@ -41,8 +41,8 @@ class Event:
             `args`, `status`, `text`, `usage`, `message_id`, `checkpoint_id` where they apply.
         thread_id: The thread.
         run_id: The run.
-        seq: Counts up from 1 without a gap, anew each time the run is begun or resumed.
-        path: Agent and call names from the root to where it arose.
+        seq: Counts up from 1 without a gap, again each time the run is started or resumed.
+        path: Agent and call names from the main agent to the source of the event.
     """
 
     mode: StreamMode

@@ -352,7 +352,7 @@ def _decision(asked: Interrupt) -> Mapping[str, Any]:
 def _unknown(call: ToolCall) -> str:
     return (
         f"{call.name} had begun when the run was interrupted; whether it finished is not known. It "
-        "must run at most once, so it was not run again. Find out what it did before you go on."
+        "must run at most once, so it was not run again. Find out what it did before you continue."
     )
 
 

@@ -62,23 +62,23 @@ class BackgroundSubAgents:
     """Executes background tasks while it is entered: `async with BackgroundSubAgents(journal)`.
 
     Leaving it stops them where they are; their runs stay `running` in the journal, and the next
-    one, in this process or another, goes on with them. It serves one agent.
+    one, in this process or another, continues them. It serves one agent.
 
     Args:
         checkpointer: The journal of the agent.
-        options: How tasks are carried. `limits` bound each task whose subagent has none of its
+        options: Options of tasks. `limits` apply to each task whose subagent has none of its
             own (`Limits()` by default): a task never counts against the run that started it,
             which may be over long before. `context` and `principal` are those of the run that
             started it; after a restart, these.
-        max_running: Tasks of one thread that work at a time; further ones are `pending`.
+        max_running: Tasks of one thread that work at the same time; more are `pending`.
         max_open: Tasks of one thread that may be pending or running.
         is_alive: Whether another process still works, by the `owner` of its runs. Give it where
             processes of several machines share the journal: of those of this machine it is known,
             and every other counts as alive unless this says no.
-        engine: Makes what carries the runs, from the way to find agents; `LocalRuns` by default.
+        engine: Makes the engine that executes the runs; `LocalRuns` by default.
 
     Raises:
-        ValueError: A bound is not positive.
+        ValueError: A limit is not positive.
     """
 
     def __init__(
@@ -367,7 +367,7 @@ class BackgroundSubAgents:
         Args:
             run_id: The task's run.
             answers: By interrupt id, as for `Agent.aresume`; without any, a paused or failed task
-                goes on.
+                continues.
 
         Raises:
             UnknownRun, RunEnded, UnknownInterrupt, InvalidAnswer: As for `Agent.aresume`.
@@ -405,7 +405,7 @@ class BackgroundSubAgents:
             self._do_soon(partial(self._carrier.look_after, thread_id))
 
     def _recover_soon(self) -> None:
-        if self._local is not None:  # other engines are told of what was left, as of all runs
+        if self._local is not None:  # other engines find runs that were left by themselves
             self._do_soon(self._carrier.recover)
 
     def _do_soon(self, job: Job) -> None:

@@ -123,7 +123,7 @@ _SHOWN = 80
 _REASON = 1_000
 
 START = """\
-Start a subagent on a self-contained piece of work and go on with yours: it works in the \
+Start a subagent on a self-contained piece of work and continue yours: it works in the \
 background{files}, and you are notified when it ends or asks. Start several for pieces that are \
 independent. Not for work whose result you need before your next step."""
 
@@ -134,7 +134,7 @@ nothing else to do, instead of checking again and again."""
 
 UPDATE = """\
 Send a background task a message: corrections or more work. It reads it before its next step; one \
-that is done or failed goes on, with all it knows."""
+that is done or failed continues, with all it knows."""
 
 CANCEL = "Stop a background task that is no longer needed."
 

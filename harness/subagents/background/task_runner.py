@@ -113,7 +113,7 @@ class TaskRunner:
             error, failed = as_failure(raised), True
             self._failing.setdefault(run.id, time.monotonic())
             unexpected = None if isinstance(error, HarnessError) else error
-            text = "background run %s cannot go on now: %s"
+            text = "background run %s cannot continue now: %s"
             logger.warning(text, run.id, error, exc_info=unexpected)
             await anyio.sleep(POLL_SECONDS)  # whoever waits for it tries again at once
         finally:
@@ -178,7 +178,7 @@ class TaskRunner:
             if now is None or not (now.status == "running" or _not_begun(now)):
                 return
             if await self._engine.is_left(now):
-                reason = f"it could not go on: {why}"
+                reason = f"it could not continue: {why}"
                 await self._journal.commit(taken_over(now, status="failed", reason=reason))
         except HarnessError as error:
             logger.error("background run %s could not be ended: %s", run.id, error)

@@ -1,4 +1,4 @@
-"""The streams of one session on one replica: what is stored of them, and how they are resumed.
+"""The streams of one session on one replica: stored, tapped, and resumed.
 
 The SDK names streams by the ids of requests, which clients count from one, so they are a session's
 own. The stream of a request is written by the replica that serves the request. The standing stream,
@@ -43,7 +43,8 @@ PEER_SECONDS: Final = 1.0
 
 STOPPED: Final = (
     "The server that worked on this request stopped before it answered. Whether it was done is not "
-    "known. Runs that it began go on: `threads` shows them, and `wait` with the id of one returns "
+    "known. Runs that it began continue: `threads` shows them, and `wait` with the id of one "
+    "returns "
     "its result."
 )
 

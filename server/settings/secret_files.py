@@ -1,0 +1,110 @@
+"""Secrets of the settings: read from private files, and refused where others would see them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+from urllib.parse import urlsplit
+
+from ...harness._internal.records import record
+from .setting_types import absolute
+from .settings import (
+    Settings,
+    SettingsError,
+)
+from .state_dir import read_private_file
+
+__all__ = [
+    "SECRET_FILES",
+    "Layer",
+    "Value",
+    "read_secret_files",
+    "refuse_password",
+    "refuse_secrets",
+]
+
+
+@record
+class Value:
+    """One raw value, and the words that say where it was written; finding them may take a while."""
+
+    raw: object
+    where: str | Callable[[], str]
+
+    @property
+    def source(self) -> str:
+        """Where it was written, in words."""
+        return self.where if isinstance(self.where, str) else self.where()
+
+
+Layer: TypeAlias = dict[str, Value]
+"""Dotted key (`port`, `limits.depth`) -> value."""
+
+_KEY_FILE = "journal_key_file"
+
+SECRET_FILES = {
+    _KEY_FILE: "journal_key",
+    "journal_url_file": "journal",
+    "store_url_file": "store",
+    "webhook_secret_file": "webhook_secret",
+}
+"""Settings that name a file, and the setting that is read from it."""
+
+
+def refuse_secrets(layer: Layer) -> None:
+    """Refuse secrets in a file that others may see."""
+    for secret in ("journal_key", "webhook_secret"):
+        if secret in layer:
+            raise SettingsError(
+                f"setting '{secret}' ({layer[secret].source}) is refused: such files are shown "
+                f"around. Put it into a separate file, which only you can read, and name "
+                f'that one: {secret}_file = "FILE".'
+            )
+
+
+def refuse_password(key: str, value: Value) -> None:
+    """Refuse a URL with a password."""
+    try:
+        parts = urlsplit(str(value.raw))
+        secret = bool(parts.password) or "password=" in parts.query
+    except ValueError:
+        return  # it is refused as a URL
+    if secret:
+        raise SettingsError(
+            f"setting {key!r} ({value.source}) is refused: it has a password, and such files are "
+            "shown around. Put the URL into a separate file, which only you can read, and name "
+            f'that one: {key}_url_file = "FILE".'
+        )
+
+
+def read_secret_files(merged: Layer) -> None:
+    """Add the settings that are read from files of their own."""
+    for file, setting in SECRET_FILES.items():
+        _read_secret_file(merged, file, setting)
+
+
+def _read_secret_file(merged: Layer, file: str, setting: str) -> None:
+    """Add the setting that is read from a file, if one is named."""
+    named = merged.get(file)
+    if named is None or named.raw == "":
+        merged.pop(file, None)
+        return
+    if setting in merged:
+        more = "; it may hold several keys" if file == _KEY_FILE else ""
+        raise SettingsError(
+            f"settings '{setting}' (from {merged[setting].source}) and '{file}' (from "
+            f"{named.source}) exclude each other. Accepted: one of them{more}."
+        )
+
+    path = absolute(Path(str(named.raw)))
+    try:
+        text = read_private_file(path)
+    except ValueError as error:
+        raise SettingsError(
+            f"setting '{file}' = {path} (from {named.source}) is refused: {error}. Accepted: "
+            f"a file that only its owner can read, with "
+            f"{Settings.model_fields[setting].description}."
+        ) from error
+    text = text if file == _KEY_FILE else text.strip()
+    merged[setting] = Value(text, f"file {path}, named by {named.source}")
