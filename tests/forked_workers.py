@@ -154,7 +154,7 @@ class ForkedRun:
     def __init__(self, session: pytest.Session, count: int) -> None:
         self._session = session
         self._units = units(session.items)
-        self._count = count
+        self._count = min(count, len(self._units))
         self._workers: list[_Worker] = []
         self._numbers = iter(range(1_000_000))
         self._base: Path = session.config._tmp_path_factory.getbasetemp()
