@@ -33,7 +33,7 @@ COMMAND = re.compile(
 )
 INLINE = re.compile(r"`(deep-agent-mcp [^`]+)`")
 OTHERS = re.compile(
-    r"^    (?:[A-Z_]+=\S+ )?(?:docker|kubectl|systemctl) .*$|`(?:docker|kubectl) [^`]+`",
+    r"^    (?:[A-Z_]+=\S+ )?(?:docker|kubectl|systemctl|claude) .*$|`(?:docker|kubectl) [^`]+`",
     re.MULTILINE,
 )
 """Commands of other programs, which have options of their own."""
