@@ -224,7 +224,8 @@ class _Stack:
 
     def main(self, system_prompt: str, subagents: SubAgentRegistry, own: MainOptions) -> Agent:
         for one in subagents.given:
-            check_given(one, self.skills.skills, self._servers, self._trial)
+            known = (*self.skills.skills, *self.skills.withheld)
+            check_given(one, known, self._servers, self._trial)
         subagents.check_with(self.problem_of)
         return self._main(system_prompt, subagents, own)
 

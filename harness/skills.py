@@ -12,7 +12,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, cast
@@ -107,6 +107,11 @@ class Skill:
     def directory(self) -> Path:
         """The skill's folder."""
         return self.path.parent
+
+    @property
+    def needs_shell(self) -> bool:
+        """Whether it is of use only where commands can be run: `needs: shell` of its metadata."""
+        return "shell" in self.metadata.get("needs", "").split()
 
 
 def check_name(fields: Frontmatter) -> str:
@@ -283,15 +288,21 @@ class SkillRegistry(DefinitionRegistry[Skill]):
         sources: Directories, or pairs of a directory and the label to show for it.
         untrusted: Directories that agents can write: of a file there that is a link out of them,
             nothing is read. No link leads out of a source in any case.
+        has_shell: Whether agents can run commands; else skills that need that are withheld.
     """
 
     kind = "skills"
     holds = "one folder per skill"
 
     def __init__(
-        self, sources: Sequence[Path | tuple[Path, str]], *, untrusted: Sequence[Path] = ()
+        self,
+        sources: Sequence[Path | tuple[Path, str]],
+        *,
+        untrusted: Sequence[Path] = (),
+        has_shell: bool = True,
     ) -> None:
         self._labels = _labels(sources)
+        self._has_shell = has_shell
         super().__init__(untrusted)
 
     @property
@@ -304,12 +315,24 @@ class SkillRegistry(DefinitionRegistry[Skill]):
         """The source directories."""
         return tuple(self._labels)
 
-    def use(self, sources: Sequence[Path | tuple[Path, str]]) -> bool:
+    @property
+    def withheld(self) -> Sequence[str]:
+        """Names of skills that need what agents do not have here."""
+        if self._has_shell:
+            return ()
+        entries = [one for listing in self._listings.values() for one in listing.entries.values()]
+        found = {one.name: one.item for one in entries if one.item is not None}
+        return sorted(name for name, skill in found.items() if skill.needs_shell)
+
+    def use(
+        self, sources: Sequence[Path | tuple[Path, str]], *, has_shell: bool | None = None
+    ) -> bool:
         """Take the skills from these places from now on; return whether that changed anything.
 
         Blocks like `reload`.
         """
         self._labels = _labels(sources)
+        self._has_shell = self._has_shell if has_shell is None else has_shell
         return self.reload()
 
     def get(self, name: str) -> Skill:
@@ -320,8 +343,14 @@ class SkillRegistry(DefinitionRegistry[Skill]):
         """
         skills = self.skills
         if name not in skills:
-            raise UnknownSkill(no_such("skill", name, skills))
+            raise UnknownSkill(self.why_not(name, skills))
         return skills[name]
+
+    def why_not(self, name: str, among: Collection[str]) -> str:
+        """Return why a skill cannot be used: nobody has it, or it needs what agents do not have."""
+        if name in self.withheld:
+            return f"the skill {name!r} needs a tool that runs commands, and there is none here."
+        return no_such("skill", name, among)
 
     def read(self, skill: Skill, file: str) -> bytes:
         """Return a file of a skill as it is now. Blocks.
@@ -376,6 +405,9 @@ class SkillRegistry(DefinitionRegistry[Skill]):
             "followed, so this is left out of the skill. Copy what it needs into its folder.",
             left_out=False,
         )
+
+    def _is_offered(self, item: Skill) -> bool:
+        return self._has_shell or not item.needs_shell
 
     def _describe(self, item: Skill) -> tuple[str, str]:
         return item.name, item.digest

@@ -159,6 +159,10 @@ class DefinitionRegistry(FollowedFiles[Snapshot[T]], ABC):
         """Return what is wrong with a definition that was read without an error."""
         return None
 
+    def _is_offered(self, item: T) -> bool:
+        """Whether a definition can be used here; one that cannot is no error."""
+        return True
+
     def _builtin(self) -> Iterable[T]:
         """Return definitions that need no file; files of the same name win."""
         return ()
@@ -367,6 +371,7 @@ class DefinitionRegistry(FollowedFiles[Snapshot[T]], ABC):
                     errors.setdefault(str(found.path), f"{found.path}: {objection.problem}")
                 if objection is None or not objection.left_out:
                     items[name], digests[name], owners[name] = item, entry.digest, found
+        self._withhold(items, digests)
         digests.update(errors)
         old = self._snapshot
         if old.version and old.digests == digests:
@@ -378,6 +383,10 @@ class DefinitionRegistry(FollowedFiles[Snapshot[T]], ABC):
             old.version + 1,
         )
         return True
+
+    def _withhold(self, items: dict[str, T], digests: dict[str, str]) -> None:
+        for name in [name for name, item in items.items() if not self._is_offered(item)]:
+            del items[name], digests[name]
 
 
 def _rivalry(name: str, found: Found, rival: Found | None) -> Objection | None:

@@ -14,7 +14,6 @@ import anyio.to_thread
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from .._internal.records import IdentityCache
-from ..definitions.registry import no_such
 from ..errors import AgentBuildError, InvalidUpdate, ToolError
 from ..loop.hooks.middleware import AgentMiddleware
 from ..loop.hooks.requests import (
@@ -227,8 +226,8 @@ class SkillsMiddleware(AgentMiddleware):
         skills = self._visible()
         if name not in skills:
             raise InvalidUpdate(
-                f"{no_such('skill', name, skills)} It was to be pinned; the model was not asked. "
-                "Name another, or set pinned_skills to []."
+                f"{self._registry.why_not(name, skills)} It was to be pinned; the model was not "
+                "asked. Name another, or set pinned_skills to []."
             )
         return pinned_text(skills[name], self._tools_of(skills[name]))
 
@@ -348,7 +347,7 @@ class SkillsMiddleware(AgentMiddleware):
     def _get(self, name: str) -> Skill:
         skills = self._visible()
         if name not in skills:
-            raise ToolError(no_such("skill", name, skills))
+            raise ToolError(self._registry.why_not(name, skills))
         return skills[name]
 
     def _list(self) -> str:

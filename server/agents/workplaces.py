@@ -115,7 +115,7 @@ class Parts:
         backend = _files_of(settings, own)
         commands = commands_of(settings, backend, principal)
         return cls(
-            SkillRegistry(_skill_sources(own), untrusted=own.untrusted),
+            skills_of(own),
             subagents_of(own),
             MemoryFiles(own.memory, untrusted=own.untrusted),
             backend,
@@ -139,7 +139,7 @@ class Parts:
         with self.rules.moving(settings):
             common.profiles.use(own.profiles)
             common.policy.use(own.policy)
-            skills.use(_skill_sources(own))
+            skills.use(_skill_sources(own), has_shell=_has_shell(own))
             subagents.use(own.agents, _given(own))
             self.memory.use(own.memory)
         self.settings, self.backend = own, backend
@@ -159,6 +159,18 @@ def _given(settings: Settings) -> Sequence[SubAgent]:
     """Return the subagents of the agent file."""
     described = definition_of(settings)
     return () if described is None else described.parts.subagents
+
+
+def skills_of(settings: Settings) -> SkillRegistry:
+    """Return the bundled skills and those of the settings, as agents get them. Blocks."""
+    sources, untrusted = _skill_sources(settings), settings.untrusted
+    return SkillRegistry(sources, untrusted=untrusted, has_shell=_has_shell(settings))
+
+
+def _has_shell(settings: Settings) -> bool:
+    described = definition_of(settings)
+    further = () if described is None else described.file.middleware
+    return settings.execute != "off" or any(one.use == "shell_tool" for one in further)
 
 
 def _skill_sources(settings: Settings) -> list[Path | tuple[Path, str]]:

@@ -19,6 +19,7 @@ from .output import Failed, Refused
 
 if TYPE_CHECKING:
     from ...harness.skills import Skill
+    from ..settings.settings import Settings
 
 __all__ = ["skills"]
 
@@ -48,20 +49,25 @@ def skills() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_skills(config: str | None, directories: tuple[str, ...], as_json: bool) -> None:
     """List the skills that agents get with these settings, and what is wrong with others."""
-    from ...harness.skills import SkillRegistry
-    from ..agents.workplaces import bundled_skills
+    from ..agents.workplaces import skills_of
 
-    found = SkillRegistry([(bundled_skills(), "bundled"), *_configured(config, directories)])
+    found = skills_of(_settings(config, directories))
     if as_json:
         rows = [
             {"name": one.name, "description": one.description, "path": str(one.path)}
             for one in found.skills.values()
         ]
-        click.echo(json.dumps({"skills": rows, "errors": dict(found.errors)}, indent=2))
+        data = {"skills": rows, "withheld": [*found.withheld], "errors": dict(found.errors)}
+        click.echo(json.dumps(data, indent=2))
     else:
         for one in found.skills.values():
             click.echo(f"{one.name}  ({one.source})")
             _indented(one.description)
+        if found.withheld:
+            names = ", ".join(found.withheld)
+            click.echo(
+                f"Not offered, because agents cannot run commands (--execute): {names}", err=True
+            )
         for problem in found.errors.values():
             click.echo(f"error: {clean(problem)}", err=True)
     if found.errors:
@@ -179,18 +185,18 @@ def _confirm(skill: Skill, count: int) -> None:
         raise Refused("nothing was installed.")
 
 
-def _configured(config: str | None, directories: tuple[str, ...] = ()) -> tuple[Path, ...]:
+def _settings(config: str | None, directories: tuple[str, ...] = ()) -> Settings:
     from ..settings.settings import SettingsError
     from ..settings.sources import load_settings
 
     try:
-        return tuple(load_settings({"skills": directories}, os.environ, config=config).skills)
+        return load_settings({"skills": directories}, os.environ, config=config)
     except SettingsError as error:
         raise Refused(str(error)) from error
 
 
 def _only_directory(config: str | None) -> Path:
-    found = _configured(config)
+    found = _settings(config).skills
     if len(found) != 1:
         many = "name no directory" if not found else f"name {len(found)} directories"
         raise Refused(f"the settings {many} of skills. Nothing was done. Name one with --to.")

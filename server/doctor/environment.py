@@ -159,13 +159,12 @@ def examine_files(settings: Settings) -> Iterator[Finding]:
     from ...harness.memory import MemoryFiles
     from ...harness.policy import PolicyFiles
     from ...harness.profiles import ProfileRegistry
-    from ...harness.skills import SkillRegistry
     from ...harness.subagents.registry import SubAgentRegistry
-    from ..agents.workplaces import bundled_skills
+    from ..agents.workplaces import skills_of
 
     settings = settings.of_nobody()
     untrusted = settings.untrusted
-    skills = SkillRegistry([(bundled_skills(), "bundled"), *settings.skills], untrusted=untrusted)
+    skills = skills_of(settings)
     agents = SubAgentRegistry(settings.agents, untrusted=untrusted)
     memory = MemoryFiles(settings.memory, untrusted=untrusted)
     problems = [*skills.errors.values(), *memory.snapshot.errors.values()]
@@ -177,7 +176,7 @@ def examine_files(settings: Settings) -> Iterator[Finding]:
             read()
         except HarnessError as error:
             problems.append(str(error))
-    problems += _of_subagents(settings, agents, skills.skills)
+    problems += _of_subagents(settings, agents, [*skills.skills, *skills.withheld])
     for problem in problems:
         yield broken("files", problem, "Fix the file, or remove it from the settings.")
     if not problems:

@@ -303,9 +303,23 @@ async def test_clients_drive_commands_where_they_are_on(root: Path) -> None:
         )
         assert ended["output"] == "job\n"
         assert list((root.parent / "state" / "jobs").glob("job_*.out"))
+        assert await skills_of(client) >= {"writing-tests", "planning-with-todos"}
     async with served(root.parent, root=str(root)) as app, Client(app.server) as client:
         listed = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert not {"execute", "job"} & set(listed)
+        seen = await skills_of(client)
+        assert "planning-with-todos" in seen and "writing-tests" not in seen
+
+
+async def skills_of(client: Client) -> set[str]:
+    """Return the skills of the list, which the tool, prompts and resources have too."""
+    prompts = {one.name for one in (await client.list_prompts()).prompts}
+    found = {one.uri.split("/")[2] for one in (await client.list_resources()).resources
+             if one.uri.startswith("skill://")}  # fmt: skip
+    assert found - {"index.json"} <= prompts
+    told = text_of(await client.call_tool("skill", {}))
+    assert all(f"- {one}: " in told for one in found - {"index.json"})
+    return found
 
 
 async def test_a_delegated_agent_runs_commands_under_the_policy_of_the_server(root: Path) -> None:

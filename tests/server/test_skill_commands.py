@@ -45,10 +45,23 @@ def test_the_list_shows_what_agents_get_and_what_is_broken(
     (skill(tmp_path, "bad-one") / "SKILL.md").write_text("no frontmatter", encoding="utf-8")
     listed = skills("list", "--skills", tmp_path)
     assert listed.exit_code == 1
-    assert "good-one" in listed.stdout and "data-tables  (bundled)" in listed.stdout
+    assert "good-one" in listed.stdout and "writing-skills  (bundled)" in listed.stdout
     assert "bad-one" in listed.stderr
     data = json.loads(skills("list", "--json").stdout)
     assert "writing-skills" in [one["name"] for one in data["skills"]] and not data["errors"]
+
+
+def test_skills_that_need_a_shell_are_listed_where_there_is_one(
+    skills: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without = skills("list")
+    assert "data-tables" not in without.stdout
+    assert (
+        "Not offered, because agents cannot run commands (--execute): data-tables" in without.stderr
+    )
+    monkeypatch.setenv("DEEP_AGENT_EXECUTE", "bubblewrap")
+    monkeypatch.setenv("DEEP_AGENT_ROOT", str(tmp_path))
+    assert "data-tables  (bundled)" in skills("list").stdout
 
 
 def test_the_bundled_skills_pass_the_check(skills: Callable[..., Result]) -> None:

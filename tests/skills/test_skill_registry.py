@@ -252,3 +252,16 @@ def test_readers_on_other_threads_never_see_half_a_reload(tmp_path: Path):
     reader.join()
     assert not torn
     assert registry.get("b").body == "7"
+
+
+def test_a_skill_that_needs_a_shell_is_withheld_without_one(tmp_path: Path):
+    text = skill_text("counting").replace("\n---\n\n", "\nmetadata:\n  needs: shell\n---\n\n", 1)
+    write_skill(tmp_path, "counting", text)
+    write_skill(tmp_path, "noting", skill_text("noting"))
+    registry = SkillRegistry([tmp_path], has_shell=False)
+    assert (list(registry.skills), registry.withheld) == (["noting"], ["counting"])
+    assert not registry.errors
+    with pytest.raises(UnknownSkill, match="'counting' needs a tool that runs commands"):
+        registry.get("counting")
+    assert registry.use([tmp_path], has_shell=True)
+    assert (list(registry.skills), registry.withheld) == (["counting", "noting"], ())

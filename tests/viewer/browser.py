@@ -21,7 +21,7 @@ __all__ = ["Browser", "DriverError", "browsing", "need_browser"]
 SECONDS = 50.0
 """How long anything on a page may take."""
 
-ENTER = "\ue007"
+ENTER, ESCAPE, TAB = "\ue007", "\ue00c", "\ue004"
 
 _ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 
@@ -176,6 +176,14 @@ class Browser:
 
     def size(self, width: int, height: int) -> None:
         self._ask("POST", "/window/rect", width=width, height=height)
+
+    def device(self, width: int = 0, height: int = 0, scale: float = 1) -> None:
+        """Show the page as on a phone of this size; without one, as in the window again."""
+        if not width:
+            self.devtools("Emulation.clearDeviceMetricsOverride")
+            return
+        size = {"width": width, "height": height, "deviceScaleFactor": scale}
+        self.devtools("Emulation.setDeviceMetricsOverride", **size, mobile=width < 600)
 
     def emulate(self, **features: str) -> None:
         """Set media features, such as `prefers_color_scheme="dark"`."""

@@ -7,15 +7,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from click.testing import CliRunner
+
+from deep_agent_mcp.server.cli.main import cli
 from tests.viewer.conftest import Served, ViewerSetup
 from tests.viewer.scripts import run, todos, write
 
-__all__ = ["GOAL", "showcase"]
+__all__ = ["ASK", "DONE", "FAILS", "GOAL", "LONG", "showcase"]
 
 GOAL = "Bring the notes for version 1.4 up to date"
 LONG = "Rename the retry helper everywhere"
 ASK = "Clean up the build directory"
 FAILS = "Check the links in the handbook"
+DONE = "Translate the welcome text"
 
 NOTES = """\
 # Changes
@@ -203,7 +207,7 @@ SCRIPT: dict[str, Any] = {
         ),
         run(FAILS, {"text": "x", "expect": {"last_type": "tool"}}),
         run(
-            "Translate the welcome text",
+            DONE,
             {
                 "tool_calls": [todos("Read it", "Translate it"), read("/notes/welcome.md")],
                 "usage": used(900),
@@ -223,7 +227,11 @@ def prepared(place: Path) -> ViewerSetup:
         text = f"---\nname: {name}\ndescription: {about}\n---\n\n{about}.\n"
         (agents / f"{name}.md").write_text(text, encoding="utf-8")
     flags = ["--agents", str(agents), "--approve", "write_file", "--approve", "edit_file"]
+    flags += ["--schedules"]
     setup = ViewerSetup(place, flags=flags, script=SCRIPT)
+    schedule = ["schedules", "--state-dir", str(setup.state), "add", "morning", DONE]
+    added = CliRunner().invoke(cli, [*schedule, "--cron", "0 7 * * MON-FRI"])
+    assert added.exit_code == 0, added.output
     notes = setup.root / "notes"
     notes.mkdir()
     (notes / "changes.md").write_text(NOTES, encoding="utf-8")
@@ -240,7 +248,7 @@ def showcase(place: Path) -> Iterator[tuple[Served, dict[str, str]]]:
     with setup.serving() as server:
         served = Served(setup, server)
         runs: dict[str, str] = {}
-        for goal in ("Translate the welcome text", FAILS, ASK, LONG, GOAL):
+        for goal in (DONE, FAILS, ASK, LONG, GOAL):
             runs[goal] = served.begin(goal)
             served.status(runs[goal])
         yield served, runs

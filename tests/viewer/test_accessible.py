@@ -1,4 +1,4 @@
-"""Everybody can use the page: axe-core finds nothing in any of its states, by day and by night."""
+"""Everybody can use the page: axe-core finds nothing in any of its states, and everything fits."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.viewer.browser import Browser
+from tests.viewer.browser import ESCAPE, TAB, Browser
 from tests.viewer.conftest import Served
-from tests.viewer.showcase import ASK, FAILS, GOAL, showcase
+from tests.viewer.showcase import ASK, DONE, FAILS, GOAL, showcase
 
 PAGE = Path(__file__).resolve().parents[2] / "server" / "viewer" / "page"
 AXE = PAGE / "node_modules" / "axe-core" / "axe.min.js"
@@ -25,6 +25,51 @@ axe.run(document, {resultTypes: ["violations"]}).then(
 );
 """
 
+_OUTSIDE = """
+return [...document.querySelectorAll('body *')].filter((one) => {
+  const {left, right, width} = one.getBoundingClientRect();
+  const scrolls = one.closest('.wide-table, .hunks, pre, .tabs, .unseen, .track, .what *, .match');
+  return width > 0 && !scrolls && one.checkVisibility() && (left < -1 || right > innerWidth + 1);
+}).map((one) => one.outerHTML.slice(0, 200));
+"""
+
+QUESTION = "document.querySelector('.question .hunks')"
+LATER = "//button[contains(@class, 'checkpoint')][contains(., 'Calls write_todos, read')]"
+IN_TABS = {"desktop": "//aside", "phone": "//div[contains(@class, 'narrow-tabs')]"}
+
+STATES: dict[str, tuple[str, str, list[str]]] = {
+    "threads": ("", "document.querySelectorAll('#threads tbody tr').length === 5", []),
+    "keys": ("", "document.querySelector('#threads')", ["key:?"]),
+    "nothing found": ("", "document.querySelector('#threads')", ["search:zzz", "see:.empty"]),
+    "inbox": ("inbox", "document.querySelectorAll('.entry').length === 3", []),
+    "new task": ("new", "document.querySelector('.new-task')", []),
+    "no rules": ("rules", "document.querySelector('.empty')", []),
+    "server": ("fleet", "document.querySelector('table')", []),
+    "approval": (GOAL, QUESTION, []),
+    "edit": (GOAL, QUESTION, ["press:Edit…", "see:.fields"]),
+    "reject": (GOAL, QUESTION, ["press:Reject…", "see:.fields"]),
+    "rule": (GOAL, QUESTION, ["press:Remember…", "see:.rule-facts"]),
+    "agents": (GOAL, QUESTION, ["tab:Agents", "see:.waterfall li"]),
+    "files": (GOAL, QUESTION, ["tab:Files", "see:.tree .file"]),
+    "file": (GOAL, QUESTION, ["tab:Files", "see:.tree .file", "click:.tree .file", "see:dialog p"]),
+    "history": (GOAL, QUESTION, ["tab:History", "see:.checkpoint"]),
+    "rewind": (
+        GOAL,
+        QUESTION,
+        ["tab:History", "see:.checkpoint", f"click:{LATER}", "press:Rewind to here…", "see:.plan"],
+    ),
+    "question": (ASK, "document.querySelector('.question input')", []),
+    "failed": (FAILS, "document.querySelector('.reason')", []),
+    "delete": (DONE, "document.querySelector('#steps')", ["press:Delete", "see:.stop"]),
+    "what the model saw": (
+        DONE,
+        "document.querySelector('#steps')",
+        ["press:What the model saw", "see:.request"],
+    ),
+    "sign in": ("", "document.querySelector('#threads')", ["forget", "see:#token"]),
+}
+"""States: an address or a run's goal, when that is there, and what to do then."""
+
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, dict[str, str]]]:
@@ -36,41 +81,86 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, di
         yield found
 
 
+@pytest.fixture(params=["desktop", "phone"])
+def device(browser: Browser, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A desktop by day, or a phone by night."""
+    name = str(request.param)
+    is_phone = name == "phone"
+    scheme = "dark" if is_phone else "light"
+    browser.emulate(prefers_color_scheme=scheme, prefers_reduced_motion="reduce")
+    if is_phone:
+        browser.device(320, 700)
+    yield name
+    browser.device()
+    browser.emulate()
+
+
+def act(browser: Browser, step: str, device: str) -> None:
+    kind, _, what = step.partition(":")
+    match kind:
+        case "see":
+            browser.until(f"document.querySelector({what!r})?.checkVisibility()")
+        case "press":
+            browser.press(what)
+        case "tab":
+            browser.click(f"{IN_TABS[device]}//button[starts-with(normalize-space(), '{what}')]")
+        case "click":
+            browser.click(what)
+        case "key":
+            browser.keys(what)
+        case "search":
+            browser.write("#search", what)
+        case _:  # as if the token had expired
+            answer = "new Response('{}', {status: 401})"
+            browser.run(
+                f"window.fetch = async () => {answer}; dispatchEvent(new Event('look-now'))"
+            )
+
+
 def found_by_axe(browser: Browser) -> Any:
     # The page's own rules let no script in; the browser's tools may put one there.
     browser.devtools("Runtime.evaluate", expression=AXE.read_text(encoding="utf-8"))
     return browser.run_async(_RUN)
 
 
-READY = {
-    "": "document.querySelectorAll('#threads tbody tr').length === 5",
-    "inbox": "document.querySelectorAll('.entry').length === 3",
-    "new": "document.querySelector('.new-task')",
-    GOAL: "document.querySelector('.question .hunks')",
-    ASK: "document.querySelector('.question input')",
-    FAILS: "document.querySelector('.reason')",
-}
-"""Pages, by their address or their run's goal, and when they stand."""
-
-STATES = [*((page, "") for page in READY), *((GOAL, tab) for tab in ("agents", "files", "history"))]
-
-
-@pytest.mark.exhaustive(cases=3)
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize(("page", "tab"), STATES)
-def test_axe_finds_nothing(
-    browser: Browser, shown: tuple[Served, dict[str, str]], page: str, tab: str, scheme: str
+@pytest.mark.exhaustive(cases=6)
+@pytest.mark.parametrize("state", STATES)
+def test_axe_finds_nothing_and_everything_fits(
+    browser: Browser, shown: tuple[Served, dict[str, str]], state: str, device: str
 ) -> None:
     served, runs = shown
-    browser.emulate(prefers_color_scheme=scheme, prefers_reduced_motion="reduce")
-    try:
-        browser.go("about:blank")
-        browser.go(f"{served.page}#{runs.get(page, page)}".removesuffix("#"))
-        browser.until(READY[page])
-        if tab:
-            browser.click(f"#tab-{tab}")
-            browser.until("!document.querySelector('.panel .loading')")
-        browser.until("!document.querySelector('[aria-disabled]')")
-        assert found_by_axe(browser) == []
-    finally:
-        browser.emulate()
+    place, ready, steps = STATES[state]
+    browser.go("about:blank")
+    browser.go(f"{served.page}#{runs.get(place, place)}".removesuffix("#"))
+    browser.until(ready)
+    browser.until("!document.querySelector('[aria-disabled]')")
+    for step in steps:
+        act(browser, step, device)
+    browser.until("!document.querySelector('[aria-disabled], .loading')")
+    assert found_by_axe(browser) == []
+    assert browser.run(_OUTSIDE) == []
+
+
+def test_the_keyboard_stays_in_a_dialog_and_returns(
+    browser: Browser, shown: tuple[Served, dict[str, str]]
+) -> None:
+    served, runs = shown
+    focus = "return document.activeElement.innerText"
+    inside = "return document.activeElement.closest('dialog') !== null"
+    browser.go(f"{served.page}#{runs[DONE]}")
+    browser.until("document.querySelector('#steps')")
+    browser.run("document.querySelector('.speaker .faint').focus()")
+    browser.keys("\ue007")
+    browser.until("document.querySelector('dialog .request')")
+    assert browser.run(inside)
+    for _ in range(40):  # it goes round, by way of the browser's own buttons
+        browser.keys(TAB)
+        assert browser.run(inside) or browser.run(focus) == browser.text()
+    browser.keys("i", ESCAPE)  # a command of the page is none in a dialog
+    browser.until("!document.querySelector('dialog')")
+    assert browser.run(focus) == "What the model saw"
+    assert runs[DONE] in browser.run("return location.hash")
+    browser.press("Delete")
+    browser.until("document.activeElement.innerText === 'Keep it'")  # not the one that deletes
+    browser.keys(ESCAPE)
+    browser.until("document.activeElement.innerText === 'Delete'")

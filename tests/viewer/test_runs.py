@@ -302,60 +302,6 @@ def test_everything_can_be_done_with_the_keyboard(browser: Browser, served: Serv
     browser.until("document.activeElement.tagName === 'H1'")  # not lost with the question
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_is_readable_by_day_by_night_and_on_a_phone(
-    browser: Browser, served: Served, scheme: str
-) -> None:
-    browser.emulate(prefers_color_scheme=scheme)
-    browser.devtools(
-        "Emulation.setDeviceMetricsOverride",
-        width=320,
-        height=700,
-        deviceScaleFactor=1,
-        mobile=True,
-    )
-    try:
-        run_id = open_run(browser, served, "write once")
-        browser.until_text("Approve")
-        assert browser.run("return document.documentElement.scrollWidth") <= 320
-        contrasts: dict[str, float] = browser.run(_CONTRASTS)
-        assert contrasts and min(contrasts.values()) >= 4.5, contrasts
-        assert browser.run("return matchMedia('(prefers-color-scheme: dark)').matches") == (
-            scheme == "dark"
-        )
-        served.call("cancel", run_id=run_id)
-    finally:
-        browser.devtools("Emulation.clearDeviceMetricsOverride")
-        browser.emulate()
-
-
-_CONTRASTS = """
-const paint = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
-const light = (colour) => {
-  paint.fillStyle = colour;
-  paint.fillRect(0, 0, 1, 1);
-  const [r, g, b] = [...paint.getImageData(0, 0, 1, 1).data].map((value) => value / 255).map(
-    (one) => one <= 0.04045 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4);
-  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-};
-const behind = (one) => {
-  for (; one; one = one.parentElement) {
-    const colour = getComputedStyle(one).backgroundColor;
-    if (colour !== 'rgba(0, 0, 0, 0)') return colour;
-  }
-  return 'white';
-};
-const found = {};
-for (const one of document.querySelectorAll('body *')) {
-  const own = [...one.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
-  if (!own || !one.checkVisibility() || one.matches('script, noscript')) continue;
-  const [a, b] = [light(getComputedStyle(one).color), light(behind(one))];
-  found[one.tagName + '.' + one.className] = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-}
-return found;
-"""
-
-
 def test_a_page_outlives_its_server(
     browser: Browser, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

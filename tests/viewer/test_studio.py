@@ -43,7 +43,7 @@ def test_an_edit_is_judged_by_its_diff_and_approved_by_keyboard_alone(
     assert "with_retry(value + 149)" in (served.setup.root / "notes" / "steps.py").read_text()
 
 
-def test_a_rewind_says_what_it_will_change_and_a_fork_goes_on_elsewhere(
+def test_a_rewind_says_what_it_will_change(
     browser: Browser, shown: tuple[Served, dict[str, str]]
 ) -> None:
     served, runs = shown

@@ -181,43 +181,45 @@ function Costs({ overview }: { overview: Overview }): VNode {
         <p class="quiet">No model calls yet.</p>
       )}
       {lines.length ? (
-        <table class="costs">
-          <thead>
-            <tr>
-              <th scope="col">Agent</th>
-              <th scope="col" class="number">
-                Calls
-              </th>
-              <th scope="col" class="number">
-                In
-              </th>
-              <th scope="col" class="number">
-                Cached
-              </th>
-              <th scope="col" class="number">
-                Out
-              </th>
-              <th scope="col" class="number">
-                Cost
-              </th>
-            </tr>
-          </thead>
-          <tbody>
-            {lines.map((one) => (
+        <div class="wide-table" tabIndex={0} role="group" aria-label="Usage by agent">
+          <table class="costs">
+            <thead>
               <tr>
-                <td>
-                  {shown(one.agent, 200)}
-                  <span class="quiet model">{shown(one.model, 200)}</span>
-                </td>
-                <td class="number">{count(one.calls)}</td>
-                <td class="number">{count(one.usage?.input_tokens)}</td>
-                <td class="number">{count(one.usage?.cache_read_tokens)}</td>
-                <td class="number">{count(one.usage?.output_tokens)}</td>
-                <td class="number">{price(one.cost || !unpriced ? one.cost : null)}</td>
+                <th scope="col">Agent</th>
+                <th scope="col" class="number">
+                  Calls
+                </th>
+                <th scope="col" class="number">
+                  In
+                </th>
+                <th scope="col" class="number">
+                  Cached
+                </th>
+                <th scope="col" class="number">
+                  Out
+                </th>
+                <th scope="col" class="number">
+                  Cost
+                </th>
               </tr>
-            ))}
-          </tbody>
-        </table>
+            </thead>
+            <tbody>
+              {lines.map((one) => (
+                <tr>
+                  <td>
+                    {shown(one.agent, 200)}
+                    <span class="quiet model">{shown(one.model, 200)}</span>
+                  </td>
+                  <td class="number">{count(one.calls)}</td>
+                  <td class="number">{count(one.usage?.input_tokens)}</td>
+                  <td class="number">{count(one.usage?.cache_read_tokens)}</td>
+                  <td class="number">{count(one.usage?.output_tokens)}</td>
+                  <td class="number">{price(one.cost || !unpriced ? one.cost : null)}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
       ) : null}
     </section>
   );

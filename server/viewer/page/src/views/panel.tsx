@@ -19,6 +19,16 @@ export const TABS: { id: Tab; label: string }[] = [
   { id: "history", label: "History" },
 ];
 
+/** Have the arrow keys choose the next or the previous tab. */
+export function moveTab<T>(event: KeyboardEvent, all: T[], chosen: Signal<T>): void {
+  const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+  if (!step) return;
+  const at = Math.max(0, all.indexOf(chosen.value));
+  chosen.value = all[(at + step + all.length) % all.length]!;
+  const list = event.currentTarget as HTMLElement;
+  setTimeout(() => list.querySelector<HTMLElement>("[aria-selected=true]")?.focus());
+}
+
 export function Panel({
   thread,
   tab,
@@ -29,17 +39,9 @@ export function Panel({
   attempt: Attempt;
 }): VNode {
   const here = tab.value === "talk" ? "todos" : tab.value;
-  const move = (event: KeyboardEvent) => {
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (!step) return;
-    const at = TABS.findIndex((one) => one.id === here);
-    tab.value = TABS[(at + step + TABS.length) % TABS.length]!.id;
-    const list = event.currentTarget as HTMLElement;
-    setTimeout(() => list.querySelector<HTMLElement>("[aria-selected=true]")?.focus());
-  };
   return (
     <aside class="panel" aria-label="About the thread">
-      <div class="tabs" role="tablist" aria-label="About the thread" onKeyDown={move}>
+      <div class="tabs" role="tablist" aria-label="About the thread" onKeyDown={(event) => moveTab(event, TABS.map((one) => one.id), tab)}>
         {TABS.map((one) => (
           <button
             type="button"

@@ -15,7 +15,7 @@ import { keepLooking, trouble } from "../server/looking";
 import { Failure, readData } from "../server/mcp";
 import { linkTo, may, server } from "../state";
 import { title } from "./inbox_watch";
-import { Panel, TABS, type Tab } from "./panel";
+import { moveTab, Panel, TABS, type Tab } from "./panel";
 import { RequestDialog } from "./request";
 
 /** Show a run, or the thread of this id. */
@@ -89,12 +89,18 @@ function Shown({ thread }: { thread: Thread }): VNode {
   return (
     <div class="thread" data-tab={tab.value} data-run={run?.status}>
       <Head thread={thread} overview={overview} run={run} attempt={attempt} />
-      <div class="tabs narrow-tabs" role="tablist" aria-label="Parts of the thread">
+      <div
+        class="tabs narrow-tabs"
+        role="tablist"
+        aria-label="Parts of the thread"
+        onKeyDown={(event) => moveTab(event, ["talk", ...TABS.map((one) => one.id)], tab)}
+      >
         {(["talk", ...TABS.map((one) => one.id)] as const).map((one) => (
           <button
             type="button"
             role="tab"
             aria-selected={tab.value === one}
+            tabIndex={tab.value === one ? 0 : -1}
             onClick={() => (tab.value = one)}
           >
             {one === "talk" ? "Conversation" : TABS.find(({ id }) => id === one)!.label}
