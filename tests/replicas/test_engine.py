@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -75,6 +75,70 @@ async def _begun(fleet: Fleet) -> str:
                 return (await call(client, "task", **given))["run_id"]
 
 
+async def _a_clock_is_an_hour_ahead(database: Database, tmp_path: Path) -> None:
+    with _one_and_another(tmp_path, journal_url(database), CLOCK_AHEAD="3600") as fleet:
+        a, b = fleet.all.values()
+        async with clients(a) as (on_a,):
+            async with clients(b) as (on_b,):
+                held = await call(on_b, "task", goal="nap 600", wait_seconds=0)
+                await until(lambda: bool(fleet.effects.begun("nap")))
+                given = {"thread_id": held["thread_id"], "on_busy": "interrupt", "wait_seconds": 0}
+                urgent = await call(on_a, "task", goal="work 1", **given)
+                assert (await waited(on_b, urgent["run_id"]))["status"] == "done"
+                assert (await waited(on_a, held["run_id"]))["status"] == "cancelled"
+                runs = [
+                    await call(one, "task", goal="work 20", wait_seconds=0)
+                    for one in (on_a, on_b, on_a, on_b)
+                ]
+                ended = [await waited(on_a, one["run_id"]) for one in runs]
+                assert [one["status"] for one in ended] == ["done"] * 4
+                at = {one["run_id"]: set[int]() for one in runs}
+                for one in fleet.effects.begun():
+                    at.get(one.run_id, set()).add(one.pid)
+                assert [*map(len, at.values())] == [1] * 4  # nobody was taken for dead
+                last = await call(on_b, "task", goal="work 60", wait_seconds=0)
+                await until(
+                    lambda: any(one.run_id == last["run_id"] for one in fleet.effects.begun())
+                )
+                b.kill()
+            assert (await waited(on_a, last["run_id"]))["status"] == "done"
+            assert not fleet.effects.repeated("pay")
+
+
+async def _legs_mean_something_else_to_one(database: Database, tmp_path: Path) -> None:
+    flags = ("--max-runs", "1")
+    with _one_and_another(tmp_path, journal_url(database), flags, LEGS="legs-2") as fleet:
+        a, b = fleet.all.values()
+        async with clients(b) as (on_b,):
+            async with clients(a) as (on_a,):
+                for one in (on_a, on_b):
+                    assert (await call(one, "task", goal="work 1"))["status"] == "done"
+                asks = await call(on_a, "task", goal="ask work 1")
+                held = await call(on_a, "task", goal="nap 600", wait_seconds=0)
+                await until(lambda: bool(fleet.effects.begun("nap")))
+                given = {"run_id": asks["run_id"], "decision": "approve", "wait_seconds": 0}
+                await call(on_a, "reply", **given)
+                a.kill()  # with a leg in line that it has offered
+            ended = [await waited(on_b, one["run_id"]) for one in (asks, held)]
+            assert [one["status"] for one in ended] == ["done"] * 2
+            assert not fleet.effects.repeated("pay")
+
+
+@contextmanager
+def _one_and_another(
+    place: Path, url: str, flags: Sequence[str] = (), **env: str
+) -> Generator[Fleet]:
+    """Start a replica as usual, and one with further variables."""
+    flags, agent = (
+        ("--engine", "dbos", "--drain-seconds", "0", *flags),
+        "tests.replicas.apart:agent",
+    )
+    with replicas(place, url, ("a",), start=start, flags=flags, agent=agent) as fleet:
+        fleet.env = env
+        fleet.begin("b")
+        yield fleet
+
+
 Scenario = Callable[[Database, Path], Awaitable[None]]
 
 SCENARIOS: dict[str, Scenario] = {
@@ -82,6 +146,8 @@ SCENARIOS: dict[str, Scenario] = {
         _one_line_whose_engine_loses, 'TRUNCATE "{}".workflow_status CASCADE'
     ),
     "its tables are lost": partial(_one_line_whose_engine_loses, 'DROP SCHEMA "{}" CASCADE'),
+    "a clock is an hour ahead": _a_clock_is_an_hour_ahead,
+    "legs mean something else to one": _legs_mean_something_else_to_one,
     "a run kills five servers": partial(_a_run_that_kills_five_servers, "dbos"),
     "a run kills five servers, no engine": partial(_a_run_that_kills_five_servers, "local"),
 }
