@@ -251,7 +251,8 @@ class Face:
         reply = await self._reply(ctx, params)
         if isinstance(reply, TaskStarted):
             state = await find_task(self._services, reply.run_id, can_answer=True)
-            return cast("Any", created(state))  # a shape of the extension, which the SDK lets pass
+            # A shape of the extension, which the SDK lets pass.
+            return cast("Any", created(state, reply.notes))
         return reply
 
     async def _reply(self, ctx: Context, params: CallToolRequestParams) -> ToolReply:

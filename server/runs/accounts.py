@@ -1,8 +1,8 @@
 """Accounts of runs: where a run stands, its events, and what it changed or could not do.
 
 Accounts are made from the events that are stored with the results of its calls, those of subagents
-too, so they hold after a restart and on every replica. Files that commands wrote are not among
-them: nobody knows which these are.
+too, so they hold after a restart and on every replica. Of some commands nobody knows which files
+they wrote, such as those that run in the background; an account says that there were any.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ class Account:
         open_todos: What of its todo list is not done.
         media: Images and recordings in its answer.
         is_cut: Whether it did more than was looked at.
+        has_unlisted: Whether commands may have changed more files, which are not known.
     """
 
     files: Sequence[ChangedFile] = ()
@@ -75,6 +76,7 @@ class Account:
     open_todos: Sequence[str] = ()
     media: Sequence[MediaBlock] = ()
     is_cut: bool = False
+    has_unlisted: bool = False
 
 
 class Accounts:
@@ -121,7 +123,9 @@ class Accounts:
         todos, media = await self._left(run)
         refused = [*tally.refused.values()]
         files = [*tally.files.values()]
-        return Account(files, dict(tally.failed), refused, todos, media, tally.is_cut)
+        return Account(
+            files, dict(tally.failed), refused, todos, media, tally.is_cut, tally.has_unlisted
+        )
 
     async def _left(self, run: Run) -> tuple[list[str], list[MediaBlock]]:
         """Return the todos that are open at the end of a run, and the media in its answer.
@@ -140,6 +144,9 @@ class Accounts:
         return todos, [] if isinstance(content, str) else [one for one in content if is_media(one)]
 
 
+_COMMANDS = ("execute", "shell")
+
+
 @dataclass(slots=True)
 class _Tally:
     """Counts what events say."""
@@ -149,18 +156,25 @@ class _Tally:
     failed: Counter[str] = field(default_factory=Counter[str])
     refused: dict[str, str] = field(default_factory=dict[str, str])
     is_cut: bool = False
+    has_unlisted: bool = False
 
     def take(self, event: RunEvent) -> None:
         data = event.data
         if data.get("event") != "tool_end":
             return
         name, call = str(data.get("name")), str(data.get("tool_call_id"))
-        if isinstance(changed := data.get("changed"), dict):
-            self._note(changed)
-        if data.get("status") != "error" or call == f"call_{self.run.id.partition('_')[2]}":
-            return
+        changed = data.get("changed")
+        for one in changed if isinstance(changed, list) else [changed]:
+            if isinstance(one, dict):
+                self._note(one)
         text = " ".join(str(data.get("text") or "").split())
-        if REFUSED in text or REJECTED in text:
+        is_error = data.get("status") == "error"
+        is_refused = is_error and (REFUSED in text or REJECTED in text)
+        if name in _COMMANDS and changed is None and not is_refused:
+            self.has_unlisted = True
+        if not is_error or call == f"call_{self.run.id.partition('_')[2]}":
+            return
+        if is_refused:
             said = text.partition(". ")[0].removesuffix(".")  # what follows advises the model
             self.refused[call] = said if said.startswith(name) else f"{name}: {said}"
         else:
@@ -173,7 +187,7 @@ class _Tally:
             if before is None or before.how != "new":
                 self.files[path] = ChangedFile(path, "deleted", None, None)
             return
-        is_new = bool(changed.get("created")) or (before is not None and before.how == "new")
+        is_new = bool(changed.get("created")) if before is None else before.how == "new"
         counts = [changed.get("added"), changed.get("removed")]
         if before is not None:
             pairs = zip(counts, (before.added, before.removed), strict=True)

@@ -11,8 +11,9 @@ Some methods have the same name in both eras and another shape.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, TypeAlias, TypeVar, cast
 
 from mcp.server.context import HandlerResult
@@ -114,9 +115,13 @@ class TaskMethods:
         return await find_task(services, task_id, can_answer=can_answer, can_lend=can_lend)
 
 
-def created(state: TaskState) -> dict[str, Any]:
-    """Return the result of a call that became a task."""
-    return {"resultType": "task", **_flat(state)}
+def created(state: TaskState, notes: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the result of a call that became a task; its status says the notes first."""
+    return {"resultType": "task", **_flat(_noted(state, notes))}
+
+
+def _noted(state: TaskState, notes: Sequence[str]) -> TaskState:
+    return replace(state, message=" ".join([*notes, state.message or ""]).strip() or None)
 
 
 def _flat(state: TaskState) -> dict[str, Any]:
@@ -213,7 +218,7 @@ class HandshakeTasks:
         reply = await self._call(ctx, params)
         if not isinstance(reply, TaskStarted):
             return reply.model_dump(by_alias=True, mode="json", exclude_none=True)
-        return {"task": _task(await self._find(ctx, reply.run_id))}
+        return {"task": _task(_noted(await self._find(ctx, reply.run_id), reply.notes))}
 
     async def get(self, ctx: Context, params: TaskParams) -> dict[str, Any]:
         """Return the status of a task."""

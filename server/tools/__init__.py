@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias, TypeVar, cast
@@ -46,9 +46,15 @@ TaskSupport: TypeAlias = Literal["forbidden", "optional"]
 
 @record
 class TaskStarted:
-    """The reply of a call that continues as a task; its run is in the journal."""
+    """The reply of a call that continues as a task; its run is in the journal.
+
+    Attributes:
+        run_id: The run.
+        notes: What the caller should know; the status of the new task says it.
+    """
 
     run_id: str
+    notes: Sequence[str] = ()
 
 
 ToolReply: TypeAlias = CallToolResult | InputRequiredResult | TaskStarted

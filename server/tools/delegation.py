@@ -249,7 +249,7 @@ class Delegation:
             if run_id is None:
                 run_id, notes = await self._start(ctx, given, own)
                 if takes_tasks(ctx, params):
-                    return TaskStarted(run_id)
+                    return TaskStarted(run_id, notes)
             settled = await self._settled(ctx, params, run_id, given.wait_seconds, own=own)
             return with_notes(settled, notes)
 

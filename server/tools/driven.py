@@ -104,7 +104,7 @@ def _handler(tool: Tool, services: Services) -> Handler:
             run_id = snapshot.run.id
             if as_task and snapshot.run.status in ("running", "needs_approval"):
                 if await services.runs.is_stored(run_id):
-                    return TaskStarted(run_id)
+                    return TaskStarted(run_id, notes)
             elif snapshot.run.status != "needs_approval":
                 return driven_result(tool, _noted(snapshot, notes))
         settled = await wait_for_run(ctx, services, params, run_id, seconds)

@@ -56,6 +56,9 @@ def account_facts(thread_id: str, account: Account | None) -> AccountFacts:
         if more:
             data["changes_more"] = more
         lines.append(f"Changed: {', '.join(map(_words, newest))}{rest}.")
+    if account.has_unlisted:
+        data["changes_unlisted"] = True
+        lines.append("Commands may have changed more files, which are not listed.")
     left = _left(account)
     if left:
         data["not_done"] = left

@@ -18,6 +18,7 @@ from mcp.types import TextResourceContents
 from deep_agent_mcp.server.cli.main import cli
 from tests.e2e.conftest import SCRIPT
 from tests.e2e.servers import ERAS, Era, Setup, call, connected, refused, served, text_of
+from tests.e2e.task_client import Tasks, ask
 from tests.e2e.test_auth import House
 
 pytestmark = pytest.mark.anyio
@@ -113,6 +114,17 @@ async def test_calls_beside_a_run_have_threads_of_their_own(house: House) -> Non
         assert running["run_id"] in named
         await call(client, "cancel", run_id=running["run_id"])
         assert await thread_of(client) == running["thread_id"]
+
+
+async def test_a_task_says_why_it_has_a_thread_of_its_own(house: House) -> None:
+    tasks, here = Tasks(stop_at="working"), {"threadId": "conversation 3"}
+    async with house.client("ann", extensions=[tasks]) as client:
+        for goal in ("take your time", "a moment"):
+            await client.call_tool("task", {"goal": goal}, meta=here)
+        first, second = tasks.created
+        await ask(client.session, "tasks/cancel", first.task_id)
+    assert "is in use, so this call has a new thread" in str(second.model_extra)
+    assert "is in use" not in str(first.model_extra)
 
 
 async def test_a_call_that_asks_says_why_it_has_a_thread_of_its_own(tmp_path: Path) -> None:

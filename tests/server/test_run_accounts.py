@@ -22,6 +22,7 @@ from deep_agent_mcp.server.runs.accounts import Account
 from deep_agent_mcp.server.settings.sources import load_settings
 from deep_agent_mcp.server.tools.run_accounts import account_facts
 from tests.e2e.task_client import Tasks, ask
+from tests.shell.support import need_bubblewrap
 
 pytestmark = pytest.mark.anyio
 
@@ -71,6 +72,19 @@ SCRIPT = {
                         ]
                     },
                     {"text": "Many."},
+                ]
+            },
+        },
+        {
+            "match": "commands",
+            "agents": {
+                "main": [
+                    calls(
+                        execute={"command": "echo x > made.txt; echo z >> old.txt; rm again.txt"}
+                    ),
+                    calls(write_file={"path": "/workspace/again.txt", "content": "new\n"}),
+                    calls(execute={"command": "true", "background": True}),
+                    {"text": "All run."},
                 ]
             },
         },
@@ -154,6 +168,25 @@ async def test_an_answer_says_what_was_changed_and_what_was_not_done(
         moved_on = await client.call_tool("wait", {"run_id": data["run_id"]})
         assert moved_on.structured_content is not None
         assert moved_on.structured_content["changes"] == data["changes"]
+
+
+async def test_an_answer_lists_what_commands_wrote_as_far_as_it_is_known(tmp_path: Path) -> None:
+    need_bubblewrap()
+    root = tmp_path / "root"
+    (root / "node_modules").mkdir(parents=True)
+    for name in ("old.txt", "again.txt", "same.txt"):
+        (root / name).write_text("a\n")
+    async with client_of(tmp_path, root=str(root), execute="bubblewrap") as client:
+        done = await client.call_tool("task", {"goal": "run commands"})
+    data = done.structured_content
+    assert data is not None and data["answer"] == "All run."
+    assert data["changes"] == [
+        {"path": "/workspace/made.txt", "how": "new"},
+        {"path": "/workspace/old.txt"},
+        {"path": "/workspace/again.txt"},  # was there before, and was made anew
+    ]
+    assert data["changes_unlisted"] is True
+    assert "Commands may have changed more files" in text_of(done)
 
 
 async def test_an_answer_names_the_last_files_of_many_and_is_silent_about_nothing(

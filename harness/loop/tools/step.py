@@ -310,22 +310,27 @@ class ToolStep:
 
     def _ended(self, call: ToolCall, message: ToolMessage) -> dict[str, JsonValue]:
         ended = self._event("tool_end", call, status=message.status, text=message.text[:500])
-        return {**ended, "changed": changed} if (changed := _changed(message)) else ended
+        changed = _changed(message)
+        return ended if changed is None else {**ended, "changed": changed}
 
 
 _FACTS = ("path", "created", "deleted", "added", "removed")
 
 
-def _changed(message: ToolMessage) -> dict[str, JsonValue]:
-    """Return which file a call has changed, and how much; nothing if it is none of the file tools.
+def _changed(message: ToolMessage) -> JsonValue:
+    """Return which file a file tool has changed, and how much, or which ones a command has.
 
-    Their results say so to programs.
+    Their results say so to programs. None of others.
     """
     facts = message.artifact
-    if message.status == "error" or not isinstance(facts, dict) or "path" not in facts:
-        return {}
+    if not isinstance(facts, dict):
+        return None
+    if isinstance(files := facts.get("changed_files"), list):  # a failed command has written, too
+        return files
+    if message.status == "error" or "path" not in facts:
+        return None
     if not any(key in facts for key in _FACTS[1:]):
-        return {}
+        return None
     return {key: facts[key] for key in _FACTS if key in facts}
 
 

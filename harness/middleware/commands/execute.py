@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import anyio.to_thread
+from pydantic import JsonValue
 
 from ...backends.base import Backend
 from ...errors import ToolError
@@ -24,6 +25,7 @@ from ...loop.hooks.requests import (
     ToolHandler,
 )
 from ...shell.bubblewrap import BubblewrapExecutionPolicy
+from ...shell.changed_files import changes, listing
 from ...shell.jobs import JobLimits
 from ...shell.output import preview
 from ...shell.policies import ExecutionPolicy, Layout
@@ -208,16 +210,20 @@ class ExecuteMiddleware(AgentMiddleware):
         notes = self._notes(layout)
         if args.get("background", False):
             return await self._start(session, runtime, command, layout, notes)
+        directories = self._sandbox.directories
         try:
+            before = await anyio.to_thread.run_sync(listing, directories)
             result = await session.run(command, timeout)
         except OSError as error:
             raise ToolError(f"execute failed, perhaps after the command ran: {error}") from error
         finally:
             await session.close()
+        after = before and await anyio.to_thread.run_sync(listing, directories)
         made = await self._sandbox.made(runtime, layout)
         if made:
             notes.append(_MADE.format(", ".join(made[:5]) + (" …" if len(made) > 5 else "")))
-        return await self._finished(result, runtime, layout, notes)
+        changed = changes(before, after, layout)
+        return await self._finished(result, runtime, layout, notes, changed)
 
     async def _start(
         self,
@@ -243,7 +249,12 @@ class ExecuteMiddleware(AgentMiddleware):
         return [*layout.notes, *([_WITHOUT_NETWORK] if refused else [])]
 
     async def _finished(
-        self, result: CommandResult, runtime: ToolRuntime, layout: Layout, notes: list[str]
+        self,
+        result: CommandResult,
+        runtime: ToolRuntime,
+        layout: Layout,
+        notes: list[str],
+        changed: list[JsonValue] | None,
     ) -> ToolResult:
         limits = self._limits
         cpu_seconds: int | None = getattr(self._sandbox.policy, "cpu_time_seconds", None)
@@ -261,4 +272,4 @@ class ExecuteMiddleware(AgentMiddleware):
                 self._max_kept_bytes,
                 whole=result.output.whole,
             )
-        return finished(result, shown, kept, notes, network=layout.network)
+        return finished(result, shown, kept, notes, changed, network=layout.network)

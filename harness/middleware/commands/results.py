@@ -158,6 +158,7 @@ EXECUTE_SCHEMA: dict[str, JsonValue] = {
         "job_id": {"type": ["string", "null"]},
         "network": {"type": "boolean"},
         "notes": {"type": "array", "items": {"type": "string"}},
+        "changed_files": {"type": ["array", "null"], "items": {"type": "object"}},
     },
     "required": ["output", "exit_code", "timed_out", "seconds", "network", "notes"],
 }
@@ -243,10 +244,11 @@ def finished(
     shown: Preview,
     kept: Kept,
     notes: Sequence[str],
+    changed: list[JsonValue] | None = None,
     *,
     network: bool,
 ) -> ToolResult:
-    """Return the result of a command that ran."""
+    """Return the result of a command that ran; of `changed` see `shell.changed_files`."""
     left_out = ""
     if shown.kept is not None:
         left_out = f"[… {shown.lines} lines, {shown.size} bytes left out; {kept.where} …]\n"
@@ -262,6 +264,7 @@ def finished(
         "job_id": None,
         "network": network,
         "notes": list(told),
+        "changed_files": changed,
     }
     ended_by_itself = result.ending in ("done", "ended") and not result.passed
     good = ended_by_itself and result.exit_code == 0
