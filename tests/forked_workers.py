@@ -154,8 +154,9 @@ class ForkedRun:
     def __init__(self, session: pytest.Session, count: int) -> None:
         self._session = session
         self._units = units(session.items)
-        self._count = count
+        self._count = min(count, len(self._units))
         self._workers: list[_Worker] = []
+        self._unfinished = len(session.items)
         self._numbers = iter(range(1_000_000))
         self._base: Path = session.config._tmp_path_factory.getbasetemp()
         # Whoever reads from the pipe has the next unit; what is in it fits its buffer.
@@ -172,6 +173,8 @@ class ForkedRun:
                 for worker in [*self._workers]:
                     if worker.heard in ready or worker.ended in ready:
                         self._hear(worker)
+            if self._unfinished:
+                raise RuntimeError(f"{self._unfinished} tests did not run")
         finally:
             self._stop()
             os.close(self._next)
@@ -203,9 +206,12 @@ class ForkedRun:
         self._workers.remove(worker)
         os.close(worker.ended)
         worker.heard.close()
+        code = os.waitstatus_to_exitcode(status)
         if worker.left:
-            self._report_end(worker, os.waitstatus_to_exitcode(status))
+            self._report_end(worker, code)
             self._begin([*worker.left])
+        elif code:
+            raise RuntimeError(f"a process of tests ended with {code}. {worker.broken}")
 
     def _take(self, worker: _Worker, kind: str, value: Any) -> None:
         session, hook = self._session, self._session.config.hook
@@ -221,6 +227,7 @@ class ForkedRun:
             hook.pytest_runtest_logreport(report=report)
         else:
             item = worker.left.popleft()
+            self._unfinished -= 1
             hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         if session.shouldfail:
             raise session.Failed(session.shouldfail)
@@ -230,6 +237,7 @@ class ForkedRun:
     def _report_end(self, worker: _Worker, code: int) -> None:
         """Let a test fail whose process has ended."""
         item = worker.left.popleft()
+        self._unfinished -= 1
         text = f"the process of this test ended with {code}. {worker.broken}"
         report = pytest.TestReport(item.nodeid, item.location, {}, "failed", text, "call")
         self._session.config.hook.pytest_runtest_logreport(report=report)
@@ -269,7 +277,6 @@ def _work(
         random.seed()
         place.mkdir(mode=0o700)
         config._tmp_path_factory._basetemp = place
-        os.environ["PYTEST_XDIST_WORKER"] = name
         config.pluginmanager.unregister(name="terminalreporter")
         config.pluginmanager.register(_Reporter(config, told))
         _capture_here(config)

@@ -50,7 +50,7 @@ _PAGE, _PAGES = 50, 20
 
 @record
 class StateSnapshot:
-    """The state at a checkpoint.
+    """Snapshot of the state at a checkpoint.
 
     Attributes:
         values: The keys that callers may see.

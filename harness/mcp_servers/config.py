@@ -85,14 +85,14 @@ class MCPServer:
 class StdioServer(MCPServer):
     """An MCP server that runs as a child process, over its stdin and stdout.
 
-    It gets a small safe environment (such as PATH and HOME) and `env`, not all of ours: keys of
-    this process are none of its business. Its stderr goes to ours.
+    It gets a small safe environment (such as PATH and HOME) and `env`, not this process's: its keys
+    stay secret. Its stderr goes to ours.
 
     Attributes:
         command: The program; found in PATH, never run through a shell.
         args: Its arguments.
-        env: Further environment variables.
-        cwd: Its working directory; ours by default.
+        env: Additional environment variables.
+        cwd: Its working directory; by default that of this process.
     """
 
     command: str

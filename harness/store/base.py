@@ -215,7 +215,7 @@ class Store(Protocol):
             namespace: Where.
             key: Text of 1 to 1,024 bytes, without control characters.
             value: A JSON object.
-            index: What a `query` searches in it; by default what the store was made with.
+            index: Paths that a `query` searches; by default those of the store.
             ttl: Seconds until it expires.
 
         Raises:
@@ -253,7 +253,7 @@ class Store(Protocol):
                 case and accents ignored. Nothing in it is syntax. Blank is the same as None.
             filter: Conditions on the values.
             limit: How many to return at most.
-            offset: How many to leave out first.
+            offset: How many to skip.
 
         Returns:
             The items; without a query in order of namespace and key, which stays the same while
@@ -282,7 +282,7 @@ class Store(Protocol):
             max_depth: Longer ones are cut to so many segments, after prefix and suffix were
                 compared.
             limit: How many to return at most.
-            offset: How many to leave out first.
+            offset: How many to skip.
 
         Raises:
             InvalidOperation: An argument is not as described.

@@ -37,9 +37,9 @@ class SqliteStore(PlannedStore):
     """A `Store` over one SQLite file.
 
     The file is opened by the first use, or by `open()` or `async with` if its errors are wanted
-    early. It, and every directory that has to be made for it, is the user's alone. Once a put has
-    returned it survives the process and the machine. A batch whose caller is cancelled may still be
-    carried out, as a whole. `close()` is final.
+    early. Only the user can access it, and every directory that is created for it. Once a put has
+    returned, it survives a crash of the process and the machine. If its caller is cancelled, a
+    batch may still be stored, as a whole. `close()` is final.
 
     Queries are answered by FTS5, or, with `embed`, by comparing vectors one by one: with the
     extension sqlite-vec where it can be loaded, else in Python.
@@ -50,7 +50,7 @@ class SqliteStore(PlannedStore):
 
     Raises:
         InvalidOperation: An option is not as described.
-        ValueError: The path is no file.
+        ValueError: The path is not a file.
     """
 
     def __init__(self, path: str | os.PathLike[str], **options: Unpack[StoreOptions]) -> None:

@@ -70,18 +70,18 @@ class SubAgent:
         model: A model, or a name such as `anthropic:<model>`; None for its caller's.
         skills: Names of the skills it sees; None for all of its caller's.
         mcp_servers: Names of the mounted MCP servers whose tools it gets; None for all.
-        policy: Further rules for its calls. The stricter verdict of these and its caller's holds,
-            so they can only narrow what it may do.
-        middleware: Besides its caller's; one of the same name takes the place of that.
-        interrupt_on: Calls that need a person's decision, besides those that do for its caller.
-        response_format: What its answer must be; the caller reads it as JSON.
-        limits: Its bounds for one task, beneath those of the run tree; see `child_limits.bounds`.
+        policy: Additional rules for its calls. The stricter verdict of these and its caller's rules
+            counts, so they can only narrow what it may do.
+        middleware: Added to its caller's; one of the same name replaces it.
+        interrupt_on: Calls that need a person's decision, in addition to its caller's.
+        response_format: Format of its answer; the caller reads it as JSON.
+        limits: Its limits for one task, within those of the run tree; see `carried_limits.bounds`.
         mode: `fresh`, or `fork`: it shares its caller's messages, system prompt and tools, and so
             what the provider has cached of them.
         public: Whether a server offers it to clients, beside the main agent. Where none is marked
             so, all are offered.
         capabilities: Short labels that hosts choose it by, such as "review of patches".
-        model_role: How large a model suits it, for hosts that run it with a model of their own.
+        model_role: Recommended size of model, for hosts that run it with their own model.
         vision: Whether that model must see images.
 
     Raises:

@@ -186,14 +186,14 @@ class SubAgentRegistry(DefinitionRegistry[AnySubAgent]):
 
     Args:
         directory: Holds one `*.md` file per subagent; it need not exist yet. None for no files.
-        builtin: Subagents that are always there; one that is given, or a file, of the same name
-            takes their place.
-        given: Further subagents, made in code. A file of the same name is an error.
+        builtin: Subagents that are always included; one in `given`, or a file, of the same name
+            replaces them.
+        given: Additional subagents, defined in code. A file of the same name is an error.
         untrusted: Directories that agents can write: of a file there that is a link out of them,
             nothing is read.
 
     Raises:
-        AgentBuildError: Two of those that are given share a name.
+        AgentBuildError: Two of the given subagents share a name.
     """
 
     kind = "subagents"
@@ -255,7 +255,7 @@ class SubAgentRegistry(DefinitionRegistry[AnySubAgent]):
             given: Likewise; None leaves them as they are.
 
         Raises:
-            AgentBuildError: Two of those that are given share a name.
+            AgentBuildError: Two of the given subagents share a name.
         """
         self._directory = None if directory is None else directory.absolute()
         if given is not None:

@@ -57,7 +57,7 @@ class ToolResult:
         artifact: The same facts for programs, as JSON data.
         status: `error` tells the model that the call failed.
         update: State writes, by key; they join the step's other writes through the reducers.
-        writes: Further writes, in order, for a key that is written more than once.
+        writes: Additional writes, in order, for a key that is written more than once.
     """
 
     content: Content
@@ -182,7 +182,7 @@ def _nothing_to_drain() -> None:
 
 @record
 class ToolRuntime:
-    """Access of a running tool to its run.
+    """Runtime of a tool: gives access to its run.
 
     Attributes:
         state: The agent's state as it was when the step began.

@@ -103,19 +103,19 @@ class Tool:
         open_world: It may reach beyond this thread and its files (the protocol's default too).
         return_direct: A successful result ends the run as its answer; an error result goes to
             the model.
-        timeout: Seconds after which the call is answered with an error; None for no bound.
+        timeout: Seconds after which the call is answered with an error; None for no limit.
         output_schema: JSON schema of the artifact, when the tool promises one.
         cacheable: A result may answer the same call later. True is for read-only tools whose
             result depends on nothing but the arguments; anything else takes a `CachePolicy`.
-        retry: How to try again after an error that may pass; only for tools that are read-only
+        retry: How to retry after a temporary error; only for tools that are read-only
             or idempotent.
         once: A call must not run twice, also after a crash in the middle of it; it is then
             answered with an error that says so. With `ask`, a person decides whether it runs
             again.
-        strict: What it raises ends the run instead of becoming an error result.
+        strict: An exception ends the run, instead of becoming an error result.
 
     Raises:
-        AgentBuildError: The name or a combination of marks makes no sense, or nothing validates
+        AgentBuildError: The name or a combination of marks is not valid, or nothing validates
             the arguments.
     """
 
@@ -207,7 +207,7 @@ class Tool:
         Args:
             model: The arguments; its fields are the schema, its docstring the description, and
                 its name in snake case the tool's name, unless given.
-            function: Takes an instance of the model, and what is injected; sync or async.
+            function: Takes an instance of the model, and injected arguments; sync or async.
             name: The tool's name.
             description: The tool's description.
             returns: What the function returns; see `tool`.
@@ -252,7 +252,7 @@ class Tool:
             name: The tool's name.
             description: The tool's description.
             parameters: The schema; its type must be `object`, its references its own.
-            function: Takes the arguments as a dict, and what is injected; sync or async.
+            function: Takes the arguments as a dict, and injected arguments; sync or async.
             returns: What the function returns; see `tool`.
             **options: Attributes of `Tool`.
 

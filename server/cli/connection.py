@@ -11,10 +11,28 @@ import click
 
 from .output import Failed, Refused
 
-__all__ = ["at_server", "connectable", "is_elsewhere"]
+__all__ = ["OptionsFirst", "at_server", "connectable", "is_elsewhere"]
 
 T = TypeVar("T")
 Desk = TypeVar("Desk")
+
+
+class OptionsFirst(click.Group):
+    """A group whose options go before its commands, and which says so where they do not."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except click.NoSuchOption as error:
+            own = {name for one in self.params for name in one.opts}
+            if error.option_name not in own:
+                raise
+            raise click.UsageError(
+                f"{error.option_name} goes before the command: {ctx.command_path} "
+                f"{error.option_name} … {ctx.invoked_subcommand}",
+                error.ctx,
+            ) from None
 
 
 def _kept(ctx: click.Context, param: click.Parameter, value: str | None) -> None:

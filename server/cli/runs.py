@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from .connection import at_server, connectable, is_elsewhere
+from .connection import OptionsFirst, at_server, connectable, is_elsewhere
 from .output import Failed, print_answer
 from .state import with_settings
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-@click.group()
+@click.group(cls=OptionsFirst)
 @click.option("--state-dir", metavar="DIR", help="State directory of the server.")
 @click.option("--config", metavar="FILE", help="TOML file of settings.")
 @click.option("--journal", metavar="URL", help="The journal, if it is not in the state directory.")

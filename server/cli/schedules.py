@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .connection import OptionsFirst
 from .output import print_answer
 from .state import with_settings
 
@@ -37,7 +38,7 @@ def _place(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-@click.group()
+@click.group(cls=OptionsFirst)
 @_place
 @click.pass_context
 def schedules(ctx: click.Context, **flags: str | None) -> None:
@@ -123,7 +124,7 @@ _change("run", "Fire a schedule once now, in addition to its times.")
 _change("remove", "Remove a schedule. Its runs and threads stay.")
 
 
-@click.group()
+@click.group(cls=OptionsFirst)
 @_place
 @click.option("--webhook-host", "webhook_hosts", multiple=True, help="A host that may be called.")
 @click.option("--webhook-secret-file", metavar="FILE", help="Secrets to sign with.")

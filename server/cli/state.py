@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from .connection import OptionsFirst
 from .output import Failed, print_answer
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _new_file = click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 
 
-@click.group()
+@click.group(cls=OptionsFirst)
 @click.option("--state-dir", metavar="DIR", help="Where threads and history are kept.")
 @click.option("--config", metavar="FILE", help="TOML file of settings.")
 @click.option("--journal", metavar="URL", help="The journal, if it is not in the state directory.")
@@ -137,7 +138,7 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     return tuple(filter(None, names))
 
 
-@click.group()
+@click.group(cls=OptionsFirst)
 @click.option(
     "--state-dir", metavar="DIR", help="State directory of the server, where tokens are kept."
 )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 import click
 
-from .connection import at_server, connectable, is_elsewhere
+from .connection import OptionsFirst, at_server, connectable, is_elsewhere
 from .output import Failed, echo, print_answer
 from .runs import STATUSES
 from .state import with_settings
@@ -61,7 +61,7 @@ def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> fl
         ) from None
 
 
-@click.group()
+@click.group(cls=OptionsFirst)
 @click.option("--state-dir", metavar="DIR", help="Where threads and history are kept.")
 @click.option("--root", metavar="DIR", help="Where the files of threads are; `rewind` needs it.")
 @click.option("--config", metavar="FILE", help="TOML file of settings.")

@@ -30,14 +30,14 @@ def serve(
     limits and restarts.
 
     Args:
-        agent: An `Agent`; a function that makes one, given a `ServeContext` or nothing; or the name
-            of either as `module:attribute`.
-        reload: Whether the files of a named one are followed.
+        agent: An `Agent`; a function that returns one, given a `ServeContext` or nothing; or a name
+            such as `module:attribute` for either.
+        reload: Whether to reload a named agent when its files change.
         **settings: See `docs/settings.md`, such as `transport="http"` or `port=8000`. Nothing is
             read from the environment or a file.
 
     Raises:
-        SettingsError: A setting is refused, or does not go with the agent. Nothing was started.
+        SettingsError: A setting is refused, or has no effect with this agent. Nothing was started.
         HarnessError: The agent cannot be made, or the journal cannot be opened.
         AddressError: The address is taken.
         RuntimeError: An event loop runs in this thread; mount `asgi_app` there.

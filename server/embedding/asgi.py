@@ -41,16 +41,16 @@ def asgi_app(
     """Return an ASGI app that serves an agent at `/mcp`, `/sse`, `/healthz`, `/ui` and so on.
 
     Args:
-        agent: An `Agent`; a function that makes one, given a `ServeContext` or nothing; or the name
-            of either as `module:attribute`.
-        reload: Whether the files of a named one are followed.
+        agent: An `Agent`; a function that returns one, given a `ServeContext` or nothing; or a name
+            such as `module:attribute` for either.
+        reload: Whether to reload a named agent when its files change.
         **settings: See `docs/settings.md`, such as `state_dir=` or `auth=["token"]`. Nothing is
             read from the environment or a file. `allow_hosts` names the hosts clients use besides
             localhost.
 
     Raises:
         SettingsError: A setting is refused. Nothing was started.
-        HarnessError: What was given is no agent.
+        HarnessError: `agent` is not an agent.
     """
     chosen = keyword_settings({"transport": "http", **settings})
     if chosen.transport == "stdio":

@@ -303,25 +303,25 @@ def _digest(path: Path) -> str:
 
 @record
 class ServeContext:
-    """Parts of the server for an agent. Use any of it; nothing has to be used.
+    """Context of `serve`: parts of the server from which a function builds its agent.
 
-    Rules, approvals and limits of the operator hold in front of the agent in any case.
+    Rules, approvals and limits of the operator apply to the agent in any case.
 
     Attributes:
-        journal: The server's. An agent without a checkpointer gets it by itself.
+        journal: The server's journal. An agent without a checkpointer uses it by default.
         store: The long-term store of `--store`, or one in the state directory, shared by all
-            principals: begin namespaces with the principal where they must not meet.
-        settings: What the operator chose, with the principal's own paths.
-        principal: Whose agent it is where each principal has a root; else empty, for everybody's.
-        backend: Where `--root` lets agents work; the thread's own files without it.
+            principals: begin namespaces with the principal to keep them separate.
+        settings: The operator's settings, with the principal's own paths.
+        principal: The agent's user if each principal has a root; otherwise empty, for all users.
+        backend: The files of `--root`; without it, the thread's files.
         skills: The bundled skills, and those of `--skills`.
         subagents: Those of `--agents`, and the general-purpose one.
         memory: The files of `--memory`.
         policy: The operator's rules, those about the server's own files included.
-        model: What `--model` names, or the default.
+        model: The model of `--model`, or the default.
         profiles: The profiles of models, those of `--profiles` included, for `profile=`.
         commands: What runs commands with `--execute`, for `execution_policy=`; else None.
-        middleware: What the server adds by itself, such as telemetry. Passed on, it reaches
+        middleware: Middleware that the server adds, such as telemetry. Pass it on to cover
             subagents too.
     """
 

@@ -111,8 +111,11 @@ async def remote_place(
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
         server = HttpServer(url=url, headers=headers)
-    except HarnessError as error:
-        raise NotStarted(f"--connect {url}: {error}") from None
+    except HarnessError:
+        raise NotStarted(
+            f"--connect {url} is no http or https URL. Nothing was started. Give one such as "
+            "http://host:8000/mcp."
+        ) from None
     await _require_server(server)
     streams = cast("Transport", transport("server", server, lambda: None))
     async with Client(streams, mode=PROTOCOL, client_info=_info(), cache=None) as client:

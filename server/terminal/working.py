@@ -160,6 +160,9 @@ def local_settings(choices: Choices, view: View) -> Settings:
             "setting 'model' is 'sampling', the model of an MCP client, and a terminal has none; "
             "name another with --model, such as anthropic:<id>"
         )
+    script = (settings.model or "").removeprefix("scripted:")
+    if script != settings.model and script and not Path(script).is_file():
+        raise SettingsError(f"setting 'model' = {settings.model}: there is no file {script}")
     where = f"in {settings.root}" if settings.root is not None else "with files in the thread"
     view.hello(f"{settings.model or DEFAULT_MODEL}, {where}")
     return settings

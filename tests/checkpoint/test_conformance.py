@@ -20,9 +20,8 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: f"{law.group}: {law.name}")
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
-async def test_law(kind: str, law: Law, path: Path):
-    await law.verify(MemoryCheckpointer if kind == "memory" else partial(SqliteCheckpointer, path))
+async def test_law(law: Law, path: Path):
+    await law.verify(partial(SqliteCheckpointer, path))
 
 
 class Forgetful(MemoryCheckpointer):

@@ -1,4 +1,4 @@
-"""The store in memory keeps every promise of the kit."""
+"""The store in memory keeps every promise of the kit, which `test_kit` checks with one call."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from tests.store.conftest import Opener, cases
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.exhaustive(cases=8)
 @pytest.mark.parametrize(("kind", "promise"), cases("memory"))
 async def test_a_promise_is_kept(kind: str, promise: Promise, opener: Opener) -> None:
     await promise.check(opener(kind))

@@ -93,6 +93,10 @@ def test_what_the_server_decides_is_refused_here(url: str, tmp_path: Path) -> No
     done = run(tmp_path, "run", "write it", "--connect", url, "--model", "anthropic:x")
     assert done.returncode == 2
     assert "does not let callers choose model" in done.stderr
+    for words in (("--connect", "127.0.0.1:9"), ("--model", "scripted:none.yaml")):
+        done = run(tmp_path, "run", "x", *words)
+        assert done.returncode == 2
+        assert "Nothing was started" in done.stderr
 
 
 def test_runs_and_threads_are_looked_after_from_elsewhere(
@@ -120,6 +124,8 @@ def test_runs_and_threads_are_looked_after_from_elsewhere(
     (last,) = [one["last_run"] for one in rows if one["thread_id"] == thread]
     assert (last["run_id"], last["status"]) == (run_id, "done")
     assert at("runs", "cancel", run_id).strip() == f"{run_id}: done"
+    late = run(tmp_path, "runs", "list", "--state-dir", "x")
+    assert "before the command: deep-agent-mcp runs --state-dir … list" in late.stderr
     refused = run(tmp_path, "runs", "--state-dir", "x", "list", "--connect", url)
     assert (refused.returncode, "--state-dir: with --connect" in refused.stderr) == (2, True)
     assert "asks nothing" in run(tmp_path, "runs", "reply", run_id, "x", "--connect", url).stderr

@@ -343,7 +343,7 @@ class ToolCallOutcome:
     Attributes:
         message: The result; its `tool_call_id` is the call's.
         update: State writes that go with it.
-        writes: Further writes, in order, for a key that is written more than once.
+        writes: Additional writes, in order, for a key that is written more than once.
         send: Calls to run next.
         error: What the tool raised, if that made the result; for wrappers to look at, not stored.
     """

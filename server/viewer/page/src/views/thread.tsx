@@ -3,7 +3,7 @@
 import { useSignal, useSignalEffect } from "@preact/signals";
 import type { VNode } from "preact";
 import { useEffect, useMemo, useRef } from "preact/hooks";
-import { count, duration, oneLine, plural, shown } from "../lib/text";
+import { count, dollars, duration, oneLine, plural, shown } from "../lib/text";
 import { found, Thread } from "../model/thread";
 import type { Overview, RunFacts } from "../model/types";
 import { agentName, ENDED } from "../model/words";
@@ -221,7 +221,7 @@ function Head({
 
 export function money(facts: { cost?: number; unpriced?: number; tokens?: number }): string {
   const parts: string[] = [];
-  if (facts.cost) parts.push(`$${facts.cost.toFixed(facts.cost < 1 ? 4 : 2)}`);
+  if (facts.cost) parts.push(dollars(facts.cost));
   if (facts.unpriced) parts.push(`${plural(facts.unpriced, "call")} of unknown price`);
   if (facts.tokens) parts.push(`${count(facts.tokens)} tokens`);
   return parts.join(", ");
