@@ -65,9 +65,7 @@ def list_skills(config: str | None, directories: tuple[str, ...], as_json: bool)
             _indented(one.description)
         if found.withheld:
             names = ", ".join(found.withheld)
-            click.echo(
-                f"Not offered, because agents cannot run commands (--execute): {names}", err=True
-            )
+            click.echo(f"Not offered without a shell (--execute): {names}", err=True)
         for problem in found.errors.values():
             click.echo(f"error: {clean(problem)}", err=True)
     if found.errors:

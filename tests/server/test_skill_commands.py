@@ -56,9 +56,7 @@ def test_skills_that_need_a_shell_are_listed_where_there_is_one(
 ) -> None:
     without = skills("list")
     assert "data-tables" not in without.stdout
-    assert (
-        "Not offered, because agents cannot run commands (--execute): data-tables" in without.stderr
-    )
+    assert "Not offered without a shell (--execute): data-tables" in without.stderr
     monkeypatch.setenv("DEEP_AGENT_EXECUTE", "bubblewrap")
     monkeypatch.setenv("DEEP_AGENT_ROOT", str(tmp_path))
     assert "data-tables  (bundled)" in skills("list").stdout
