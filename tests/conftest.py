@@ -20,7 +20,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 from hypothesis import HealthCheck, settings  # noqa: E402
 
 from tests import fork_server  # noqa: E402
-from tests.forked_workers import WORKERS, ForkedRun, compiled_beside  # noqa: E402
+from tests.forked_workers import WORKERS, ForkedRun, can_fork, compiled_beside  # noqa: E402
 from tests.sampled_cases import sample, seed_of, wants_all  # noqa: E402
 from tests.shared_parts import share_bundled_skills, share_validators  # noqa: E402
 
@@ -85,7 +85,7 @@ def looks_at_files_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Three processes a core, up to twelve: much of the time goes by waiting for others."""
     count = min(12, 3 * (os.cpu_count() or 1))
-    if sys.platform != "linux":
+    if not can_fork():
         return count
     config.stash[WORKERS] = count
     return 0

@@ -3,7 +3,7 @@
 Importing and collecting all tests takes longer than most of them together, so one process does it
 for all. Each takes the next unit of tests, what takes long first, until none is left: none waits
 long for another at the end. A unit is a file, or a directory whose tests share what is dear to
-start. `-n auto` means this on Linux; `-n 2` is pytest-xdist, `-n 0` no further process.
+start. `-n auto` means this where it works, on Linux; `-n 2` is pytest-xdist, `-n 0` one process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-__all__ = ["WORKERS", "ForkedRun", "compiled_beside"]
+__all__ = ["WORKERS", "ForkedRun", "can_fork", "compiled_beside"]
 
 WORKERS = pytest.StashKey[int]()
 """How many processes a run has."""
@@ -79,6 +79,15 @@ WHOLE = {"viewer", "mcp_servers", "store"}
 """Directories whose tests share what is dear to start, such as a browser, in one process."""
 
 Unit: TypeAlias = Sequence[pytest.Item]
+
+
+def can_fork() -> bool:
+    """Whether this system tells when a process has ended that was forked."""
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (AttributeError, OSError):
+        return False
+    return True
 
 
 def units(items: Sequence[pytest.Item]) -> list[Unit]:

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
+from ...harness._internal import count_of
 from ...harness.errors import HarnessError
 
 __all__ = ["MOST_COUNTED", "next_time", "times_between"]
@@ -58,7 +59,7 @@ def _times(cron: str, timezone: str, after: float) -> Iterator[float]:
             "one such as UTC or Europe/Berlin."
         ) from error
     if len(cron.split()) != _FIELDS:
-        raise _unreadable(cron, f"it has {len(cron.split())} fields")
+        raise _unreadable(cron, f"it has {count_of(len(cron.split()), 'field')}")
     try:
         for found in CronSim(cron, datetime.fromtimestamp(after, zone)):
             if found.timestamp() > after:

@@ -17,6 +17,7 @@ from ...harness.limits.limits import Used
 from ...harness.loop.run.caller_messages import CallerMessage, message_batch
 from ...harness.loop.run.interrupts import check_answers
 from ...harness.messages.message import new_id
+from ...harness.subagents.background.engine import task_threads
 from ..approvals.decisions import note_decisions
 from ..auth.owned_journal import id_among_all
 from ..results import Answer, moment, unknown
@@ -90,6 +91,8 @@ TAKEN_SECONDS = 10.0
 """How long a server may take to go on with a run."""
 
 _LOOK = 0.1
+
+_ENDED = ("done", "failed", "cancelled")
 
 
 class RunAdmin:
@@ -169,6 +172,8 @@ class RunAdmin:
     async def cancel(self, run_ids: Sequence[str], reason: str) -> Answer:
         """End runs, whichever server works on them; what they have committed stays.
 
+        Background tasks of their threads end with them.
+
         Raises:
             UnknownRun: There is no such run; none was ended.
             ThreadBusy: The server that works on one is slow to end it; it will. Those before it
@@ -179,11 +184,25 @@ class RunAdmin:
             self._journal, self._processes, {}, self._is_left, lambda run: None
         )
         ended = [await cancellation.end(run, reason) for run in found]
+        below = [task for run in ended for task in await self._tasks_below(run)]
+        found += below
+        ended += [await cancellation.end(run, reason) for run in below]
         lines = [
             f"{now.id}: {now.status}" + (", as it was before" if now == before else "")
             for before, now in zip(found, ended, strict=True)
         ]
         return Answer("\n".join(lines), {"runs": [run_facts(one) for one in ended]})
+
+    async def _tasks_below(self, run: Run) -> Sequence[Run]:
+        """Return the open runs of the background tasks of a cancelled run's thread."""
+        if run.status != "cancelled" or run.kind != "delegate":
+            return ()
+        return [
+            one
+            for thread_id in await task_threads(self._journal, run.thread_id)
+            for one in await self._journal.find_runs(thread_id=thread_id)
+            if one.status not in _ENDED
+        ]
 
     async def wait(self, run_id: str, seconds: float | None) -> Answer:
         """Wait until a run pauses or ends, whichever server works on it; return it.

@@ -111,8 +111,7 @@ class TaskArguments(Arguments):
     )
     on_busy: OnBusy = Field(
         default="refuse",
-        description="When another run works on the thread: refuse (default), wait in the queue, or "
-        "cancel that run.",
+        description="While another run works there: refuse (default), wait, or cancel that run.",
     )
     priority: int = Field(
         default=USUAL_PRIORITY, ge=1, le=9, description="In line, 1 to 9; default 5, 1 goes first."

@@ -109,9 +109,9 @@ def test_a_module_that_is_named_goes_before_an_installed_one_only_if_asked(tmp_p
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="paths in the command are POSIX ones")
-@pytest.mark.parametrize("name", ["click", "anyio", "tomllib", "pydantic", "platformdirs"])
-def test_python_m_imports_nothing_from_the_current_directory(name: str, tmp_path: Path) -> None:
-    beside(tmp_path, **{name: "raise SystemExit('from the root')\n"})
+def test_python_m_imports_nothing_from_the_current_directory(tmp_path: Path) -> None:
+    names = ("click", "anyio", "tomllib", "pydantic", "platformdirs")
+    beside(tmp_path, **{name: f"raise SystemExit('{name} of the root')\n" for name in names})
     command = [sys.executable, "-m", "deep_agent_mcp", "agent", "schema"]
     told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (told.returncode, told.stderr) == (0, "")

@@ -16,6 +16,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from deep_agent_mcp.harness.checkpoint.base import Batch, Checkpoint, Run
 from deep_agent_mcp.harness.errors import HarnessError
 from deep_agent_mcp.server.app import App, create_app
 from deep_agent_mcp.server.cli.main import cli
@@ -114,6 +115,10 @@ async def test_runs_are_cancelled_where_they_are(tmp_path: Path) -> None:
     async with serving(tmp_path) as app:
         asks, done = await ended(app, "ask"), await ended(app, "simple")
         slow = await app.runs.start("slow")
+        thread = (await app.runs.snapshot(asks)).run.thread_id
+        task = Run("run_of_a_task", f"{thread}.task-01234567", "delegate", "digger", "paused")
+        step = Checkpoint(task.thread_id, "", "c1", None, 0, "input", "input", "model")
+        await app.journal.commit(Batch(task.thread_id, checkpoints=[step], runs=[task]))
         assert "There is no run 'run_x'" in await refused(tmp_path, "cancel", slow, "run_x")
         assert app.runs.active == 1
         cancelled = await runs(tmp_path, "cancel", slow, asks, done, "--reason", "a test")
@@ -121,6 +126,7 @@ async def test_runs_are_cancelled_where_they_are(tmp_path: Path) -> None:
             f"{slow}: cancelled",
             f"{asks}: cancelled",
             f"{done}: done, as it was before",
+            f"{task.id}: cancelled",
         ]
         stopped = await app.runs.wait(slow, 0)
         assert (stopped.run.status, stopped.run.reason) == ("cancelled", "a test")

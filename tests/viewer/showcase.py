@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import anyio
 from click.testing import CliRunner
 
+from deep_agent_mcp.harness.checkpoint.base import Batch, Run, RunStatus
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.server.cli.main import cli
 from tests.viewer.conftest import Served, ViewerSetup
 from tests.viewer.scripts import run, todos, write
@@ -115,6 +119,22 @@ def long_file(name: str) -> str:
         for at in range(150)
     )
 
+
+TASKS = (
+    "Update the release notes",
+    "Check the links in the handbook",
+    "Write tests for the parser",
+    "Summarise the minutes",
+    "Find out why the build is slow",
+    "Translate the handbook",
+    "Draft the invitation",
+)
+OTHERS: tuple[tuple[RunStatus, str], ...] = (
+    ("done", "main"),
+    ("failed", "researcher"),
+    ("done", "writer"),
+    ("cancelled", "main"),
+)
 
 PLAN = ("Find out what changed", "Rewrite the entry for 1.4", "Have it reviewed")
 
@@ -241,10 +261,33 @@ def prepared(place: Path) -> ViewerSetup:
     return setup
 
 
+async def fill(path: Path, count: int) -> None:
+    """Put so many threads that are over into a journal."""
+    journal = SqliteCheckpointer(path)
+    await journal.open()
+    try:
+        for at in range(count):
+            status, agent = OTHERS[at % len(OTHERS)]
+            goal = f"{TASKS[at % len(TASKS)]}, part {at}"
+            reason = "The model did not answer for 5 minutes." if status == "failed" else None
+            made = Run(f"run_{at:016x}", f"thr_{at:016x}", "delegate", agent, status, goal)
+            made = replace(made, answer="It is done.", reason=reason)
+            await journal.commit(Batch(made.thread_id, runs=[made], synced=False))
+    finally:
+        await journal.close()
+
+
 @contextmanager
-def showcase(place: Path) -> Iterator[tuple[Served, dict[str, str]]]:
-    """Serve threads of all kinds until the block ends; yields their runs by goal."""
+def showcase(place: Path, others: int = 0) -> Iterator[tuple[Served, dict[str, str]]]:
+    """Serve threads of all kinds until the block ends; yields their runs by goal.
+
+    Args:
+        place: Where the server keeps everything.
+        others: How many further threads there are.
+    """
     setup = prepared(place)
+    if others:
+        anyio.run(fill, setup.state / "journal.sqlite3", others)
     with setup.serving() as server:
         served = Served(setup, server)
         runs: dict[str, str] = {}

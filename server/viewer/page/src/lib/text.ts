@@ -92,6 +92,11 @@ export function duration(seconds: number | undefined | null): string {
   return `${Math.round(seconds / 86_400)} days`;
 }
 
+/** Return a cost with as many digits as tell something, such as "$0.0042". */
+export function dollars(cost: number): string {
+  return `$${cost === 0 ? "0" : cost.toFixed(cost < 0.1 ? 4 : 2)}`;
+}
+
 export function count(value: number | undefined | null): string {
   return Number(value ?? 0).toLocaleString("en");
 }

@@ -11,8 +11,6 @@ export interface Me {
   replicas?: boolean;
 }
 
-export type Decision = "approve" | "edit" | "reject" | "respond";
-
 export interface FilePreview {
   kind: "file";
   path: string;

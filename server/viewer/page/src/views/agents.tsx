@@ -3,7 +3,7 @@
 import { useSignal } from "@preact/signals";
 import type { VNode } from "preact";
 import { useEffect } from "preact/hooks";
-import { count, duration, oneLine, shown } from "../lib/text";
+import { count, dollars, duration, oneLine, shown } from "../lib/text";
 import type { Agent } from "../model/conversation";
 import { type Thread, threadUri } from "../model/thread";
 import type { LedgerLine, Overview, Usage } from "../model/types";
@@ -153,7 +153,7 @@ function tokens(usage: Usage | undefined): number {
 }
 
 function price(cost: number | null | undefined): string {
-  return typeof cost === "number" ? `$${cost.toFixed(4)}` : "?";
+  return typeof cost === "number" ? dollars(cost) : "?";
 }
 
 function Costs({ overview }: { overview: Overview }): VNode {
@@ -165,7 +165,7 @@ function Costs({ overview }: { overview: Overview }): VNode {
   const lines: LedgerLine[] = overview.costs ?? runs.flatMap((one) => one.usage?.ledger ?? []);
   const cached = lines.reduce((all, one) => all + (one.usage?.cache_read_tokens ?? 0), 0);
   const unpriced = overview.unpriced ?? sum((one) => one.usage?.unpriced_calls);
-  const known = `$${(overview.cost ?? 0).toFixed(4)}`;
+  const known = dollars(overview.cost ?? 0);
   const unknown = `${count(unpriced)} calls of unknown price`;
   const all = !unpriced ? known : overview.cost ? `${known}, ${unknown}` : unknown;
   return (

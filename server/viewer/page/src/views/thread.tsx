@@ -3,13 +3,14 @@
 import { useSignal, useSignalEffect } from "@preact/signals";
 import type { VNode } from "preact";
 import { useEffect, useMemo, useRef } from "preact/hooks";
-import { count, duration, oneLine, plural, shown } from "../lib/text";
+import { count, dollars, duration, oneLine, plural, shown } from "../lib/text";
 import { found, Thread } from "../model/thread";
 import type { Overview, RunFacts } from "../model/types";
 import { agentName, ENDED } from "../model/words";
 import { ConversationView } from "../parts/conversation_view";
 import { Icon } from "../parts/icons";
-import { type Answers, Questions } from "../parts/question";
+import type { Answers } from "../parts/question";
+import { Questions } from "../parts/questions";
 import { Act, Ago, Loading, Refused, Status, Twice } from "../parts/small";
 import { keepLooking, trouble } from "../server/looking";
 import { Failure, readData } from "../server/mcp";
@@ -221,7 +222,7 @@ function Head({
 
 export function money(facts: { cost?: number; unpriced?: number; tokens?: number }): string {
   const parts: string[] = [];
-  if (facts.cost) parts.push(`$${facts.cost.toFixed(facts.cost < 1 ? 4 : 2)}`);
+  if (facts.cost) parts.push(dollars(facts.cost));
   if (facts.unpriced) parts.push(`${plural(facts.unpriced, "call")} of unknown price`);
   if (facts.tokens) parts.push(`${count(facts.tokens)} tokens`);
   return parts.join(", ");

@@ -3,7 +3,7 @@
 import { useSignal, useSignalEffect } from "@preact/signals";
 import type { VNode } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import { count, duration, oneLine, plural, shown } from "../lib/text";
+import { count, dollars, duration, oneLine, plural, shown } from "../lib/text";
 import type { ThreadRow } from "../model/types";
 import { Icon } from "../parts/icons";
 import { Ago, isCommand, Loading, Status } from "../parts/small";
@@ -276,7 +276,7 @@ function Row({ row }: { row: ThreadRow }): VNode {
 }
 
 function costOf(row: ThreadRow): string {
-  if (row.cost) return `$${row.cost < 1 ? row.cost.toFixed(3) : row.cost.toFixed(2)}`;
+  if (row.cost) return dollars(row.cost);
   return row.tokens ? `${count(row.tokens)} tokens` : "";
 }
 
