@@ -15,7 +15,7 @@ from pydantic import JsonValue
 
 from .checkpoint.base import Checkpointer
 from .checkpoint.memory import MemoryCheckpointer
-from .definitions.registry import no_such
+from .definitions import no_such
 from .errors import (
     AgentBuildError,
 )

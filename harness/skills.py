@@ -6,62 +6,36 @@ while runs are going on.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
 import re
-import stat
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import cast
 
 from pydantic import JsonValue
 
-from .definitions.confined_files import ConfinedFiles, RefusedLink
+from .definitions import no_such
+from .definitions.confined_files import ConfinedFiles
 from .definitions.frontmatter import DefinitionError, Frontmatter, decode
-from .definitions.registry import DefinitionRegistry, Objection, no_such
-from .definitions.sources import FileStat, Found, Source, identity, require_text
+from .definitions.registry import DefinitionRegistry, Objection
+from .definitions.skill_files import SkillFile, skill_files
+from .definitions.sources import FileStat, Found, Source, identity
 from .errors import ToolError
 
-__all__ = [
-    "SKILL_FILE",
-    "Skill",
-    "SkillFile",
-    "SkillRegistry",
-    "UnknownSkill",
-    "check_name",
-    "load_skill",
-    "skill_files",
-]
-
+__all__ = ["SKILL_FILE", "Skill", "SkillRegistry", "UnknownSkill", "check_name", "load_skill"]
 
 SKILL_FILE = "SKILL.md"
-MAX_FILES = 512
 MAX_BYTES = 16 * 1024 * 1024
 """What every host of skills accepts (SEP-2640): this many files and bytes per skill."""
 
-_NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _NAME_CHARS = 64
 _DESCRIPTION_CHARS = 1_024
 _COMPATIBILITY_CHARS = 500
-
-
-class SkillFile(NamedTuple):
-    """A file of a skill.
-
-    Attributes:
-        path: Relative to the skill's folder, with forward slashes.
-        size: In bytes.
-        sha256: 64 hexadecimal digits, over the bytes on disk.
-    """
-
-    path: str
-    size: int
-    sha256: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,77 +102,6 @@ def check_name(fields: Frontmatter) -> str:
             "such as 'reviewing-changes'.",
         )
     return name
-
-
-class SkillPath(NamedTuple):
-    """A file of a skill, looked at.
-
-    Attributes:
-        relative: Its path below the skill's folder.
-        path: Where it is.
-        status: What the file system says of it; None for a link that leads to no file of the
-            skill now and may another time.
-        linked: Whether it is a link.
-        refused: Whether it is one that leads out of the source.
-    """
-
-    relative: str
-    path: str
-    status: os.stat_result | None
-    linked: bool
-    refused: bool = False
-
-
-def skill_files(directory: Path, files: ConfinedFiles) -> Iterator[SkillPath]:
-    """Yield each file and link of a skill; one look at each, as thousands are scanned often.
-
-    Hidden files and caches are left out. A link to a file counts when `files` follows it; links to
-    directories are not followed.
-
-    Raises:
-        DefinitionError: There are more than `MAX_FILES`, or a name is not UTF-8.
-        OSError: A directory cannot be listed.
-    """
-    pending = [""]
-    count = 0
-    while pending:
-        above = pending.pop()
-        with files.entries(directory / above) as there:
-            for entry in there:
-                relative = f"{above}{entry.name}"
-                path = f"{directory}{os.sep}{relative}"
-                require_text(path)
-                if entry.is_dir(follow_symlinks=False):
-                    pending.append(f"{relative}/")
-                    continue
-                found = _looked_at(entry, relative, path, files)
-                if found is None:
-                    continue
-                count += found.status is not None
-                if count > MAX_FILES:
-                    raise DefinitionError(
-                        f"{directory}: the skill has more than {MAX_FILES} files, the most a "
-                        "skill may have. Move what it does not need elsewhere."
-                    )
-                yield found
-
-
-def _looked_at(
-    entry: os.DirEntry[str], relative: str, path: str, files: ConfinedFiles
-) -> SkillPath | None:
-    """Return a file or link of a skill; None for what is no file and will be none."""
-    linked = entry.is_symlink()
-    try:
-        status = files.status(Path(path)) if linked else entry.stat(follow_symlinks=False)
-    except RefusedLink:
-        return SkillPath(relative, path, None, linked, refused=True)
-    except OSError as error:
-        if error.errno not in _NOTHING_THERE:
-            raise
-        status = None  # a link to nothing, or gone meanwhile
-    if status is None or not stat.S_ISREG(status.st_mode):
-        return SkillPath(relative, path, None, linked) if linked else None
-    return SkillPath(relative, path, status, linked)
 
 
 def load_skill(path: Path, *, label: str, files: ConfinedFiles) -> Skill:

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any, cast
 
 from .. import middleware as shipped
-from ..definitions.registry import no_such
+from ..definitions import no_such
 from ..errors import AgentBuildError, HarnessError
 from ..loop.hooks.middleware import AgentMiddleware
 from ..middleware.stack import Placed

@@ -11,9 +11,9 @@ from typing import Any, cast
 from pydantic import JsonValue, ValidationError
 
 from .._internal.records import record
+from ..definitions import no_such
 from ..definitions.confined_files import ConfinedFiles
 from ..definitions.frontmatter import MAX_FILE_BYTES, DefinitionError, decode, line_of, parse_toml
-from ..definitions.registry import no_such
 from ..plugins import entry_points
 from .parts import AgentParts, parts_of
 from .schema import AgentFile, AnswerTable, FileReference, MiddlewareTable

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from .._internal.records import record
-from ..definitions.registry import no_such
+from ..definitions import no_such
 from ..errors import AgentBuildError
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ each time.
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
 import time
@@ -38,12 +37,7 @@ from .sources import (
     with_real,
 )
 
-__all__ = [
-    "DefinitionRegistry",
-    "Objection",
-    "Snapshot",
-    "no_such",
-]
+__all__ = ["DefinitionRegistry", "Objection", "Snapshot"]
 
 T = TypeVar("T")
 
@@ -395,12 +389,3 @@ def _rivalry(name: str, found: Found, rival: Found | None) -> Objection | None:
         return None
     problem = f"the name {name!r} is already taken by {rival.path}; rename one of them."
     return Objection(problem, left_out=True)
-
-
-def no_such(kind: str, name: str, names: Collection[str]) -> str:
-    """Return the text of an error about an unknown name, with the nearest names first."""
-    if not names:
-        return f"there is no {kind} {name!r}: there are no {kind}s at all."
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-    return f"there is no {kind} {name!r}.{hint} Available: {', '.join(sorted(names))}."

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from .._internal.patterns import fits
-from ..definitions.registry import no_such
+from ..definitions import no_such
 from ..errors import AgentBuildError
 from ..loop.hooks.middleware import AgentMiddleware
 from ..loop.hooks.requests import (

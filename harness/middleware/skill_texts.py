@@ -8,8 +8,8 @@ from dataclasses import field
 
 from .._internal.patterns import fits
 from .._internal.records import record
+from ..definitions import no_such
 from ..definitions.frontmatter import DefinitionError
-from ..definitions.registry import no_such
 from ..errors import ToolError
 from ..messages.message import AIMessage, Message, ToolMessage
 from ..skills import SKILL_FILE, Skill, SkillRegistry

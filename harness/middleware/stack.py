@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from .._internal.records import record
-from ..definitions.registry import no_such
+from ..definitions import no_such
 from ..errors import AgentBuildError, HarnessError
 from ..loop.hooks.middleware import AgentMiddleware
 

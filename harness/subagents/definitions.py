@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 import anyio
 
 from .._internal.records import record
-from ..definitions.registry import no_such
+from ..definitions import no_such
 from ..errors import AgentBuildError, CheckpointError, HarnessError, ToolError
 from ..limits.limits import LimitReached
 from ..loop.hooks.calling import FAILURES, as_failure

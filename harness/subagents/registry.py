@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import cast, get_args
 from weakref import WeakMethod
 
+from ..definitions import no_such
 from ..definitions.confined_files import ConfinedFiles, RefusedLink
 from ..definitions.frontmatter import MAX_FILE_BYTES, DefinitionError, Frontmatter, decode
-from ..definitions.registry import DefinitionRegistry, Objection, no_such
+from ..definitions.registry import DefinitionRegistry, Objection
 from ..definitions.sources import FileStat, Found, Source
 from ..errors import AgentBuildError, ToolError
 from ..limits.carried_limits import bounds

@@ -64,7 +64,7 @@ def schema() -> None:
 
 def _described(settings: Settings, built: Agent) -> list[str]:
     """Return what the agent will be, a line each; no secret is in it."""
-    from ...harness.definitions.registry import no_such
+    from ...harness.definitions import no_such
     from ..agents.workplaces import subagents_of
     from ..settings.definition import definition_of
 
@@ -280,7 +280,7 @@ def _with_servers(
 
 
 def _found(servers: Mapping[str, MCPServer], name: str) -> MCPServer:
-    from ...harness.definitions.registry import no_such
+    from ...harness.definitions import no_such
 
     if name not in servers:
         raise Failed(f"{no_such('MCP server', name, servers)} Nothing was done.")

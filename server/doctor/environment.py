@@ -192,7 +192,7 @@ def _of_subagents(
     settings: Settings, agents: SubAgentRegistry, skills: Collection[str]
 ) -> Iterator[str]:
     """Yield what is wrong with subagents, also what only shows when an agent is to use them."""
-    from ...harness.definitions.registry import no_such
+    from ...harness.definitions import no_such
     from ...harness.errors import HarnessError
     from ...harness.subagents.definitions import SubAgent
     from ..app import built_agent

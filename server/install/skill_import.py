@@ -19,7 +19,8 @@ from uuid import uuid4
 
 from ...harness.definitions.confined_files import ConfinedFiles
 from ...harness.definitions.frontmatter import DefinitionError
-from ...harness.skills import MAX_BYTES, MAX_FILES, SKILL_FILE, Skill, load_skill
+from ...harness.definitions.skill_files import MAX_FILES
+from ...harness.skills import MAX_BYTES, SKILL_FILE, Skill, load_skill
 
 __all__ = ["ARCHIVES", "SkillImportError", "executables", "skills_in", "take_in", "unpacked"]
 

@@ -16,7 +16,8 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS, PaginatedRequestParams, RequestParams
 
 from ...harness.definitions.frontmatter import DefinitionError
-from ...harness.skills import SKILL_FILE, Skill, SkillFile, SkillRegistry
+from ...harness.definitions.skill_files import SkillFile
+from ...harness.skills import SKILL_FILE, Skill, SkillRegistry
 from ...harness.subagents.definitions import GENERAL_PURPOSE, AnySubAgent, CompiledSubAgent
 from .requests import Context, Services
 from .uris import SKILL_SCHEME, parse_skill, skill_uri

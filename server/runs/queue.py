@@ -262,8 +262,18 @@ class RunQueue:
                 self.threads.guard(run.thread_id)  # others were faster, or somebody ended it
                 return
             logger.warning("run %s cannot begin: %s", run.id, error)
-            await self._journal.commit(taken_over(run, status="failed", reason=str(error)))
-            self._carrier.changed(run.thread_id)
+            await self._fail(run, str(error))
+        except Exception as error:
+            logger.exception("run %s cannot begin", run.id)
+            await self._fail(
+                run,
+                f"it could not begin ({type(error).__name__}: {error}), and did nothing; the "
+                "server's log has the details",
+            )
+
+    async def _fail(self, run: Run, reason: str) -> None:
+        await self._journal.commit(taken_over(run, status="failed", reason=reason))
+        self._carrier.changed(run.thread_id)
 
     # --- what is left --------------------------------------------------------------------------
 

@@ -22,9 +22,9 @@ from ...harness.agent_file.middlewares import class_names, options_of
 from ...harness.agent_file.reading import AgentFileText, plugin_names, python_names
 from ...harness.agent_file.schema import AgentFile
 from ...harness.agent_file.values import AgentFileError, expanded
+from ...harness.definitions import no_such
 from ...harness.definitions.confined_files import ConfinedFiles
 from ...harness.definitions.frontmatter import DefinitionError
-from ...harness.definitions.registry import no_such
 from ...harness.plugins import is_object_name
 from .definition import ServedDefinition
 from .settings import Settings, SettingsError

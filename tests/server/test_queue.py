@@ -205,6 +205,23 @@ async def test_a_run_whose_turn_comes_while_the_journal_is_away_begins_later(
         assert (await app.runs.wait(second, 10)).run.status == "done"
 
 
+async def test_a_defect_that_keeps_a_run_from_starting_ends_this_run_alone(tmp_path: Path) -> None:
+    async with running(tmp_path, workers=1) as app:
+        first = await at_work(app)
+
+        async def fails(run: Run, goal: Goal, offer: Offer | None) -> None:
+            raise RuntimeError("a defect")
+
+        begin, app.runs.queue.begin = app.runs.queue.begin, fails
+        second = await app.runs.start("second")
+        await app.runs.cancel(first.id, "by the test")
+        run = (await app.runs.wait(second, 10)).run
+        assert run.status == "failed"
+        assert "RuntimeError: a defect" in str(run.reason)
+        app.runs.queue.begin = begin
+        assert (await app.runs.wait(await app.runs.start("third"), 10)).run.status == "done"
+
+
 async def test_a_full_line_is_said_at_once(tmp_path: Path) -> None:
     async with running(tmp_path, max_runs=1, queue_size=2) as app:
         current_caller.set(Caller("ann", ALL_SCOPES))

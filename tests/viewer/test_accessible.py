@@ -33,6 +33,24 @@ return [...document.querySelectorAll('body *')].filter((one) => {
 }).map((one) => one.outerHTML.slice(0, 200));
 """
 
+_REPLICAS = """
+const real = window.fetch;
+const replica = {id: 'r1', host: 'agents-1', version: '1', started: '2026-01-01T00:00:00Z',
+                 silent_seconds: 9, working: 2, draining: true, self: true};
+const queued = {run_id: 'run_1', title: 'Later', since: '2026-01-01T00:00:00Z', doing: 'a worker'};
+window.fetch = async (url, options) => {
+  const response = await real(url, options);
+  if (!options.body.includes('studio://fleet')) return response;
+  const message = JSON.parse((await response.text()).match(/{.*}/)[0]);
+  const [content] = message.result.contents;
+  const facts = {...JSON.parse(content.text), replicas: [replica], queued: [queued]};
+  content.text = JSON.stringify(facts);
+  return new Response(JSON.stringify(message));
+};
+dispatchEvent(new Event('look-now'));
+"""
+"""Has the server tell of replicas and a queue, which would need a database."""
+
 QUESTION = "document.querySelector('.question .hunks')"
 LATER = "//button[contains(@class, 'checkpoint')][contains(., 'Calls write_todos, read')]"
 IN_TABS = {"desktop": "//aside", "phone": "//div[contains(@class, 'narrow-tabs')]"}
@@ -45,6 +63,7 @@ STATES: dict[str, tuple[str, str, list[str]]] = {
     "new task": ("new", "document.querySelector('.new-task')", []),
     "no rules": ("rules", "document.querySelector('.empty')", []),
     "server": ("fleet", "document.querySelector('table')", []),
+    "replicas": ("fleet", "document.querySelector('table')", ["replicas", "see:section + section"]),
     "approval": (GOAL, QUESTION, []),
     "edit": (GOAL, QUESTION, ["press:Edit…", "see:.fields"]),
     "reject": (GOAL, QUESTION, ["press:Reject…", "see:.fields"]),
@@ -110,6 +129,8 @@ def act(browser: Browser, step: str, device: str) -> None:
             browser.keys(what)
         case "search":
             browser.write("#search", what)
+        case "replicas":
+            browser.run(_REPLICAS)
         case _:  # as if the token had expired
             answer = "new Response('{}', {status: 401})"
             browser.run(

@@ -9,6 +9,7 @@ from tests.viewer.browser import Browser
 from tests.viewer.conftest import Served
 from tests.viewer.host import hosting
 from tests.viewer.scripts import EXACT
+from tests.viewer.test_accessible import AXE, found_by_axe
 from tests.viewer.test_runs import card, open_run, until_status
 
 QUESTIONS = "document.querySelectorAll('.question').length"
@@ -202,6 +203,9 @@ def test_a_rule_is_shown_before_it_is_written_and_can_be_revoked(
     browser.press("Approve and save the rule")
     until_status(browser, "done")
     browser.go(f"{served.page}#rules")
+    browser.until_text("In one thread")
+    if AXE.exists():
+        assert found_by_axe(browser) == []
     browser.press("Revoke")
     browser.press("Revoke the rule")
     browser.until_text("No rules yet.")

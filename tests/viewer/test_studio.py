@@ -9,6 +9,7 @@ import pytest
 from tests.viewer.browser import Browser
 from tests.viewer.conftest import Served
 from tests.viewer.showcase import GOAL, LONG, showcase
+from tests.viewer.test_accessible import AXE, found_by_axe
 from tests.viewer.test_runs import until_status
 
 ENTRIES = "document.querySelectorAll('.entry').length"
@@ -55,6 +56,9 @@ def test_a_rewind_says_what_it_will_change(
     assert notes.read_text() != before
     browser.click("#tab-history")
     browser.until("document.querySelectorAll('.checkpoint').length > 5")
+    browser.until("document.querySelector('.decisions')?.innerText.includes('Approved edit_file')")
+    if AXE.exists():
+        assert found_by_axe(browser) == []
     browser.click(
         "//button[contains(@class, 'checkpoint')][contains(., 'Calls write_todos, edit')]"
     )

@@ -2,26 +2,25 @@
 
 import { signal, useSignal } from "@preact/signals";
 import type { ComponentChild, VNode } from "preact";
-import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
-import { entriesOf, Json, parsed } from "../lib/exact";
-import { coloured } from "../lib/highlight";
+import { useEffect, useRef } from "preact/hooks";
+import { Json, parsed } from "../lib/exact";
 import { Markdown } from "../lib/markdown";
-import { count, oneLine, seen, shown } from "../lib/text";
-import type { CommandPreview, FilePreview, Question } from "../model/types";
-import { agentName, brief, iconOf, inWords } from "../model/words";
+import { oneLine, shown } from "../lib/text";
+import type { Question } from "../model/types";
+import { agentName, iconOf, inWords } from "../model/words";
 import { pause } from "../server/looking";
 import { Failure, readData } from "../server/mcp";
 import { linkTo, may, server } from "../state";
 import { AnswerForm } from "./answer_form";
-import { ArgumentFields, Arguments } from "./arguments";
-import { Changed, Diff } from "./diff";
+import { ArgumentFields } from "./arguments";
+import { Call } from "./call";
+import { Changed } from "./diff";
 import { Icon } from "./icons";
 import { Remember } from "./remember";
-import { holdHasty, settled, unsettle } from "./settle";
-import { Act, Ago, isCommand as commanded, Refused } from "./small";
+import { Act, Ago, Refused } from "./small";
 
 export type Answers = Record<string, unknown>;
-type Mode = "" | "edit" | "reject" | "respond" | "remember";
+export type Mode = "" | "edit" | "reject" | "respond" | "remember";
 
 /** What the keys of the page do to the question that is looked at. */
 export interface Commands {
@@ -29,8 +28,10 @@ export interface Commands {
   open: (mode: Mode) => void;
 }
 
-const wholes = new Map<string, Question>();
-const wholesKnown = signal(0);
+/** Questions that were loaded whole, by id. */
+export const wholes = new Map<string, Question>();
+/** Changes when one more was. */
+export const wholesKnown = signal(0);
 
 /** Return a question as its own resource shows it, once it is there. */
 export function useWhole(question: Question): { whole: Question; loading: boolean; problem: string } {
@@ -271,112 +272,6 @@ function headline(question: Question): ComponentChild {
   );
 }
 
-function Call({
-  question,
-  loading,
-  problem,
-}: {
-  question: Question;
-  loading: boolean;
-  problem: string;
-}): VNode {
-  const { preview, args_json: json } = question;
-  const size = question.args_chars;
-  if (loading && (typeof json !== "string" || isFileTool(question)))
-    return <p class="quiet">Loading all of it{size ? ` (${count(size)} characters)` : ""}…</p>;
-  const cut = typeof json !== "string" || parsed(json) === undefined;
-  return (
-    <div class="call">
-      {preview ? null : (
-        <p class="quiet tool">
-          Call of <code>{shown(question.tool, 200)}</code>
-        </p>
-      )}
-      {preview?.kind === "file" ? <FileChange question={question} preview={preview} /> : null}
-      {preview?.kind === "command" ? <Command preview={preview} /> : null}
-      {!preview && typeof json === "string" ? <Arguments json={json} /> : null}
-      {preview && typeof json === "string" && hasMore(question, preview) ? (
-        <details>
-          <summary>Arguments</summary>
-          <Arguments json={json} />
-        </details>
-      ) : null}
-      {cut ? (
-        <p class="refused">
-          <Icon name="warn" />
-          {typeof json === "string" && !json.endsWith("…")
-            ? "The arguments are not valid JSON. They are shown as the model wrote them."
-            : "The arguments are too long to show in full here, so you cannot approve this call " +
-              "here. Open the server's own page in a browser, or reject the call."}
-        </p>
-      ) : null}
-      {problem ? <p class="quiet">Details could not be loaded: {shown(problem, 500)}</p> : null}
-    </div>
-  );
-}
-
-/** Whether the arguments say more than the change or the command does. */
-function hasMore(question: Question, preview: FilePreview | CommandPreview): boolean {
-  const names = entriesOf(question.args_json ?? "")?.map(([name]) => name) ?? [];
-  const said = preview.kind === "file" ? ["path", "content", "old_string", "new_string"] : ["command"];
-  return names.some((one) => !said.includes(one));
-}
-
-function isFileTool(question: Question): boolean {
-  return question.tool === "write_file" || question.tool === "edit_file";
-}
-
-function FileChange({ question, preview }: { question: Question; preview: FilePreview }): VNode {
-  // Without the texts, or for what is no text, the arguments say what would be written.
-  const shownWhole = preview.after !== null || (Boolean(preview.diff) && !preview.diff_cut);
-  return (
-    <>
-      {preview.problem ? (
-        <p class="refused">
-          <Icon name="warn" />
-          {shown(preview.problem, 1_000)}
-        </p>
-      ) : null}
-      {shownWhole && !preview.binary ? (
-        <Diff
-          path={preview.path}
-          before={preview.exists === false ? null : (preview.before ?? "")}
-          after={preview.after}
-          patch={preview.diff}
-        />
-      ) : (
-        <Arguments json={question.args_json ?? ""} />
-      )}
-    </>
-  );
-}
-
-function Command({ preview }: { preview: CommandPreview }): VNode {
-  const { sandbox } = preview;
-  return (
-    <div class="terminal">
-      <p class="where">
-        <Icon name="terminal" />
-        <code>{seen(preview.cwd)}</code>
-      </p>
-      <pre tabIndex={0} role="group" aria-label="Command">
-        <span class="prompt" aria-hidden="true">
-          ${" "}
-        </span>
-        {coloured(preview.command, "bash")}
-      </pre>
-      <p class="quiet">
-        {sandbox.about
-          ? shown(sandbox.about, 500)
-          : sandbox.kind === "host"
-            ? "Runs on this machine, without a sandbox."
-            : `Runs in a sandbox (${shown(sandbox.kind, 40)}), ${sandbox.network ? "with" : "without"} network access.`}
-        {preview.timeout ? ` Stopped after ${preview.timeout} s.` : ""}
-      </p>
-    </div>
-  );
-}
-
 function Fields({
   label,
   act,
@@ -428,138 +323,3 @@ function Message({
     </Fields>
   );
 }
-
-/** The open questions of one run; several calls can be approved at once after a second look. */
-export function Questions({
-  questions,
-  answer,
-  cut = false,
-}: {
-  questions: Question[];
-  answer: (answers: Answers) => Promise<void>;
-  /** Whether there are more than these. */
-  cut?: boolean;
-}): VNode | null {
-  const place = useRef<HTMLElement>(null);
-  const commands = useRef<Commands | null>(null);
-  const at = useSignal(0);
-  const ids = questions.map((one) => one.id).join("\n");
-  const before = useRef(ids);
-  useLayoutEffect(() => {
-    if (before.current === ids) return;
-    const lost = document.activeElement === null || document.activeElement === document.body;
-    before.current = ids;
-    unsettle();
-    at.value = 0;
-    if (lost) nextTo(place.current)?.focus();
-  }, [ids]);
-  useLayoutEffect(() => {
-    unsettle();
-    return listen(commands, (step) => {
-      const cards = [...(place.current?.querySelectorAll<HTMLElement>(".question") ?? [])];
-      at.value = Math.max(0, Math.min(cards.length - 1, at.value + step));
-      cards[at.value]?.focus();
-      cards[at.value]?.scrollIntoView({ block: "nearest" });
-    });
-  }, []);
-  if (!questions.length) return null;
-  return (
-    <section class="questions" aria-label="Questions" ref={place} onClickCapture={holdHasty}>
-      <ApproveAll questions={questions} answer={answer} />
-      {questions.map((one, index) => (
-        <QuestionCard
-          key={one.id}
-          question={one}
-          answer={answer}
-          current={index === Math.min(at.value, questions.length - 1)}
-          commands={commands}
-        />
-      ))}
-      {cut ? (
-        <p class="quiet">There are more questions. They appear once you have answered these.</p>
-      ) : null}
-    </section>
-  );
-}
-
-/**
- * Return where the keyboard goes on once a question is gone: the next one, or the heading. Not on
- * a button, because a key that is held down would decide the next question too.
- */
-function nextTo(place: HTMLElement | null): HTMLElement | null {
-  return place?.querySelector<HTMLElement>(".question") ?? document.querySelector<HTMLElement>("h1");
-}
-
-const KEYS: Record<string, Mode> = { e: "edit", r: "reject", o: "respond" };
-
-/** Have the keys `a`, `e`, `r`, `o`, `j` and `k` do what they say; returns how to stop. */
-export function listen(
-  commands: { current: Commands | null },
-  move: (step: number) => void,
-): () => void {
-  const hear = (event: KeyboardEvent) => {
-    if (!commanded(event)) return;
-    if (event.key === "a") commands.current?.approve();
-    else if (Object.hasOwn(KEYS, event.key)) commands.current?.open(KEYS[event.key]!);
-    else if (event.key === "j" || event.key === "k") move(event.key === "j" ? 1 : -1);
-    else return;
-    event.preventDefault();
-  };
-  window.addEventListener("keydown", hear);
-  return () => window.removeEventListener("keydown", hear);
-}
-
-function ApproveAll({
-  questions,
-  answer,
-}: {
-  questions: Question[];
-  answer: (answers: Answers) => Promise<void>;
-}): VNode | null {
-  const asked = useSignal(false);
-  const refused = useSignal("");
-  const back = useRef<HTMLButtonElement>(null);
-  useEffect(() => {
-    if (asked.value) back.current?.focus();
-  }, [asked.value]);
-  void wholesKnown.value;
-  const able = questions
-    .filter((one) => typeof one.tool === "string" && one.decisions?.includes("approve"))
-    .map((one) => wholes.get(one.id) ?? (server.current.canRead ? null : one))
-    .filter((one) => one !== null && isWhole(one)) as Question[];
-  if (able.length < 2 || !settled.value) return null;
-  const send = async () => {
-    refused.value = "";
-    try {
-      await answer(Object.fromEntries(able.map((one) => [one.id, approval(one)])));
-      asked.value = false;
-    } catch (failure) {
-      if (!(failure instanceof Failure)) throw failure;
-      refused.value = failure.message;
-    }
-  };
-  const tools = [...new Set(able.map(({ tool }) => shown(tool, 100)))].join(", ");
-  return (
-    <div class="all">
-      <div class="row">
-        {asked.value ? (
-          <>
-            <Act key="yes" label={`Approve these ${able.length} calls`} style="main" act={send} />
-            <button key="back" type="button" ref={back} onClick={() => (asked.value = false)}>
-              Back
-            </button>
-            <span class="quiet">
-              {tools}: {able.map((one) => oneLine(brief(parsed(one.args_json)), 60)).join(", ")}
-            </span>
-          </>
-        ) : (
-          <button key="ask" type="button" onClick={() => (asked.value = true)}>
-            Approve all {able.length}…
-          </button>
-        )}
-      </div>
-      <Refused text={refused.value} />
-    </div>
-  );
-}
-
