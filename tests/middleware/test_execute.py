@@ -238,7 +238,9 @@ async def test_a_call_leaves_files_and_nothing_else(commands: Commands) -> None:
         3,
     )
     assert first.text.startswith("out\nerr\n[exit code 3, ")
+    assert facts(first)["changed_files"] == [{"path": "/workspace/kept", "created": True}]
     assert facts(second)["output"] == "/workspace\nX=\n/tmp:\n\n/workspace:\nkept\n"
+    assert facts(second)["changed_files"] == []
 
 
 async def test_a_timeout_keeps_what_was_written(commands: Commands) -> None:

@@ -218,7 +218,7 @@ class ExecuteMiddleware(AgentMiddleware):
             raise ToolError(f"execute failed, perhaps after the command ran: {error}") from error
         finally:
             await session.close()
-        after = before and await anyio.to_thread.run_sync(listing, directories)
+        after = None if before is None else await anyio.to_thread.run_sync(listing, directories)
         made = await self._sandbox.made(runtime, layout)
         if made:
             notes.append(_MADE.format(", ".join(made[:5]) + (" …" if len(made) > 5 else "")))
