@@ -148,10 +148,10 @@ class Meter:
     def before_tool_call(self) -> None:
         """Count a tool call, or raise `LimitReached`."""
         if self.tool_calls >= self.limits.tool_calls:
-            raise limit_met("tool_calls", self.limits.tool_calls, self.tool_calls)
+            raise self._met("tool_calls", self.limits.tool_calls, self.tool_calls)
         seconds = self.limits.seconds
         if seconds is not None and self.seconds >= seconds:
-            raise limit_met("seconds", seconds, self.seconds)
+            raise self._met("seconds", seconds, self.seconds)
         self.tool_calls += 1
 
     def before_subagents(self, count: int, depth: int = 1) -> None:
@@ -232,6 +232,9 @@ class Meter:
         """Wall time used, pauses excluded."""
         return self._seconds_before + self._clock() - self._started
 
+    def _met(self, limit: LimitName, allowed: float, used: float, note: str = "") -> LimitReached:
+        return limit_met(limit, allowed, used, note)
+
     def used(self) -> Used:
         """Return what the tree has used by now."""
         return Used(
@@ -282,15 +285,15 @@ class Meter:
         allowed = self.limits.model_calls
         if allowed - self.model_calls <= depth:
             kept = "" if depth == 0 else "; the rest is kept for the agents above this one"
-            return limit_met("model_calls", allowed, self.model_calls, kept)
+            return self._met("model_calls", allowed, self.model_calls, kept)
         for name, bound in self._budgets:
             if self._amount(name) >= bound:
-                return limit_met(name, bound, self._amount(name))
+                return self._met(name, bound, self._amount(name))
         return None
 
     def out_of_time(self) -> LimitReached:
         """Return the limit of a run whose time is over, whatever else it has used up."""
-        return limit_met("seconds", self.limits.seconds or 0.0, self.seconds)
+        return self._met("seconds", self.limits.seconds or 0.0, self.seconds)
 
     def wrap_up(self, depth: int = 0) -> str | None:
         """Say why an agent should give its final answer now, or None while there is enough left.

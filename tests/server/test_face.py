@@ -212,10 +212,10 @@ async def test_usage_is_stated_once(tmp_path: Path) -> None:
     script.write_text(f'name: s\nagents: {{"*": [{{text: Done., {spent}}}]}}\n')
     async with served(tmp_path, model=f"scripted:{script}") as app, Client(app.server) as client:
         result = await client.call_tool("task", {"goal": "x"})
-    assert str(result.structured_content).count("900") == 1
     usage = (result.structured_content or {})["usage"]
     assert usage["usage"] == {"input_tokens": 900, "output_tokens": 12}
     assert usage["ledger"] == [{"agent": "main", "model": "scripted:s", "calls": 1}]
+    assert str(result.structured_content).count("'input_tokens'") == 1
 
 
 async def test_the_key_of_sealed_questions_is_private_and_kept(tmp_path: Path) -> None:
