@@ -219,7 +219,7 @@ class JournalWait:
 
     Attributes:
         wait_seconds: Seconds for which they wait for it.
-        run_ids: The runs.
+        run_ids: The runs. Whoever waits for one, or goes on with it, says so here at once.
 
     Args:
         journal: The journal.
@@ -238,11 +238,12 @@ class JournalWait:
         A run that has waited too long stays left: whoever asks for it, or starts a server, goes on.
         """
         logger.warning("run %s waits for the journal, which cannot be reached", run_id)
-        self.run_ids.add(run_id)
         pause, deadline = _FIRST_LOOK, anyio.current_time() + self.wait_seconds
         try:
             while anyio.current_time() < deadline:
                 await anyio.sleep(pause)
+                if run_id not in self.run_ids:
+                    return
                 pause = min(pause * 2, _LAST_LOOK)
                 try:
                     run = await self._journal.run(run_id)

@@ -182,6 +182,7 @@ class RunSupervisor:
             accepted=accepted,
         )
         self.live[live.run_id] = live
+        self.journal_wait.run_ids.discard(live.run_id)
         self.figures.begun(live)
         self.cancellation.look_out(self._group)
         name = f"run {live.run_id}"
@@ -236,6 +237,7 @@ class RunSupervisor:
             logger.warning("run %s continues elsewhere: %s", live.run_id, error)
             return busy(live.thread_id, live.run_id)
         if isinstance(error, JournalAway) and live.control.accepted.is_set():
+            self.journal_wait.run_ids.add(live.run_id)
             self._group.start_soon(self.journal_wait.wait, live.run_id)
         return error
 
