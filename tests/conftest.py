@@ -1,11 +1,13 @@
 """Fixtures every test may use."""
 
 import gc
+import importlib
 import os
 import re
 import signal
 import sys
 from collections.abc import Generator
+from contextlib import suppress
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
@@ -20,7 +22,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 from hypothesis import HealthCheck, settings  # noqa: E402
 
 from tests import fork_server  # noqa: E402
-from tests.forked_workers import WORKERS, ForkedRun, can_fork, compiled_beside  # noqa: E402
+from tests.distribution import dealt  # noqa: E402
 from tests.sampled_cases import sample, seed_of, wants_all  # noqa: E402
 from tests.shared_parts import share_bundled_skills, share_validators  # noqa: E402
 
@@ -83,37 +85,21 @@ def looks_at_files_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Three processes a core, up to twelve: much of the time goes by waiting for others."""
-    count = min(12, 3 * (os.cpu_count() or 1))
-    if not can_fork():
-        return count
-    config.stash[WORKERS] = count
-    return 0
+    """Two workers a core, up to eight: half of the time goes by waiting for child processes."""
+    return min(8, 2 * (os.cpu_count() or 1))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Collect, and let the garbage collector leave alone what lives as long as the process."""
     gc.disable()
-    whole = WORKERS in session.config.stash and session.config.args == ["tests"]
-    files = sorted(Path(__file__).parent.rglob("test_*.py")) if whole else []
-    with compiled_beside(files):
-        result = yield
+    _import_another_part_first(session.config)
+    result = yield
     share_validators()
     share_bundled_skills()
     gc.freeze()
     gc.enable()
     return result
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    """Run the tests in forked processes, if that was asked for."""
-    count = session.config.stash.get(WORKERS, 0)
-    if not count or session.testsfailed or session.config.option.collectonly:
-        return None
-    ForkedRun(session, count).run()
-    return True
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -140,6 +126,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not wants_all(config):
         items[:], left_out = sample(items, seed_of(config))
         config.hook.pytest_deselected(items=left_out)
+    worker = getattr(config, "workerinput", None)
+    if worker is not None:
+        items[:] = dealt(items, worker["workercount"])
+
+
+def _import_another_part_first(config: pytest.Config) -> None:
+    """Let each worker of a whole run compile a part of the files before it needs the others."""
+    worker = getattr(config, "workerinput", None)
+    if worker is None or config.args != config.getini("testpaths"):
+        return
+    root = Path(__file__).parent
+    files = sorted(root.rglob("test_*.py"))
+    for path in files[int(worker["workerid"][2:]) :: worker["workercount"]]:
+        with suppress(Exception, pytest.skip.Exception):  # collecting it tells what is wrong
+            importlib.import_module(".".join(path.relative_to(root.parent).with_suffix("").parts))
 
 
 @pytest.hookimpl(wrapper=True)
