@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlencode
 
 import anyio
@@ -26,26 +26,30 @@ MOST_ROWS = 200
 MOST_CHECKPOINTS = 50
 
 
-class RemoteRuns:
-    """Shows, answers and ends the caller's runs on a server.
-
-    Every method raises LinkError if the server refuses the call or cannot be reached; then nothing
-    was done.
-    """
+class _Remote:
+    """What belongs to the caller on a server elsewhere."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
 
-    @staticmethod
+    @classmethod
     @asynccontextmanager
-    async def open(url: str, token: str | None) -> AsyncGenerator[RemoteRuns]:
+    async def open(cls, url: str, token: str | None) -> AsyncGenerator[Self]:
         """Connect to a server.
 
         Raises:
             NotStarted: It cannot be reached, or lets nobody in with this token.
         """
         async with remote_place(url, token) as place:
-            yield RemoteRuns(place.link)
+            yield cls(place.link)
+
+
+class RemoteRuns(_Remote):
+    """Shows, answers and ends the caller's runs on a server.
+
+    Every method raises LinkError if the server refuses the call or cannot be reached; then nothing
+    was done.
+    """
 
     async def list(self, status: str | None, thread: str | None, limit: int) -> Answer:
         """Return runs, newest first."""
@@ -116,22 +120,8 @@ class RemoteRuns:
         return Answer(f"Run {run_id} continues: {state.status}.", {**_state(state), "taken": True})
 
 
-class RemoteThreads:
+class RemoteThreads(_Remote):
     """Shows the caller's threads on a server. Raises LinkError as `RemoteRuns` does."""
-
-    def __init__(self, link: Link) -> None:
-        self._link = link
-
-    @staticmethod
-    @asynccontextmanager
-    async def open(url: str, token: str | None) -> AsyncGenerator[RemoteThreads]:
-        """Connect to a server.
-
-        Raises:
-            NotStarted: It cannot be reached, or lets nobody in with this token.
-        """
-        async with remote_place(url, token) as place:
-            yield RemoteThreads(place.link)
 
     async def list(
         self,
