@@ -39,6 +39,9 @@ Begin = Callable[[Run, Goal, Offer | None], Awaitable[None]]
 """Begins a run that waited, on its free thread; returns once its input is in the journal."""
 
 
+_MOST_OFFERS = 10_000
+"""How many offers of models are kept for runs that have not begun here; the oldest go first."""
+
 _COUNTED_SECONDS, _COUNTED_TIMES = 2.0, 20.0
 """How long the number of somebody's queued runs counts, and how many times as long as counting."""
 
@@ -115,6 +118,8 @@ class RunQueue:
             await self._journal.commit(batch)
             if offer is not None:
                 self._offers[run.id] = offer
+                while len(self._offers) > _MOST_OFFERS:
+                    del self._offers[next(iter(self._offers))]
             if not waits:
                 waits = not await self._try_to_offer(run, goal.priority)
             if waits:
