@@ -305,7 +305,7 @@ def _main() -> None:
         if not isinstance(end.code, int | None):
             raise
         status = end.code or 0
-    # To take the interpreter apart would be to copy all memory that is shared with the fork_server.
+    # To take the interpreter apart would be to copy all memory that is shared with the fork server.
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     sys.stdout.flush()
