@@ -219,7 +219,9 @@ class Identify:
                 await self._principals.note(caller)
             except HarnessError as error:
                 raise MCPError(INTERNAL_ERROR, str(error)) from error
-        token, client = current_caller.set(caller), current_client.set(_client(ctx))
+        program = ctx.session.client_params
+        name = "" if program is None else program.client_info.name[:100]
+        token, client = current_caller.set(caller), current_client.set(name)
         try:
             if self._prepare is not None:
                 try:
@@ -255,8 +257,3 @@ class Identify:
                 INVALID_REQUEST, "This message does not say who calls; nothing was done."
             )
         return LOCAL
-
-
-def _client(ctx: ServerRequestContext[Any, Any]) -> str:
-    client = ctx.session.client_params
-    return "" if client is None else client.client_info.name[:100]

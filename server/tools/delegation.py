@@ -269,18 +269,14 @@ class Delegation:
         inputs = await task_inputs(ctx, services, given.files, given.idempotency_key)
         goal = Goal(given.goal, agent or "", given.task_id, choices, inputs, given.priority)
         place = await services.place(ctx, given.thread_id)
-
-        async def start(thread_id: str | None, begins: bool) -> str:
-            return await services.runs.start(
-                goal,
-                thread_id=thread_id,
-                begins=begins,
-                key=given.idempotency_key or None,
-                offer=offer_of(ctx),
-                began=own.began,
-                on_busy=given.on_busy,
-            )
-
+        start = partial(
+            services.runs.start,
+            goal,
+            key=given.idempotency_key or None,
+            offer=offer_of(ctx),
+            began=own.began,
+            on_busy=given.on_busy,
+        )
         run_id, told = await place.use(start)
         return run_id, [*notes, *told, *(f"The agent has {one.line}." for one in inputs)]
 
@@ -367,7 +363,7 @@ class Delegation:
         if asked == 0:  # a look, which must not block on a person either
             settled = await self._services.runs.wait(run_id, 0)
         else:
-            seconds = wait_seconds(ctx, self._services.settings, asked)
+            seconds = wait_seconds(self._services.settings, asked)
             services = self._services
             settled = await wait_for_run(ctx, services, params, run_id, seconds, own=is_own)
         if isinstance(settled, InputRequiredResult):
