@@ -11,7 +11,7 @@ from ...harness.checkpoint.base import Run, RunStatus
 from ...harness.errors import CheckpointError
 from ...harness.limits.carried_limits import used_by
 from ...harness.limits.usage import Ledger, LedgerLine
-from ..auth.caller import ALL_SCOPES, current_caller
+from ..auth.caller import KNOWN_SCOPES, current_caller
 from ..mcp.offered_agents import offered_agents
 from ..mcp.requests import Services
 from ..settings.toolsets import withheld_tools
@@ -38,7 +38,7 @@ async def me(services: Services) -> dict[str, JsonValue]:
     ]
     return {
         "principal": caller.principal,
-        "scopes": [one for one in sorted(ALL_SCOPES) if caller.may(one)],
+        "scopes": [one for one in sorted(KNOWN_SCOPES) if caller.may(one)],
         "server": {"name": NAME, "version": version()},
         "main": offered.main,
         "main_name": offered.main_name,
