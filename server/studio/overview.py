@@ -16,7 +16,7 @@ from ..mcp.offered_agents import offered_agents
 from ..mcp.requests import Services
 from ..settings.toolsets import withheld_tools
 from ..threads.journal_servers import ReplicaServers
-from ..threads.listing import todos_as_json
+from ..threads.todos import todos_as_json, todos_now
 from ..version import NAME, version
 from .catalogue import costs_of, title_of
 from .queries import NotThere, Query, instant
@@ -115,8 +115,7 @@ async def thread_overview(
     if head is not None:
         await services.places.prepare(thread_id)
         agent = services.places(thread_id)
-        state = await agent.get_state(thread_id)
-        todos = todos_as_json(agent, state.values.get("todos", ()))
+        todos = todos_as_json(agent, await todos_now(agent, thread_id))
     cost, unpriced, tokens, seconds = costs_of(runs)
     times = [one.updated_at for one in runs]
     if head is not None:
