@@ -6,6 +6,9 @@ credentials in ways of its own, as those of clouds do, it is left to find them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from ...harness.errors import HarnessError
 from ...harness.models.registry import DEFAULT_MODEL, init_chat_model, unset_variables
 from ..settings.definition import definition_of
@@ -24,7 +27,7 @@ def require_model(settings: Settings) -> None:
     described = definition_of(settings)
     if described is not None and (described.parts.model or described.parts.middleware):
         return  # a model made in Python, or middleware that may ask another
-    own = {} if described is None else described.parts.model_settings
+    own: Mapping[str, Any] = {} if described is None else described.parts.model_settings
     name = settings.model or DEFAULT_MODEL
     try:
         from ...harness.profiles import ProfileRegistry
