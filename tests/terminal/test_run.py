@@ -221,6 +221,18 @@ def test_what_cannot_start_says_why_with_exit_code_2(
     assert "Traceback" not in done.stderr
 
 
+def test_without_a_key_it_says_what_to_set_and_stores_nothing(home: Path) -> None:
+    done = run(home, "run", "look")
+    assert done.returncode == 2
+    assert "cannot be used without ANTHROPIC_API_KEY. Nothing was started." in done.stderr
+    assert [*home.iterdir()] == [home / "script.yaml"]
+    run(home, "run", "look closely", *MODEL, "--max-seconds", "0.001")
+    (stopped,) = json.loads(run(home, "runs", "list", "--json").stdout)["runs"]
+    again = run(home, "run", "--resume", stopped["run_id"])
+    assert again.returncode == 2 and "ANTHROPIC_API_KEY" in again.stderr
+    assert json.loads(run(home, "runs", "list", "--json").stdout)["runs"] == [stopped]
+
+
 def test_an_answer_with_a_schema_is_json(home: Path) -> None:
     town = {"title": "town", "type": "object", "properties": {"name": {"type": "string"}}}
     (home / "town.json").write_text(json.dumps(town))
