@@ -64,10 +64,10 @@ from .tasks import find_task
 from .tasks.listening import TaskListenHandler
 from .tasks.methods import CAPABILITY, HandshakeTasks, add_tasks, created
 from .tools import FaceTool, TaskStarted, ToolReply, compact, without_advice
-from .tools.delegation import Delegation, with_subagents
+from .tools.delegation import Delegation
 from .tools.driven import DRIVEN, DRIVING, drivable, driven_tool
 from .tools.history import History
-from .tools.task_options import with_options
+from .tools.task_options import with_options, with_subagents
 from .version import NAME, version
 from .viewer import UI_EXTENSION, UI_SETTINGS
 
@@ -256,13 +256,13 @@ class Face:
         return reply
 
     async def _reply(self, ctx: Context, params: CallToolRequestParams) -> ToolReply:
-        tools, caller = self.tools, current_caller.get()
+        tools, is_local = self.tools, current_caller.get() is LOCAL
         tool = tools.get(params.name)
         # The local user is bound to no agents, and has all scopes.
-        if tool is None or (caller is not LOCAL and not self._is_offered(tool)):
+        if tool is None or (not is_local and not self._is_offered(tool)):
             names = [name for name, one in tools.items() if self._is_offered(one)]
             reply = error(unknown("tool", params.name, names, f"Tools: {', '.join(names)}."))
-        elif not self._may_call(params.name):
+        elif not is_local and not self._may_call(params.name):
             needed = " or ".join(map(repr, sorted(tool.scopes)))
             reply = error(f"{params.name} did nothing: it needs the scope {needed}.")
         elif (problem := too_long(params.arguments or {})) is not None:
@@ -284,7 +284,7 @@ class Face:
                     "again."
                 )
         if isinstance(reply, CallToolResult):
-            drop_links(ctx, reply)
+            drop_links(reply)
         return without_advice(reply, self._withheld) if self._withheld else reply
 
     # --- what stands in front of every handler ---------------------------------------------

@@ -22,8 +22,9 @@ from importlib.machinery import (
 )
 from pathlib import Path
 from types import CodeType, ModuleType
+from typing import Final
 
-__all__ = ["import_from", "imported_files"]
+__all__ = ["IMPORTED_FILES", "import_from"]
 
 _KINDS = ((ExtensionFileLoader, EXTENSION_SUFFIXES),)
 
@@ -49,20 +50,26 @@ def import_from(
         finder.first |= names
 
 
-def imported_files() -> tuple[Path, ...]:
-    """Return the files of all modules that were imported so, or were about to be."""
-    return _files
+class ImportedFiles:
+    """Files of the modules that were imported so, or were about to be.
+
+    Attributes:
+        paths: The files. Read with every tool call, and replaced by few imports.
+    """
+
+    __slots__ = ("paths",)
+
+    def __init__(self) -> None:
+        self.paths: tuple[Path, ...] = ()
+
+    def add(self, file: Path) -> None:
+        """Note a file."""
+        if file not in self.paths:
+            self.paths = (*self.paths, file)
 
 
-_files: tuple[Path, ...] = ()
-"""Asked for with every tool call, and changed by few imports."""
-
-
-def _note(origin: str) -> None:
-    global _files
-    file = Path(origin)
-    if file not in _files:
-        _files = (*_files, file)
+IMPORTED_FILES: Final = ImportedFiles()
+"""Those of this process."""
 
 
 def _finders() -> list[_FolderFinder]:
@@ -113,7 +120,7 @@ class _FolderFinder:
             if spec is not None:
                 self._found.add(fullname.partition(".")[0])
                 if spec.has_location and spec.origin is not None:
-                    _note(spec.origin)
+                    IMPORTED_FILES.add(Path(spec.origin))
                 return spec
         return None
 

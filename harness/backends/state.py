@@ -166,15 +166,16 @@ class StateFiles:
                 f"{path}: {size_text(len(data))} is too much for one file; the bound is "
                 f"{size_text(MAX_BYTES)}. Nothing was written.",
             )
-        if path == "/" or self._holds_files(path):
-            raise _is_directory(path)
-        self._require_directories(path)
         present = self._get(path)
+        if present is None:  # else its directories are there
+            if path == "/" or self._holds_files(path):
+                raise _is_directory(path)
+            self._require_directories(path)
         if expected is not None and (present is None or present.data != expected):
             raise changed(path)
         self.replaced = None if present is None else present.data
         self._changes[path] = FileData.of(data)
-        if self._parents is not None:
+        if present is None and self._parents is not None:
             _add_parents(self._parents, path)
         return present is None
 

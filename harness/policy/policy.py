@@ -64,6 +64,7 @@ class Policy:
             sandbox looks for what it matches. None for all levels.
         files_only: Whether sandboxes leave directories alone that the rules match: they are about
             files of such names.
+        reads_paths: Whether a rule is about paths.
 
     Raises:
         PolicyError: A default is not known.
@@ -77,12 +78,15 @@ class Policy:
     source: str = "the policy"
     search_depth: int | None = None
     files_only: bool = False
+    reads_paths: bool = field(init=False, repr=False, compare=False, default=False)
     _known: dict[str, _Candidates] = field(
         init=False, repr=False, compare=False, default_factory=dict[str, _Candidates]
     )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rules", tuple(self.rules))
+        by_path = any(rule.path is not None for rule in self.rules)
+        object.__setattr__(self, "reads_paths", by_path)
         for name, action in (("default", self.default), *self.defaults.items()):
             if action not in get_args(Action) or name not in ("default", *get_args(ToolClass)):
                 raise PolicyError(
@@ -144,11 +148,6 @@ class Policy:
         from .parsing import read_rules
 
         return Policy.of([read_rules(data, source, default)])
-
-    @property
-    def reads_paths(self) -> bool:
-        """Whether a rule is about paths."""
-        return any(rule.path is not None for rule in self.rules)
 
     def judge(
         self,

@@ -42,14 +42,20 @@ def start(
     # Imports make only objects that stay; collecting among them is a twentieth of the start.
     gc.disable()
     try:
-        _start(flags, config, application, reload=reload)
+        settings, read = _settings(flags, config)
+        if application is not None:
+            from ...harness._internal.code_folders import import_from
+
+            import_from(os.getcwd(), [application.partition(":")[0]], first=True)
+        _run(settings, read, application, reload=reload)
     finally:
         gc.enable()
 
 
-def _start(
-    flags: Mapping[str, object], config: str | None, application: str | None, *, reload: bool
-) -> None:
+def _settings(
+    flags: Mapping[str, object], config: str | None
+) -> tuple[Settings, Callable[[], Settings]]:
+    """Return the settings, and what reads them again."""
     from ..settings.settings import SettingsError
     from ..settings.sources import load_settings
 
@@ -64,12 +70,7 @@ def _start(
     for secret in ("JOURNAL_KEY", "JOURNAL", "STORE", "WEBHOOK_SECRET"):
         os.environ.pop(f"DEEP_AGENT_{secret}", None)
     logging.getLogger().setLevel(settings.log_level.upper())
-    again = partial(load_settings, flags, environ, config=config, warn=lambda _: None)
-    if application is not None:
-        from ...harness._internal.code_folders import import_from
-
-        import_from(os.getcwd(), [application.partition(":")[0]], first=True)
-    _run(settings, again, application, reload=reload)
+    return settings, partial(load_settings, flags, environ, config=config, warn=lambda _: None)
 
 
 def _run(

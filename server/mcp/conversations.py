@@ -50,24 +50,24 @@ class ThreadPlace:
     begins: bool = False
     is_default: bool = False
 
-    async def use(self, start: Callable[[str | None, bool], Awaitable[_T]]) -> tuple[_T, Notes]:
+    async def use(self, start: Callable[..., Awaitable[_T]]) -> tuple[_T, Notes]:
         """Start something there; return what that returns, and what the caller is to know.
 
         Args:
-            start: Takes the thread, and whether it may begin.
+            start: Takes `thread_id`, and `begins`: whether the thread may begin with it.
 
         Raises:
             ThreadBusy, StaleThread: The thread that the caller has named is in use.
         """
         try:
-            return await start(self.thread_id, self.begins), ()
+            return await start(thread_id=self.thread_id, begins=self.begins), ()
         except (ThreadBusy, StaleThread):  # nothing was stored; another server may be faster
             if not self.is_default:
                 raise
         note = (
             f"This conversation's thread {self.thread_id} is in use, so this call has a new thread."
         )
-        return await start(None, False), (note,)
+        return await start(thread_id=None, begins=False), (note,)
 
 
 class Conversations:

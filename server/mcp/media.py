@@ -18,7 +18,7 @@ from mcp.types import (
 
 from ...harness.backends.file_tools.results import media_type_of
 from ...harness.messages.message import AudioBlock, ImageBlock, MediaBlock
-from .requests import Context, client_name
+from ..auth.caller import current_client
 
 __all__ = ["MAX_MEDIA", "drop_links", "file_contents", "media_block", "text_contents"]
 
@@ -29,14 +29,14 @@ _SHOW_LINKS = ("claude-", "cursor", "gemini-cli", "visual studio code", "deep-ag
 """Clients that show links to resources, by the start of their name."""
 
 
-def drop_links(ctx: Context, result: CallToolResult) -> None:
+def drop_links(result: CallToolResult) -> None:
     """Take links out of a result, unless the client is known to show them.
 
     Adapters of agent frameworks hand a link on to their model's API as a file, and the API refuses
     the request. What a link says stands in the text, too.
     """
     has_links = any(one.type == "resource_link" for one in result.content)
-    if has_links and not client_name(ctx).lower().startswith(_SHOW_LINKS):
+    if has_links and not current_client.get().lower().startswith(_SHOW_LINKS):
         result.content = [one for one in result.content if one.type != "resource_link"]
 
 

@@ -31,7 +31,7 @@ from ...harness._internal.concurrency import LazyEvent
 from ...harness.skills import SkillRegistry
 from ...harness.subagents.registry import SubAgentRegistry
 from ..agents.workplaces import Workplaces
-from ..auth.caller import Principals
+from ..auth.caller import Principals, current_client
 from ..auth.owned_journal import JournalReader, id_of_thread
 from ..runs.runs import RunManager
 from ..sampling.client_model import OpenRequests
@@ -54,7 +54,6 @@ __all__ = [
     "RequestsInFlight",
     "ServedRequest",
     "Services",
-    "client_name",
     "has_extension",
     "require_extension",
     "require_short_texts",
@@ -224,15 +223,9 @@ class Services:
         return self.live.current
 
 
-def client_name(ctx: Context) -> str:
-    """Return what the client calls itself; empty if it does not say."""
-    client = ctx.session.client_params
-    return "" if client is None else client.client_info.name
-
-
-def wait_seconds(ctx: Context, settings: Settings, asked: float | None) -> float:
+def wait_seconds(settings: Settings, asked: float | None = None) -> float:
     """Return how long this call may block: the client's limit, or less if the caller says so."""
-    budget = wait_budget(settings, client_name(ctx))
+    budget = wait_budget(settings, current_client.get())
     return budget if asked is None else min(budget, max(0.0, asked))
 
 

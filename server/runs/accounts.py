@@ -19,7 +19,7 @@ from ...harness._internal.records import record
 from ...harness.checkpoint.base import Checkpointer, Interrupt, Run, RunEvent
 from ...harness.errors import HarnessError
 from ...harness.loop.tools.execution import REFUSED
-from ...harness.loop.tools.outcomes import REJECTED
+from ...harness.loop.tools.outcomes import NOT_ALLOWED, REJECTED
 from ...harness.messages.message import AIMessage, MediaBlock, ToolMessage, is_media
 from ..auth.owned_journal import JournalReader
 from ..results import moment
@@ -169,7 +169,7 @@ class _Tally:
                 self._note(one)
         text = " ".join(str(data.get("text") or "").split())
         is_error = data.get("status") == "error"
-        is_refused = is_error and (REFUSED in text or REJECTED in text)
+        is_refused = is_error and any(one in text for one in (REFUSED, REJECTED, NOT_ALLOWED))
         if name in _COMMANDS and changed is None and not is_refused:
             self.has_unlisted = True
         if not is_error or call == f"call_{self.run.id.partition('_')[2]}":

@@ -139,15 +139,19 @@ class RisingProgress:
 
 
 @asynccontextmanager
-async def reporting(report: Report, todos: Todos = (0, 0)) -> AsyncGenerator[Emit]:
+async def reporting(
+    report: Report, known: Callable[[], Awaitable[Todos]] | None = None
+) -> AsyncGenerator[Emit]:
     """Yield a function for events, and report the events it receives until the block ends.
 
     Args:
         report: Sends a notice.
-        todos: The last known state of the todo list.
+        known: Returns the state of the todo list before the first event about it. It is called
+            inside the block, so that no event is missed meanwhile.
     """
     send, receive = anyio.create_memory_object_stream[str](BACKLOG)
     progress = RisingProgress()
+    todos: Todos | None = None
     silent_until = 0.0
 
     def emit(event: Event) -> None:
@@ -162,13 +166,13 @@ async def reporting(report: Report, todos: Todos = (0, 0)) -> AsyncGenerator[Emi
             send.send_nowait(line)
 
     async def pump() -> None:
-        last = "working"
+        last, before = "working", (await known()) if known is not None else (0, 0)
         with suppress(anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
             while True:
                 with anyio.move_on_after(HEARTBEAT_SECONDS) as silence:
                     last = await receive.receive()
                 text = f"still at it: {last}" if silence.cancelled_caught else last
-                await report(*progress.next(todos), text)
+                await report(*progress.next(todos or before), text)
 
     refused: HarnessError | None = None
     with send, receive:

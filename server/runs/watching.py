@@ -67,9 +67,12 @@ class RunWatcher(RunStarter):
             watching.enter_context(stopping.waiting(scope))
             watch = watching.enter_context(self._carrier.servers.news.watching(run_id))
             far = FarEvents(self._journal, run_id, emit)
+            live = self._carrier.live.get(run_id)
             if to_lend:
-                thread_id = (await self._find(run_id)).thread_id
+                thread_id = (live or await self._find(run_id)).thread_id
                 watching.enter_context(self.sampling.watching(thread_id, scope.cancel))
+            if live is not None:  # a quick run would end while the journal is asked for it
+                await live.listen(emit)
             while _is_at_work(run := await self._find_patiently(run_id)) or await self._goes_on(
                 run
             ):

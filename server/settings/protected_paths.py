@@ -24,11 +24,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...harness._internal.code_folders import imported_files
+from ...harness._internal.code_folders import IMPORTED_FILES
 from ...harness._internal.records import record
 from ...harness.backends.base import Backend
 from ...harness.errors import AgentBuildError
-from ...harness.policy import CallPolicy, NarrowedPolicy, Policy, PolicyFiles, Rule
+from ...harness.policy import CallPolicy, Policy, PolicyFiles, Rule
 from ...harness.policy.composite import CompositePolicy
 from ...harness.policy.policy_files import PolicySnapshot
 from .definition import definition_of
@@ -95,7 +95,7 @@ def protected_paths(settings: Settings) -> Sequence[ProtectedPath]:
     ]
     found += [ProtectedPath("profiles", path, is_directory=True) for path in settings.profiles]
     found += [ProtectedPath("the agent file", path) for path in _of_agent_file(settings)]
-    found += [ProtectedPath(_CODE, path) for path in imported_files()]
+    found += [ProtectedPath(_CODE, path) for path in IMPORTED_FILES.paths]
     return found
 
 
@@ -152,10 +152,10 @@ class GuardedRules(CompositePolicy):
         self._rules = rules
         self._principal = principal
         self._lock = threading.RLock()
-        self._code = imported_files()
+        self._code = IMPORTED_FILES.paths
         self._of_code: Sequence[CallPolicy] = ()
         self._launch: LaunchRules | None = None
-        self._now = self._guarded(settings)
+        self._guards = self._guarding(settings)
 
     @property
     def are_compiled(self) -> bool:
@@ -170,13 +170,13 @@ class GuardedRules(CompositePolicy):
 
     def parts(self) -> Sequence[CallPolicy]:
         """Return the rules as they are now."""
-        code = imported_files()
+        code = IMPORTED_FILES.paths
         if code != self._code:
-            self._of_code = self._guarding(code)
+            self._of_code = self._guarding_code(code)
             self._code = code
-        return (self._now, *self._of_code)
+        return (*self._rules.parts(), *self._guards, *self._of_code)
 
-    def _guarding(self, code: Sequence[Path]) -> Sequence[CallPolicy]:
+    def _guarding_code(self, code: Sequence[Path]) -> Sequence[CallPolicy]:
         """Return the rules about code that was imported since the others were made."""
         own = self._settings.of(self._principal)
         if own.root is None:
@@ -203,7 +203,7 @@ class GuardedRules(CompositePolicy):
         """
         with self._lock:
             changed = self._rules.reload()
-            self._now = self._guarded(self._settings)
+            self._guards = self._guarding(self._settings)
             return changed
 
     @contextmanager
@@ -214,33 +214,34 @@ class GuardedRules(CompositePolicy):
             AgentBuildError: All of the root would be the server's own; the block is not entered.
         """
         with self._lock:
-            before, after = self._now, self._guarded(settings)
-            self._now = NarrowedPolicy((before, after))
+            before, after = self._guards, self._guarding(settings)
+            self._guards = (*before, *after)
             try:
                 yield
                 self._settings, before = settings, after
             finally:
-                self._now = before
+                self._guards = before
 
-    def _guarded(self, settings: Settings) -> CallPolicy:
+    def _guarding(self, settings: Settings) -> Sequence[CallPolicy]:
+        """Return the rules that stand beside the operator's."""
         own = settings.of(self._principal)
         if own.root is None:
-            return self._rules
+            return ()
         prefix = _prefix(own, self._backend) if self._place is None else self._place
-        parts: list[CallPolicy] = [_with_own(own, settings, prefix, self._rules)]
+        guards = _own_rules(own, settings, prefix, self._rules)
         if own.protect != "off":
             again = self._launch is not None and self._launch.are_made
             self._launch = LaunchRules(own, own.root, prefix)
-            parts.append(self._launch)
+            guards.append(self._launch)
             if again:
                 self.compile()
-        return NarrowedPolicy(parts)
+        return guards
 
 
-def _with_own(
+def _own_rules(
     settings: Settings, everybodys: Settings, prefix: str, rules: PolicyFiles
-) -> CallPolicy:
-    """Return the operator's rules with those about the server's own files.
+) -> list[CallPolicy]:
+    """Return the rules about the server's own files.
 
     Args:
         settings: Those of a principal.
@@ -261,16 +262,16 @@ def _with_own(
     if agents:
         always.append(_unchanged(agents, _OF_SUBAGENTS, agent=_SUBAGENTS))
     if not always:
-        return rules
+        return []
     own = Policy(always, source=_SOURCE)
     if not agents:
-        return NarrowedPolicy((rules, own))
-    return _GuardedAgents(rules, own, Policy([_unchanged(agents, _OF_ANYBODY)], source=_SOURCE))
+        return [own]
+    return [_GuardedAgents(rules, own, Policy([_unchanged(agents, _OF_ANYBODY)], source=_SOURCE))]
 
 
 @dataclass(frozen=True, slots=True)
 class _GuardedAgents(CompositePolicy):
-    """Rules that are stricter while the operator's tell agents apart.
+    """Rules about subagents' files that are stricter while the operator's tell agents apart.
 
     Attributes:
         rules: Those of the operator, as they are now.
@@ -285,8 +286,8 @@ class _GuardedAgents(CompositePolicy):
     def parts(self) -> Sequence[CallPolicy]:
         """Return the policies as they are now."""
         if any(one.agent is not None for one in self.rules.snapshot.policy.rules):
-            return (self.rules, self.own, self.apart)
-        return (self.rules, self.own)
+            return (self.own, self.apart)
+        return (self.own,)
 
 
 def _rules(file: ProtectedPath, root: Path, prefix: str) -> Iterator[Rule]:

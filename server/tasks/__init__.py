@@ -98,7 +98,7 @@ async def look_at(ctx: Context, services: Services, task_id: str, *, can_answer:
         await _lend(services, task_id)
     state = await find_task(services, task_id, can_answer=can_answer, can_lend=can_lend)
     if state.outcome is not None:
-        drop_links(ctx, state.outcome)
+        drop_links(state.outcome)
     return state
 
 

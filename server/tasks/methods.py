@@ -239,7 +239,7 @@ class HandshakeTasks:
             raise MCPError(cast("int", state.error["code"]), str(state.error["message"]))
         if state.outcome is None:
             raise MCPError(INVALID_PARAMS, f"Task {params.task_id} is {state.status}.")
-        drop_links(ctx, state.outcome)
+        drop_links(state.outcome)
         wire = state.outcome.model_dump(by_alias=True, mode="json", exclude_none=True)
         return {**wire, "_meta": {RELATED_TASK: {"taskId": params.task_id}}}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from mcp.types import (
     CallToolRequestParams,
@@ -20,9 +21,9 @@ from ...harness.agent import Agent
 from ...harness.loop.hooks.middleware import AgentMiddleware
 from ...harness.messages.message import ToolMessage, is_media
 from ...harness.tools.tool import Tool
-from ..auth.caller import Scope
+from ..auth.caller import Scope, current_client
 from ..mcp.media import media_block
-from ..mcp.requests import Context, Services, takes_tasks, wait_seconds
+from ..mcp.requests import Context, Services, takes_tasks, wait_budget
 from ..results import Answer, error
 from ..runs.accounts import Snapshot
 from . import FaceTool, Handler, TaskStarted, ToolReply, brief, define, plain
@@ -85,7 +86,7 @@ def _handler(tool: Tool, services: Services) -> Handler:
     async def call(
         ctx: Context, params: CallToolRequestParams, args: dict[str, JsonValue]
     ) -> ToolReply:
-        seconds = wait_seconds(ctx, services.settings, None)
+        seconds = wait_budget(services.settings, current_client.get())
         run_id = None if params.request_state is None else resumed_run(params)
         notes: Sequence[str] = ()
         if run_id is None:
@@ -96,11 +97,8 @@ def _handler(tool: Tool, services: Services) -> Handler:
             as_task = tool.name not in DRIVEN and takes_tasks(ctx, params)
             wait = min(seconds, TASK_AFTER_SECONDS) if as_task else seconds
             place = await services.place(ctx, thread_id)
-
-            async def start(thread_id: str | None, begins: bool) -> Snapshot:
-                return await services.runs.drive(tool.name, args, thread_id, wait, begins=begins)
-
-            snapshot, notes = await place.use(start)
+            drive = partial(services.runs.drive, tool.name, args, seconds=wait)
+            snapshot, notes = await place.use(drive)
             run_id = snapshot.run.id
             if as_task and snapshot.run.status in ("running", "needs_approval"):
                 if await services.runs.is_stored(run_id):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from deep_agent_mcp.harness._internal.code_folders import import_from, imported_files
+from deep_agent_mcp.harness._internal.code_folders import IMPORTED_FILES, import_from
 from deep_agent_mcp.harness.errors import AgentBuildError
 from deep_agent_mcp.server.agents.commands import require_outside
 from deep_agent_mcp.server.settings.protected_paths import protected_paths
@@ -43,7 +43,7 @@ def beside(folder: Path, **files: str) -> None:
 
 
 def imported(folder: Path) -> set[str]:
-    found = (one for one in imported_files() if one.is_relative_to(folder))
+    found = (one for one in IMPORTED_FILES.paths if one.is_relative_to(folder))
     return {one.relative_to(folder).as_posix() for one in found}
 
 

@@ -9,7 +9,6 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import anyio
@@ -35,7 +34,8 @@ from deep_agent_mcp.harness.messages.message import (
 )
 from deep_agent_mcp.harness.subagents.definitions import GENERAL_PURPOSE, SubAgent
 from deep_agent_mcp.server.app import App, create_app
-from deep_agent_mcp.server.mcp.requests import Context, wait_seconds
+from deep_agent_mcp.server.auth.caller import current_client
+from deep_agent_mcp.server.mcp.requests import wait_seconds
 from deep_agent_mcp.server.mcp.skill_methods import listed
 from deep_agent_mcp.server.mcp.uris import parse_skill, parse_thread, skill_uri, thread_uri
 from deep_agent_mcp.server.settings.settings import SettingsError
@@ -248,9 +248,11 @@ async def test_the_key_of_sealed_questions_is_private_and_kept(tmp_path: Path) -
 def test_a_call_waits_as_long_as_the_client_bears(
     client: str, flags: dict[str, object], asked: float | None, expected: float
 ) -> None:
-    info = SimpleNamespace(client_info=SimpleNamespace(name=client))
-    context = cast("Context", SimpleNamespace(session=SimpleNamespace(client_params=info)))
-    assert wait_seconds(context, load_settings(flags, {}), asked) == expected
+    token = current_client.set(client)
+    try:
+        assert wait_seconds(load_settings(flags, {}), asked) == expected
+    finally:
+        current_client.reset(token)
 
 
 def test_budgets_of_clients_are_read_from_the_environment_and_the_file(tmp_path: Path) -> None:

@@ -34,7 +34,6 @@ __all__ = [
     "claimed",
     "counted_lines",
     "read",
-    "replaced_by",
     "require_file",
     "require_first",
     "require_free",
@@ -259,11 +258,6 @@ CLAIMS = ConcurrentEdits()
 
 MOST_BYTES = 4 << 20
 """Of both versions; larger files are not counted."""
-
-
-def replaced_by(files: Files) -> bytes | None:
-    """Return the content that the last write replaced; None for none, or if nobody knows."""
-    return getattr(files, "replaced", None)
 
 
 async def changed_lines(

@@ -26,7 +26,6 @@ from .file_guards import (
     changed_lines,
     claimed,
     read,
-    replaced_by,
     require_file,
     require_first,
     require_free,
@@ -155,7 +154,8 @@ class FileCalls:
             ) from error
         with claimed(self._backend, runtime, path):
             created = await files.write(path, data, expected=expected)
-        lines = await changed_lines(replaced_by(files), data, created=created)
+        replaced = getattr(files, "replaced", None)  # of backends that keep it
+        lines = await changed_lines(replaced, data, created=created)
         what = "a new file" if created else "replaced"
         return ToolResult(
             f"Wrote {shown(path)}: {len(data)} bytes, {what}.",
