@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -50,7 +50,8 @@ def while_somebody_reads() -> Generator[None]:
 
 def _is_about_reader(error: BaseException) -> bool:
     if isinstance(error, BaseExceptionGroup):
-        return any(map(_is_about_reader, error.exceptions))
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return any(map(_is_about_reader, group.exceptions))
     if isinstance(error, SystemExit):  # which rich makes of it
         return isinstance(error.__context__, BrokenPipeError)
     return isinstance(error, BrokenPipeError)
