@@ -137,7 +137,8 @@ def test_runs_and_threads_are_looked_after_from_elsewhere(
     )
     assert at("threads", "delete", copy, thread, "--yes") == f"Deleted: {copy}, {thread}.\n"
     gone = run(tmp_path, "threads", "delete", thread, "--yes", "--connect", url)
-    assert gone.returncode == 1 and thread in gone.stderr
+    assert gone.returncode == 1
+    assert gone.stderr.startswith(f"deep-agent-mcp: There is no thread {thread!r}")
     late = run(tmp_path, "runs", "list", "--state-dir", "x")
     assert "before the command: deep-agent-mcp runs --state-dir … list" in late.stderr
     refused = run(tmp_path, "runs", "--state-dir", "x", "list", "--connect", url)
