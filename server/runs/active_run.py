@@ -32,7 +32,7 @@ __all__ = [
     "WRITING",
     "ActiveRun",
     "GateHolder",
-    "ThreadLocks",
+    "ThreadGates",
     "ThreadPart",
     "Writing",
     "agent_of",
@@ -173,9 +173,9 @@ class ActiveRun:
         writing: The answers that its models are writing just now.
         partial: How far the newest of them has come; None once it is stored.
         offer: What the client lends of its model that made it go; None if it goes on by itself.
-        sampled: Its calls of a client's model, while it is carried.
+        sampled: Its calls of a client's model, while it is executed.
         result: Where it stopped.
-        error: Why it could not be carried at all.
+        error: Why it could not be executed at all.
     """
 
     run_id: str
@@ -267,13 +267,13 @@ class GateHolder:
 @dataclass(slots=True)
 class _Gate:
     # Made by the first who has to wait for it. A lock must be released by the task that took it;
-    # a call is carried by another one.
+    # a call is executed by another one.
     turn: anyio.Semaphore | None = None
     holder: GateHolder | None = None
     users: int = 0
 
 
-class ThreadLocks:
+class ThreadGates:
     """Gates of all threads that are in use, each first come, first served."""
 
     def __init__(self) -> None:

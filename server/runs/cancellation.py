@@ -32,7 +32,7 @@ from ...harness.errors import (
 )
 from ..settings.state_dir import StateDir
 from .active_run import ActiveRun
-from .contracts import CancelBox, CancelRequest, PolledNews, Servers
+from .contracts import CancelBox, CancelRequest, PolledRunChanges, Servers
 
 __all__ = ["CancelRequest", "CancelRequests", "Cancellation", "ServerProcesses"]
 
@@ -46,13 +46,13 @@ class ServerProcesses:
 
     Attributes:
         cancel_requests: What they wish of each other.
-        news: Tells of runs that the others work on.
+        run_changes: Tells of runs that the others work on.
     """
 
     def __init__(self, state: StateDir) -> None:
         self._state = state
         self.cancel_requests: CancelBox = _InThreads(state.path / "cancel-requests")
-        self.news = PolledNews()
+        self.run_changes = PolledRunChanges()
 
     @property
     def may_work(self) -> bool:
@@ -180,7 +180,7 @@ class _InThreads:
         await anyio.to_thread.run_sync(self._files.discard, run_id)
 
 
-_PATIENCE_SECONDS = 0.5
+_ALIVE_SECONDS = 0.5
 """How often it is seen whether a process still lives that was asked to end a run."""
 
 LOOK_SECONDS = 0.5
@@ -302,10 +302,13 @@ class Cancellation:
                 "disk and the permissions of the state directory, then try again; or cancel the "
                 "run through the server that works on it."
             ) from error
-        with anyio.move_on_after(CANCEL_SECONDS), self._servers.news.watching(run.id) as watch:
+        with (
+            anyio.move_on_after(CANCEL_SECONDS),
+            self._servers.run_changes.watching(run.id) as watch,
+        ):
             now: Run | None = await self._journal.run(run.id)
             while now is not None and now.attempt == run.attempt and await self._is_anothers(now):
-                with anyio.move_on_after(_PATIENCE_SECONDS):  # who works on it may die
+                with anyio.move_on_after(_ALIVE_SECONDS):  # who works on it may die
                     await watch.next(now)
                 now = await self._journal.run(run.id)
             return

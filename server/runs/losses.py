@@ -1,6 +1,6 @@
 """Losses: count how often the server of a run died without progress.
 
-A run can kill its carrier, with memory or a crash of native code. So each further server waits a
+A run can kill its server, with memory or a crash of native code. So each further server waits a
 little longer, and after five the run is given up. Every loss is an event of the run, and the
 newest checkpoint stands in it: a run that got further starts to count anew.
 """
@@ -51,7 +51,7 @@ class CarrierLosses:
         """Return how many carriers a run has lost where it stands, the newest one included.
 
         Args:
-            run: Its record, which shows the attempt of the carrier that died.
+            run: Its record, which shows the attempt of the server that died.
 
         Raises:
             HarnessError: The journal cannot be used.

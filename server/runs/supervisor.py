@@ -31,7 +31,7 @@ from ..auth.caller import Principals, owner_of
 from ..engine import Bounds, MakeEngine
 from ..engine.local import LocalRuns
 from ..sampling.queue import Offer, SamplingQueue
-from .active_run import ActiveRun, GateHolder, ThreadLocks, agent_of, busy, is_task
+from .active_run import ActiveRun, GateHolder, ThreadGates, agent_of, busy, is_task
 from .cancellation import Cancellation
 from .contracts import Agents, Changed, Servers, Work
 from .goals import StructuredRuns
@@ -106,7 +106,7 @@ class RunSupervisor:
         self.servers = servers
         self.limits = limits
         self._principals = principals
-        self._gates = ThreadLocks()
+        self._gates = ThreadGates()
         self.tasks: BackgroundSubAgents | None = None
         self.consents = RunConsents(journal)
         self.bounds = bounds or Bounds()
@@ -186,9 +186,11 @@ class RunSupervisor:
         self.figures.begun(live)
         self.cancellation.look_out(self._group)
         name = f"run {live.run_id}"
-        self._group.start_soon(self._carry, live, work, options, is_new, name=name)
+        self._group.start_soon(self._execute, live, work, options, is_new, name=name)
 
-    async def _carry(self, live: ActiveRun, work: Work, options: RunOptions, is_new: bool) -> None:
+    async def _execute(
+        self, live: ActiveRun, work: Work, options: RunOptions, is_new: bool
+    ) -> None:
         """Execute a run to its pause or end. Nothing it does may end the task group."""
         try:
             with self.sampling.carrying(

@@ -33,8 +33,8 @@ PAUSE = 1.0
 logger = logging.getLogger(__name__)
 
 
-class Carrier(Protocol):
-    """Who carries runs on this server; see `RunSupervisor`."""
+class Supervisor(Protocol):
+    """What executes runs on this server; see `RunSupervisor`."""
 
     owner: str
     servers: Servers
@@ -53,7 +53,7 @@ class ThreadQueues:
 
     Args:
         journal: The journal.
-        carrier: Carries runs on this server.
+        supervisor: Executes runs on this server.
         group: Where waiting is done.
         offer: Has the engine begin a run.
     """
@@ -61,12 +61,12 @@ class ThreadQueues:
     def __init__(
         self,
         journal: Checkpointer,
-        carrier: Carrier,
+        supervisor: Supervisor,
         group: TaskGroup,
         offer: Callable[[Run], Awaitable[bool]],
     ) -> None:
         self._journal = journal
-        self._carrier = carrier
+        self._supervisor = supervisor
         self._group = group
         self._offer = offer
         self._guarded: dict[str, anyio.Event] = {}
@@ -81,7 +81,7 @@ class ThreadQueues:
 
     async def _guard(self, thread_id: str) -> None:
         try:
-            while not self._carrier.stopping.has_begun:
+            while not self._supervisor.stopping.has_begun:
                 try:
                     waits = await self._let_on(thread_id)
                     if not (waits or self._guarded[thread_id].is_set()):  # nor has one just come
@@ -105,10 +105,10 @@ class ThreadQueues:
             return True
         goal = await kept_goal(self._journal, first.id)
         if goal is not None and goal.interrupts and await self._is_older(holder, first):
-            await self._carrier.end(holder, f"interrupted by run {first.id}")
+            await self._supervisor.end(holder, f"interrupted by run {first.id}")
             return True
-        if holder.status == "running" and await self._carrier.is_left(holder):
-            await self._carrier.adopt(holder)
+        if holder.status == "running" and await self._supervisor.is_left(holder):
+            await self._supervisor.adopt(holder)
         await self._moved(holder)
         return True
 
@@ -121,11 +121,11 @@ class ThreadQueues:
                 group.cancel_scope.cancel()
 
     async def _run_moved(self, run: Run, scope: anyio.CancelScope) -> None:
-        live = self._carrier.live.get(run.id)
+        live = self._supervisor.live.get(run.id)
         if live is not None:
             await live.finished.wait()
         else:
-            with self._carrier.servers.news.watching(run.id) as watch:
+            with self._supervisor.servers.run_changes.watching(run.id) as watch:
                 now = await self._journal.run(run.id)
                 while now is not None and (now.status, now.attempt) == (run.status, run.attempt):
                     await watch.next(now)
