@@ -163,6 +163,7 @@ class ActiveRun:
         counts: Whether it counts as one of its owner's runs at work.
         is_task: Whether it counts among the background tasks instead.
         is_new: Whether its thread begins with it.
+        principal: On whose behalf it is, once that was found; empty for the local user.
         control: Ends it.
         finished: Set when it has paused or ended.
         listeners: Receive its events.
@@ -184,6 +185,7 @@ class ActiveRun:
     counts: bool = True
     is_task: bool = False
     is_new: bool = False
+    principal: str = ""
     offer: Offer | None = None
     sampled: SampledRun | None = None
     control: RunControl = field(default_factory=RunControl)

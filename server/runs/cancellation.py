@@ -157,12 +157,9 @@ def _read(path: Path) -> CancelRequest | None:
 class _InThreads:
     """`CancelRequests` for the event loop; a `CancelBox`."""
 
-    @property
-    def look_seconds(self) -> float:
-        return LOOK_SECONDS
-
     def __init__(self, directory: Path) -> None:
         self._files = CancelRequests(directory)
+        self.look_seconds = LOOK_SECONDS
 
     async def store(self, request: CancelRequest) -> None:
         await anyio.to_thread.run_sync(self._files.store, request)

@@ -118,9 +118,10 @@ class RunSupervisor:
 
         Raises:
             ThreadBusy: A delegated run is on it, or the driven calls take too long.
+            HarnessError: The run is nobody's who is known.
         """
-        if self._principals is not None:  # for `spawn`, which waits for nothing
-            await self._principals.find(live.run_id)
+        if self._principals is not None:
+            live.principal = await self._principals.find(live.run_id)
         wanted = GateHolder(live.run_id, live.brief)
         holder = await self._gates.enter(live.thread_id, wanted, QUEUE_SECONDS)
         if holder is not None:
@@ -160,12 +161,11 @@ class RunSupervisor:
         """Execute a run whose gate was taken, independent of the request that asked for it.
 
         Raises:
-            HarnessError: It is nobody's who is known, or this server stops; the gate was left.
+            HarnessError: This server stops; the gate was left.
         """
         try:
             self.stopping.require_serving()
-            principal = self._principals.of(live.run_id) if self._principals else ""
-        except BaseException:
+        except HarnessError:
             self.leave_gate(live)
             raise
         options = RunOptions(
@@ -178,7 +178,7 @@ class RunSupervisor:
             idempotency_key=key,
             log_events=not live.brief,
             trust_cache=trust_cache,
-            principal=principal,
+            principal=live.principal,
             accepted=accepted,
         )
         self.live[live.run_id] = live
@@ -200,8 +200,7 @@ class RunSupervisor:
                     await self._agent.prepare(live.run_id)
                 agent = self._agent(live.run_id)
                 if agent.limits is not None:
-                    bounds = narrowed(options.limits or self.limits, agent.limits)
-                    options = replace(options, limits=bounds)
+                    options = replace(options, limits=narrowed(self.limits, agent.limits))
                 with consenting(self.consents):
                     live.result = await work(agent, options)
             if not live.brief:
@@ -215,23 +214,24 @@ class RunSupervisor:
                 "the server's log has the details. What it had committed stays."
             )
         finally:
-            decided = self._let_go[live.run_id] = LazyEvent()
             del self.live[live.run_id]
             self.figures.ended(live)
             self._gates.leave(live.thread_id)
             live.control.accepted.set()
             live.finished.set()
-            self.queue.engine.stirred()
+            if live.counts:  # so there is room for another one
+                self.queue.engine.stirred()
         parts, files = live.take_written()
         if live.result is None or live.result.unrecorded is None:
             self.changed(live.thread_id, parts=parts, files=files, is_new=is_new)
         if self.tasks is not None:
             self.tasks.stirred(live.thread_id)
         if live.result is not None and live.result.run.status == "needs_approval":
+            decided = self._let_go[live.run_id] = LazyEvent()
             await self._go_on_if_answered(live.result)
-        if self._let_go.get(live.run_id) is decided:
-            del self._let_go[live.run_id]
-        decided.set()
+            if self._let_go.get(live.run_id) is decided:
+                del self._let_go[live.run_id]
+            decided.set()
 
     def _left(self, live: ActiveRun, error: HarnessError) -> HarnessError:
         """Return the error for those who wait for a run that stopped with an error."""
