@@ -37,6 +37,7 @@ __all__ = [
     "Writing",
     "agent_of",
     "busy",
+    "call_id",
     "is_task",
 ]
 
@@ -323,6 +324,11 @@ class ThreadGates:
         gate.users -= 1
         if gate.users == 0:
             self._gates.pop(thread_id, None)
+
+
+def call_id(run_id: str) -> str:
+    """Return the id of the tool call of a driven run: its result is found by it."""
+    return "call_" + run_id.partition("_")[2]
 
 
 def is_task(run: Run) -> bool:

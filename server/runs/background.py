@@ -105,7 +105,7 @@ class ServedTasks:
 
     async def cancel(self, run: Run, reason: str) -> Run:
         """See `RunEngine`."""
-        return await self._supervisor.end(run, reason)
+        return await self._supervisor.cancellation.end(run, reason)
 
     async def is_left(self, run: Run) -> bool:
         """See `RunEngine`."""

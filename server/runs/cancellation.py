@@ -47,17 +47,15 @@ class ServerProcesses:
     Attributes:
         cancel_requests: What they wish of each other.
         run_changes: Tells of runs that the others work on.
+        may_work: Whether the others see that this server lives: its lock says so.
     """
+
+    may_work = True
 
     def __init__(self, state: StateDir) -> None:
         self._state = state
         self.cancel_requests: CancelBox = _InThreads(state.path / "cancel-requests")
         self.run_changes = PolledRunChanges()
-
-    @property
-    def may_work(self) -> bool:
-        """Yes: its lock says that it lives."""
-        return True
 
     async def is_alive(self, owner: str) -> bool:
         """Whether the server with this id is running."""

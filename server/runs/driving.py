@@ -23,9 +23,9 @@ from ..auth.owned_journal import NAMES, OwnedJournal
 from ..results import unknown
 from ..sampling.queue import Offer
 from .accounts import Accounts, Snapshot
-from .active_run import ActiveRun, agent_of, busy
+from .active_run import ActiveRun, agent_of, busy, call_id
 from .contracts import Agents, Work
-from .goals import Goal, call_id
+from .goals import Goal
 from .supervisor import QUEUE_SECONDS, RunSupervisor
 
 __all__ = ["CallDriver"]
@@ -113,7 +113,8 @@ class CallDriver:
             thread_id, trust_cache = caller.new_id("thr"), False
             run_id = caller.new_id("run")
         else:
-            await self._require_owned(thread_id)
+            if not caller.owns(thread_id):
+                raise await self._unknown_thread(thread_id)
             if self._agent.prepares:
                 await self._agent.prepare(thread_id)
             trust_cache = trust_cache and self._agent(thread_id).recalls(thread_id)
@@ -243,7 +244,7 @@ class CallDriver:
             if newest.status != "running":
                 return
             if await self._supervisor.is_left(newest):
-                self._supervisor.adopt_soon(newest)
+                self._group.start_soon(self._supervisor.adopt, newest)
             elif newest.kind == "drive" and await self._has_ended(newest, until):
                 continue
             raise busy(live.thread_id, newest.id)

@@ -261,7 +261,7 @@ class RunManager(RunWatcher):
             raise HarnessError(
                 f"Cancelling run {run_id} needs the scope 'delegate'; nothing was done."
             )
-        run = await self._supervisor.end(run, reason)
+        run = await self._supervisor.cancellation.end(run, reason)
         if run.status == "cancelled" and self._supervisor.tasks is not None and not is_task(run):
             await self._supervisor.tasks.cancel_all(run.thread_id, reason)
         return run

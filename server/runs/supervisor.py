@@ -96,7 +96,7 @@ class RunSupervisor:
         self.stopping = Stopping(self.live, servers)
         self.figures = RunFigures()
         self.journal_wait = JournalWait(journal, self._adopt_if_left)
-        self._let_go: dict[str, LazyEvent] = {}
+        self._undecided: dict[str, LazyEvent] = {}
         self.sampling = SamplingQueue(changed)
         self.changed = changed
         self._agent = agent
@@ -227,11 +227,7 @@ class RunSupervisor:
         if self.tasks is not None:
             self.tasks.stirred(live.thread_id)
         if live.result is not None and live.result.run.status == "needs_approval":
-            decided = self._let_go[live.run_id] = LazyEvent()
-            await self._go_on_if_answered(live.result)
-            if self._let_go.get(live.run_id) is decided:
-                del self._let_go[live.run_id]
-            decided.set()
+            await self._let_go(live.result)
 
     def _left(self, live: ActiveRun, error: HarnessError) -> HarnessError:
         """Return the error for those who wait for a run that stopped with an error."""
@@ -251,6 +247,15 @@ class RunSupervisor:
         if event.data.get("event") == "tool_start" and not self.servers.may_work:
             live.control.leave()
         note_event(live, event, self.changed)
+
+    async def _let_go(self, result: RunResult) -> None:
+        """Leave a run that waits for answers, unless it goes on at once."""
+        run_id = result.run.id
+        decided = self._undecided[run_id] = LazyEvent()
+        await self._go_on_if_answered(result)
+        if self._undecided.get(run_id) is decided:
+            del self._undecided[run_id]
+        decided.set()
 
     async def _go_on_if_answered(self, result: RunResult) -> None:
         """Resume a run that got its answer in the moment in which it went to wait for it."""
@@ -317,11 +322,11 @@ class RunSupervisor:
 
     def goes_on(self, run_id: str) -> bool:
         """Whether a run works here, or is about to if it asks nothing any more."""
-        return run_id in self.live or run_id in self._let_go
+        return run_id in self.live or run_id in self._undecided
 
     async def decided(self, run_id: str) -> None:
         """Return once a run that went to wait either works again or stays where it is."""
-        about_to = self._let_go.get(run_id)
+        about_to = self._undecided.get(run_id)
         if about_to is not None:
             await about_to.wait()
 
@@ -334,10 +339,6 @@ class RunSupervisor:
             self.tasks.begin_no_more()
         await self.queue.engine.drain()
         await self.stopping.drain(seconds)
-
-    async def end(self, run: Run, reason: str) -> Run:
-        """End a run, whichever process works on it; see `Cancellation.end`."""
-        return await self.cancellation.end(run, reason)
 
     def _was_ended(self, run: Run) -> None:
         self.stuck.pop(run.id, None)
@@ -396,7 +397,3 @@ class RunSupervisor:
         """Whether nobody has moved the run on since its record was read."""
         now = await self._journal.run(run.id)
         return now is not None and now.status == run.status
-
-    def adopt_soon(self, run: Run) -> None:
-        """Continue a run in the background."""
-        self._group.start_soon(self.adopt, run)

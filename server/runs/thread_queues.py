@@ -15,6 +15,7 @@ from ...harness.errors import (
     HarnessError,
 )
 from .active_run import ActiveRun
+from .cancellation import Cancellation
 from .contracts import Changed, Servers
 from .goals import kept_goal
 from .lifecycle import Stopping
@@ -39,13 +40,13 @@ class Supervisor(Protocol):
     owner: str
     servers: Servers
     stopping: Stopping
+    cancellation: Cancellation
     changed: Changed
     live: dict[str, ActiveRun]
 
     def goes_on(self, run_id: str) -> bool: ...
     async def is_left(self, run: Run) -> bool: ...
     async def adopt(self, run: Run, *, here: bool = False) -> bool: ...
-    async def end(self, run: Run, reason: str) -> Run: ...
 
 
 class ThreadQueues:
@@ -105,7 +106,7 @@ class ThreadQueues:
             return True
         goal = await kept_goal(self._journal, first.id)
         if goal is not None and goal.interrupts and await self._is_older(holder, first):
-            await self._supervisor.end(holder, f"interrupted by run {first.id}")
+            await self._supervisor.cancellation.end(holder, f"interrupted by run {first.id}")
             return True
         if holder.status == "running" and await self._supervisor.is_left(holder):
             await self._supervisor.adopt(holder)

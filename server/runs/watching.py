@@ -28,8 +28,9 @@ from ..auth.owned_journal import OwnedJournal
 from ..results import unknown
 from ..sampling.queue import SamplingQueue
 from .accounts import Snapshot
+from .active_run import call_id
 from .contracts import POLL_SECONDS
-from .goals import call_id, structured_result
+from .goals import structured_result
 from .lifecycle import FarEvents
 from .progress import Todos
 from .starting import RunStarter
