@@ -64,10 +64,10 @@ from .tasks import find_task
 from .tasks.listening import TaskListenHandler
 from .tasks.methods import CAPABILITY, HandshakeTasks, add_tasks, created
 from .tools import FaceTool, TaskStarted, ToolReply, compact, without_advice
-from .tools.delegation import Delegation, with_subagents
+from .tools.delegation import Delegation
 from .tools.driven import DRIVEN, DRIVING, drivable, driven_tool
 from .tools.history import History
-from .tools.task_options import with_options
+from .tools.task_options import with_options, with_subagents
 from .version import NAME, version
 from .viewer import UI_EXTENSION, UI_SETTINGS
 

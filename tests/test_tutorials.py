@@ -7,7 +7,6 @@ import pytest
 from tests.tutorials import TUTORIALS, Newcomer, can_run, steps
 
 
-@pytest.mark.exhaustive(cases=1)
 @pytest.mark.skipif(not can_run(), reason="tutorials are written for a POSIX shell")
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
 def test_a_newcomer_can_follow_it(page: Path, tmp_path: Path) -> None:

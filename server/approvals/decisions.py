@@ -112,6 +112,7 @@ def _answer_facts(question: Interrupt) -> dict[str, JsonValue]:
         "digest": args_digest(question),
         "decision": given.get("decision"),
         "message": given.get("message", ""),
+        **({"unasked": True} if given.get("unasked") else {}),
     }
 
 
@@ -180,7 +181,7 @@ def whole_arguments(questions: Iterable[Interrupt]) -> str:
 def seen_whole(
     run_id: str, answers: Mapping[str, JsonValue], asked: Iterable[Interrupt]
 ) -> dict[str, JsonValue]:
-    """Return answers as the run takes them, without the proof of what was seen.
+    """Return answers without the proof of what was seen.
 
     Args:
         run_id: The run.
@@ -188,8 +189,8 @@ def seen_whole(
         asked: The questions.
 
     Raises:
-        HarnessError: A call is approved that was not shown whole, or other than it is; or an answer
-            shall hold for later calls, too. Nothing was stored.
+        HarnessError: A call is approved that was not shown whole, or other than it is. Nothing was
+            stored.
     """
     questions = {one.id: one for one in asked}
     found: dict[str, JsonValue] = {}
@@ -197,11 +198,6 @@ def seen_whole(
         if not isinstance(answer, dict):
             found[key] = answer
             continue
-        if "remember" in answer:
-            raise HarnessError(
-                "Nothing was stored: only a person makes a decision last, on the server's page "
-                "(/ui) or with the method rules/add. Answer without `remember`."
-            )
         question = questions.get(key)
         if question is not None and question.kind == "approval":
             _require_seen(run_id, question, answer)

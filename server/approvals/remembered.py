@@ -29,7 +29,7 @@ from ...harness.policy import PolicyError, Rule
 from ...harness.policy.composite import CallPlace
 from ...harness.subagents.background.engine import parent_thread
 from ...harness.tools.tool import Tool
-from ..auth.caller import RULES_PREFIX, owner_of
+from ..auth.caller import RULES_PREFIX, current_caller, current_client, owner_of
 from ..settings.launch_rules import escaped
 from .decisions import by_rule, canonical
 
@@ -274,10 +274,8 @@ def _safely(rule: RememberedRule, call: ToolCall, tool: Tool, place: CallPlace) 
         return False
 
 
-def proposed(
-    question: Interrupt, tool: Tool | None, owner: str, by: str, client: str
-) -> Sequence[RememberedRule]:
-    """Return the rules that an approval may become, narrowest first.
+def proposed(question: Interrupt, tool: Tool | None) -> Sequence[RememberedRule]:
+    """Return the rules that the caller's approval of a question may become, narrowest first.
 
     Each of them covers the call that is asked about.
     """
@@ -299,14 +297,14 @@ def proposed(
             matches.append(Match("below", directory))
     narrow = RememberedRule(
         "",
-        owner,
+        owner_of(question.run_id),
         name,
         "/".join(question.path[::2]),
         matches[0],
         "",
         time.time(),
-        by,
-        client,
+        current_caller.get().principal,
+        current_client.get(),
         question.run_id,
         question.id,
     )

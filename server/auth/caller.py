@@ -28,6 +28,7 @@ from ...harness.messages.message import new_id
 __all__ = [
     "AGENTS_CLAIM",
     "ALL_SCOPES",
+    "KNOWN_SCOPES",
     "LOCAL",
     "RULES_PREFIX",
     "Caller",
@@ -40,14 +41,19 @@ __all__ = [
     "owner_of",
 ]
 
-Scope: TypeAlias = Literal["drive", "delegate", "approve", "admin"]
+Scope: TypeAlias = Literal["drive", "delegate", "approve", "admin", "remember"]
 """`drive`: the file, todo and skill tools; `delegate`: `task` and what goes with it; `approve`:
-decide what a run asks; `admin`: everybody's threads."""
+decide what a run asks; `admin`: everybody's threads; `remember`: make decisions last by `reply`."""
 
 AGENTS_CLAIM = "deep_agent_agents"
 """Where a token of ours names the agents that its bearer is bound to."""
 
-ALL_SCOPES: frozenset[Scope] = frozenset(get_args(Scope))
+KNOWN_SCOPES: frozenset[Scope] = frozenset(get_args(Scope))
+"""What a token can have."""
+
+ALL_SCOPES: frozenset[Scope] = KNOWN_SCOPES - {"remember"}
+"""What the local user has, `admin` includes, and clients are told of. `remember` has to be given by
+name, so that no model's client comes by it."""
 
 RULES_PREFIX = "rules_"
 """Begins the places of remembered decisions in the journal; threads and runs have no such ids."""
@@ -87,8 +93,8 @@ class Caller:
         return _digest(self.principal)
 
     def may(self, scope: Scope) -> bool:
-        """Whether they have a scope; `admin` has all."""
-        return scope in self.scopes or "admin" in self.scopes
+        """Whether they have a scope; `admin` includes `ALL_SCOPES`."""
+        return scope in self.scopes or (scope in ALL_SCOPES and "admin" in self.scopes)
 
     def owns(self, id_: str) -> bool:
         """Whether a thread or run is theirs to see."""

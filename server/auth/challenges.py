@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 
-from .caller import ALL_SCOPES, Caller, Scope
+from .caller import ALL_SCOPES, KNOWN_SCOPES, Caller, Scope
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Send
@@ -117,7 +117,7 @@ class StepUp:
         wanted = "delegate" if "delegate" in needed else min(needed)
         text = f"{tool} needs the scope '{wanted}'; nothing was done."
         # With those it has: a client that asks for one alone would lose the others.
-        await self._challenge.insufficient(send, {wanted, *caller.scopes & ALL_SCOPES}, text)
+        await self._challenge.insufficient(send, {wanted, *caller.scopes & KNOWN_SCOPES}, text)
 
 
 class _Request:

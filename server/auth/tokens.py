@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 from mcp.server.auth.provider import AccessToken
 
 from ...harness._internal.records import record
-from .caller import AGENTS_CLAIM, ALL_SCOPES, Scope
+from .caller import AGENTS_CLAIM, KNOWN_SCOPES, Scope
 
 __all__ = [
     "FileTokens",
@@ -347,6 +347,6 @@ def record_from_json(row: dict[str, Any]) -> TokenRecord:
         ValueError, TypeError: It is something else.
     """
     record = TokenRecord(**row)
-    if not set(record.scopes) <= ALL_SCOPES:
+    if not set(record.scopes) <= KNOWN_SCOPES:
         raise ValueError(f"unknown scopes of token {record.id}: {record.scopes}")
     return replace(record, scopes=tuple(record.scopes), agents=tuple(record.agents))

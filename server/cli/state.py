@@ -117,7 +117,7 @@ def salvage(flags: dict[str, str | None], file: Path, as_json: bool) -> None:
     print_answer(with_settings(flags, lambda settings: work(settings, file)), as_json)
 
 
-_SCOPES = ("drive", "delegate", "approve", "admin")
+_SCOPES = ("drive", "delegate", "approve", "admin", "remember")
 _DEFAULT_SCOPES = ("drive", "delegate")
 _UNITS = {"m": 60, "h": 3_600, "d": 86_400}
 
@@ -194,12 +194,17 @@ def create(
 
     Whoever has the token sees the threads and runs of PRINCIPAL. It is shown only once; only its
     hash is stored. `approve` is not a default scope, so that a model cannot approve its own calls;
-    give it to clients that a person uses. `--agents` hides all other agents. The tools that clients
+    give it to clients that a person uses. With `remember`, which `admin` does not include, such a
+    client can also make a decision last. `--agents` hides all other agents. The tools that clients
     drive belong to `main`.
     """
     if not principal.strip() or not principal.isprintable():
         raise Failed("a principal needs a name of printable characters. Nothing was done.")
     wanted = cast("tuple[Scope, ...]", scopes or _DEFAULT_SCOPES)
+    if "remember" in wanted and not {"approve", "admin"} & {*wanted}:
+        raise Failed(
+            "the scope `remember` is for those who decide: add `--scope approve`. Nothing was done."
+        )
     from ..auth.tokens import new_token
 
     record, secret = new_token(principal.strip(), wanted, expires, agents)

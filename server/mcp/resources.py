@@ -42,8 +42,9 @@ from ...harness.skills import SKILL_FILE
 from ..auth.caller import current_caller
 from ..results import moment
 from ..runs.accounts import event_page
-from ..threads.listing import todos_as_json, transcript
+from ..threads.listing import transcript
 from ..threads.rewinding import reading_policy, reading_runtime
+from ..threads.todos import todos_as_json, todos_now
 from ..viewer import VIEWER_URI, viewer_contents, viewer_resource
 from .media import file_contents, text_contents
 from .offered_agents import offered_agents
@@ -322,8 +323,7 @@ class Resources:
         except UnknownThread as error:
             raise unknown from error
         if part == "todos":
-            todos = todos_as_json(agent, state.values.get("todos", ()))
-            return _json(uri, todos)
+            return _json(uri, todos_as_json(agent, await todos_now(agent, thread_id)))
         if part == "transcript":
             text = transcript(thread_id, state.values.get("messages", ()))
             return text_contents(uri, text, "text/markdown")

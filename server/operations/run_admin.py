@@ -131,7 +131,8 @@ class RunAdmin:
         runs = await self._journal.find_runs(status=status, thread_id=thread, limit=limit + 1)
         shown = [(run, await self._place(run)) for run in runs[:limit]]
         data: list[JsonValue] = [_facts(run, place) for run, place in shown]
-        text = "" if data else "There are no such runs."
+        none = "There are no such runs." if status or thread else "There are no runs yet."
+        text = "" if data else none
         return Answer(text, {"runs": data, "more": len(runs) > limit})
 
     async def show(self, run_id: str) -> Answer:

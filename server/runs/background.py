@@ -1,8 +1,8 @@
-"""Background tasks of delegated runs: runs of the server like all others.
+"""Background tasks of delegated runs, which are runs of the server like all others.
 
-A task is accepted as a run that nobody works on, and offered to the engine, so that any server may
-carry it. `wait`, `reply` and `cancel` work on a task's run id, and whoever goes on with other runs
-of dead servers goes on with a task, too (`--background-subagents`).
+A task is stored as a run that nobody works on yet, and offered to the engine, so any server may
+execute it. `wait`, `reply` and `cancel` take a task's run id. If its server dies, another server
+continues the task like any other run (`--background-subagents`).
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class ServedTasks:
         journal: The server's.
 
     Attributes:
-        launcher: For the main agent; to be entered before the first run.
+        launcher: The main agent's launcher; enter it before the first run.
     """
 
     def __init__(self, journal: Checkpointer) -> None:
         self._journal = journal
         self._agents: AgentSource
         self._supervisor: RunSupervisor
-        # How many work at a time is for the engine to say.
+        # The engine decides how many work at a time.
         self.launcher = BackgroundSubAgents(journal, engine=self._engine, max_running=ALL)
 
     def _engine(self, agents: AgentSource) -> ServedTasks:
@@ -51,14 +51,14 @@ class ServedTasks:
         return self
 
     def attach(self, supervisor: RunSupervisor) -> None:
-        """Say who executes the runs."""
+        """Set the supervisor that executes the runs."""
         self._supervisor = supervisor
         supervisor.tasks = self.launcher
 
     async def begin(
         self, agent: str, thread_id: str, update: Mapping[str, Any], behalf: Behalf | None
     ) -> Run:
-        """See `RunEngine`. A task belongs to whom its caller's thread belongs to."""
+        """See `RunEngine`. A task belongs to the owner of its caller's thread."""
         owner = owner_of(thread_id)
         options = RunOptions(
             run_id=new_id(f"run_{owner}" if owner else "run"),
@@ -72,9 +72,9 @@ class ServedTasks:
         )
 
     async def carry(self, run: Run, behalf: Behalf | None) -> None:
-        """See `RunEngine`. Whoever has room executes it; it is waited for wherever it is.
+        """See `RunEngine`. Any server with room executes it, and it can be waited for on all.
 
-        A task that asks a client's model works where its caller does.
+        A task that uses a client's model works on the same server as its caller.
         """
         models = self._agents(run.agent).definition.models
         here = any(is_sampling(one.name) for one in models)
@@ -87,7 +87,7 @@ class ServedTasks:
             await self._until_stopped(run.id, watch)
 
     async def _until_stopped(self, run_id: str, watch: RunWatch) -> None:
-        """Return when a run has paused or ended; see to it meanwhile that somebody continues."""
+        """Wait until a run has paused or ended, and make sure meanwhile that it continues."""
         supervisor, offered = self._supervisor, -math.inf
         while (run := await self._journal.run(run_id)) and run.status == "running":
             live = supervisor.live.get(run_id)
@@ -95,7 +95,7 @@ class ServedTasks:
             if live is not None:
                 await live.finished.wait()
             elif supervisor.stopping.has_begun:
-                return  # the next server goes on
+                return  # the next server continues
             elif is_due and await self.is_left(run):
                 offered = anyio.current_time()
                 await supervisor.adopt(run)

@@ -27,11 +27,11 @@ __all__ = [
 ]
 
 POLL_SECONDS = 0.5
-"""How often a run of another server process is looked at."""
+"""Seconds between two checks of a run that another server process works on."""
 
 
 class Agents(Protocol):
-    """Returns the agent that works on a thread or run: not all have the same files."""
+    """Returns the agent for a thread or run; agents can differ in their files."""
 
     @property
     def prepares(self) -> bool:
@@ -39,7 +39,7 @@ class Agents(Protocol):
         ...
 
     def __call__(self, id_: str = "") -> Agent:
-        """Return it; without an id that of the caller.
+        """Return the agent of a thread or run; without an id, the caller's.
 
         Raises:
             HarnessError: There is none.
@@ -47,12 +47,12 @@ class Agents(Protocol):
         ...
 
     async def prepare(self, id_: str = "") -> None:
-        """Make what takes time, so that the call does not; raises the same."""
+        """Build the slow parts in advance, so that the call is quick; raises the same errors."""
         ...
 
 
 class Changed(Protocol):
-    """Told when a thread has moved on; see `Announcements.thread_changed`."""
+    """Called when a thread has changed; see `Announcements.thread_changed`."""
 
     def __call__(
         self,
@@ -76,8 +76,8 @@ class CancelRequest:
 
     Attributes:
         run_id: The run to end.
-        attempt: The attempt of it that was at work. A later one was begun by somebody who knows.
-        reason: What its record shall say.
+        attempt: The attempt to end. Whoever began a later attempt knew of the request.
+        reason: The reason to store in its record.
     """
 
     run_id: str
@@ -105,11 +105,11 @@ class CancelBox(Protocol):
         ...
 
     async def asked_for(self, run_ids: Sequence[str]) -> Sequence[str]:
-        """Return those of some runs for which there are requests."""
+        """Return the runs among these that somebody asked to end."""
         ...
 
     async def all(self) -> Sequence[CancelRequest]:
-        """Return all of them."""
+        """Return all requests."""
         ...
 
     async def discard(self, run_id: str) -> None:
@@ -130,23 +130,23 @@ class RunWatch(Protocol):
 
 
 class RunChanges(Protocol):
-    """Tells of runs that other servers work on."""
+    """News of runs that other servers work on."""
 
     def watching(self, run_id: str) -> AbstractContextManager[RunWatch]:
-        """Watch a run. To be entered before its record is read, so that nothing is missed."""
+        """Watch a run. Enter it before you read the run's record, so that you miss no change."""
         ...
 
     def lend(self, run_id: str, seconds: float) -> None:
-        """Tell whoever works on a run that a client which offers its model is here for a while."""
+        """Tell the server that works on a run that a client here offers its model for a while."""
         ...
 
 
 class Servers(Protocol):
-    """The servers that share a journal: which of them live, and what they wish of each other."""
+    """The servers that share a journal: which are alive, and their requests to each other."""
 
     @property
     def cancel_requests(self) -> CancelBox:
-        """What these servers wish of each other."""
+        """The requests of these servers to each other."""
         ...
 
     @property
@@ -156,7 +156,7 @@ class Servers(Protocol):
 
     @property
     def may_work(self) -> bool:
-        """Whether the others see that this server lives, so that it may begin something."""
+        """Whether the others can see that this server is alive, so that it may start work."""
         ...
 
     async def is_alive(self, owner: str) -> bool:
@@ -164,19 +164,19 @@ class Servers(Protocol):
         ...
 
     def was_killed(self, owner: str) -> bool:
-        """Whether a server that `is_alive` says is gone did not end by itself, as far as is known.
+        """Whether a server that is no longer alive was killed, as far as is known.
 
-        A run that it worked on may be the cause.
+        One of its runs may be the cause.
         """
         ...
 
     def takeover(self) -> AbstractAsyncContextManager[None]:
-        """Keep every other process from resuming a run meanwhile, where the journal does not."""
+        """Keep other processes from resuming a run meanwhile, if the journal does not do that."""
         ...
 
 
 class PolledRunChanges:
-    """Changes of runs in other processes of this machine: they are looked at twice a second."""
+    """Changes of runs in other processes of this machine, which are checked twice a second."""
 
     @contextmanager
     def watching(self, run_id: str) -> Generator[RunWatch]:
@@ -184,7 +184,7 @@ class PolledRunChanges:
         yield self
 
     def lend(self, run_id: str, seconds: float) -> None:
-        """Do nothing: servers of one machine have no client of another one's run."""
+        """Do nothing: here, no client of one server waits for a run of another."""
 
     async def next(self, run: Run) -> None:
         """See `RunWatch`."""

@@ -31,13 +31,13 @@ from .supervisor import QUEUE_SECONDS, RunSupervisor
 __all__ = ["CallDriver"]
 
 DRIVE_SECONDS = 45.0
-"""How long a driven call is waited for, unless its client is known to wait longer or less."""
+"""Seconds to wait for a driven call, unless its client is known to wait for more or less."""
 
 _TRIES, _PAUSE = 100, 0.05
-"""How often a call tries again that others were faster than, and after how many seconds at most."""
+"""How often a call is retried when other calls were faster, and the longest pause, in seconds."""
 
 LONG_TOOLS = frozenset({"execute"})
-"""Driven calls that count as runs at work."""
+"""Driven calls that count as working runs."""
 
 
 def _unrecorded(live: ActiveRun, why: HarnessError, *, is_new: bool) -> str:
@@ -51,13 +51,13 @@ def _unrecorded(live: ActiveRun, why: HarnessError, *, is_new: bool) -> str:
 
 
 class CallDriver:
-    """Runs calls of clients' own models, and begins what has its thread to itself.
+    """Runs calls of clients' own models, and starts queued calls when their thread is free.
 
     Args:
         supervisor: Executes the runs.
         agent: Returns the agent of a thread or run, built when it is first needed.
         checkpointer: The journal.
-        group: Where runs live.
+        group: The task group that runs live in.
     """
 
     def __init__(
@@ -88,9 +88,9 @@ class CallDriver:
         trust_cache: bool = True,
         tries: int = _TRIES,
     ) -> Snapshot:
-        """Run one tool call of a client's own model; return where it ended, or is after `seconds`.
+        """Run one tool call of a client's own model; return its status, after `seconds` at most.
 
-        Calls on one thread wait for each other. A request that is dropped while it waits in line
+        Calls on one thread wait for each other. A request that is cancelled while it waits in line
         runs nothing; once its call has begun, the call is finished.
 
         Args:
@@ -98,9 +98,9 @@ class CallDriver:
             args: Its arguments.
             thread_id: The thread; a new one by default.
             seconds: How long to wait for the end.
-            begins: Whether the thread begins with this call if there is none of that id.
-            trust_cache: Whether the newest state that this process has seen will do.
-            tries: How often it tries again when calls through other servers were faster.
+            begins: Whether to create the thread if no thread has that id.
+            trust_cache: Whether to use the newest state this process has seen, without reading it.
+            tries: How often to retry when calls through other servers were faster.
 
         Raises:
             UnknownThread: There is no such thread.
@@ -141,7 +141,7 @@ class CallDriver:
         if isinstance(live.error, StaleThread | ThreadBusy) and (
             trust_cache or (tries and await self._may_try_again(live))
         ):
-            # Another process has moved the thread, or does so now: look at what it did.
+            # Another process has changed the thread, or is changing it: read the new state.
             tries -= not trust_cache
             return await self.drive(
                 tool, args, thread_id, seconds, begins=begins, trust_cache=False, tries=tries
@@ -161,7 +161,7 @@ class CallDriver:
         )
 
     async def _may_try_again(self, live: ActiveRun) -> bool:
-        """Whether a call that others were faster than has done nothing."""
+        """Tell whether a call did nothing because other calls were faster."""
         has_done_nothing = await self._journal.run(live.run_id) is None
         await anyio.sleep(random.uniform(0, _PAUSE))
         return has_done_nothing
@@ -184,7 +184,7 @@ class CallDriver:
             raise live.error
 
     async def _agent_on(self, thread_id: str, main: Agent) -> Agent:
-        """Return who continues a thread: on that of a background task its subagent."""
+        """Return the agent that continues a thread; for a background task, its subagent."""
         if parent_thread(thread_id) is None:
             return main
         runs = await self._journal.find_runs(thread_id=thread_id, limit=20)
@@ -192,7 +192,7 @@ class CallDriver:
         return main if newest is None else agent_of(newest, main, self._supervisor.tasks)
 
     async def _enter(self, live: ActiveRun, *, known_idle: bool, begins: bool = False) -> bool:
-        """Take the gate of an idle thread; return whether there is none yet, which `begins` allows.
+        """Take the gate of an idle thread; return whether the thread is new, which `begins` allows.
 
         Raises:
             UnknownThread, ThreadBusy: As for `start`.
@@ -250,7 +250,7 @@ class CallDriver:
             raise busy(live.thread_id, newest.id)
 
     async def _require_no_line(self, live: ActiveRun) -> None:
-        """Refuse a run where others wait in line before it; a client's own calls need not wait.
+        """Refuse a run if others wait in line before it; driven calls need not wait.
 
         Raises:
             ThreadBusy: Some do.
@@ -266,14 +266,14 @@ class CallDriver:
             )
 
     async def _newest(self, thread_id: str) -> Run | None:
-        """Return the newest run of a thread; None for a copy, whose runs are those of another."""
+        """Return the newest run of a thread; None for a copy, which has no runs of its own."""
         runs = await self._journal.find_runs(thread_id=thread_id, limit=1)
         if not runs and await self._journal.load(thread_id) is None:
             raise await self._unknown_thread(thread_id)
         return runs[0] if runs else None
 
     async def _exists(self, thread_id: str) -> bool:
-        """Whether there is a thread; a copy has no runs of its own."""
+        """Tell whether a thread exists; a copy has no runs of its own."""
         runs = await self._journal.find_runs(thread_id=thread_id, limit=1)
         return bool(runs) or await self._journal.load(thread_id) is not None
 
@@ -295,7 +295,7 @@ class CallDriver:
             raise await self._unknown_thread(thread_id)
 
     def _require_room(self, live: ActiveRun) -> None:
-        """Refuse one more call of somebody who has enough working runs, and leave its gate."""
+        """Refuse a call of a user who has too many working runs, and release its gate."""
         try:
             self._require_place(live.run_id)
         except ThreadBusy:
@@ -321,5 +321,5 @@ class CallDriver:
         return UnknownThread(unknown("thread", thread_id, [row.thread_id for row in rows], advice))
 
     def _unrecorded(self, live: ActiveRun) -> Run:
-        """Return the record of a running run whose input waits for its first act."""
+        """Return the record of a running run whose input is stored with its first step."""
         return Run(live.run_id, live.thread_id, "drive", self._agent(live.run_id).name)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 __all__ = ["QUEUE_SECONDS", "RunSupervisor"]
 
 QUEUE_SECONDS = 30.0
-"""How long a driven call waits for other calls on its thread."""
+"""Seconds that a driven call waits for other calls on its thread."""
 
 logger = logging.getLogger(__name__)
 
@@ -56,25 +56,25 @@ class RunSupervisor:
     Args:
         agent: Returns the agent of a thread or run, built when it is first needed.
         journal: The journal.
-        group: Where runs live.
+        group: The task group that runs live in.
         owner: Id of this server process.
-        servers: Which other processes live.
-        changed: Told when a thread moved on.
-        limits: Bounds of each run tree.
-        principals: Whose each run is.
-        bounds: How many runs may be at work.
-        engine: Makes what says when a run begins.
+        servers: Says which other processes are alive.
+        changed: Called when a thread has changed.
+        limits: Limits of each run tree.
+        principals: Says which user a run belongs to.
+        bounds: How many runs may work at the same time.
+        engine: Makes the engine, which decides when a run starts.
 
     Attributes:
-        live: Runs at work, by id.
-        stuck: Why runs that nobody works on cannot go on, as far as was tried.
+        live: Working runs, by id.
+        stuck: Why abandoned runs cannot continue, by id, for those that were tried.
         cancellation: Ends runs.
-        structured: Whose answers are data.
-        stopping: Whether this server stops, and who waits for its runs.
-        figures: How many runs have begun and stopped here.
-        consents: Decisions that last.
+        structured: Which runs have structured answers.
+        stopping: Whether this server is stopping, and who waits for its runs.
+        figures: How many runs have started and stopped here.
+        consents: Approvals that apply to later calls.
         journal_wait: The runs that wait for a journal that cannot be reached.
-        queue: Those that wait for their turn.
+        queue: The runs that wait for their turn.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class RunSupervisor:
         self.cancellation = Cancellation(journal, servers, self.live, self.is_left, self._was_ended)
 
     async def take_gate(self, live: ActiveRun) -> None:
-        """Wait for driven calls on the thread, then keep everybody else off it.
+        """Wait for driven calls on the thread, then reserve it.
 
         Raises:
             ThreadBusy: A delegated run is on it, or the driven calls take too long.
@@ -128,14 +128,14 @@ class RunSupervisor:
             raise busy(live.thread_id, holder.run_id)
 
     def holds_gate(self, run: Run) -> bool:
-        """Whether the gate of its thread is a run's own: it is executed, or about to be."""
+        """Whether a run holds the gate of its thread: it is executed, or about to be."""
         holder = self._gates.holder(run.thread_id)
         return holder is not None and holder.run_id == run.id
 
     def working(self, owner: str | None = None, *, tasks: bool = False) -> list[str]:
-        """Return the runs, or the background tasks, of somebody or all that are working here.
+        """Return the runs, or background tasks, that work here: all, or those of one user.
 
-        Those that do not count are left out.
+        Runs that do not count towards limits are left out.
         """
         return [
             run_id
@@ -144,7 +144,7 @@ class RunSupervisor:
         ]
 
     def leave_gate(self, live: ActiveRun) -> None:
-        """Let others on the thread; `spawn` does it by itself in the end."""
+        """Release the gate of a thread; `spawn` does so by itself at the end."""
         self._gates.leave(live.thread_id)
 
     def spawn(
@@ -161,7 +161,7 @@ class RunSupervisor:
         """Execute a run whose gate was taken, independent of the request that asked for it.
 
         Raises:
-            HarnessError: This server stops; the gate was left.
+            HarnessError: Its user is unknown, or this server is stopping; the gate was released.
         """
         try:
             self.stopping.require_serving()
@@ -191,7 +191,7 @@ class RunSupervisor:
     async def _execute(
         self, live: ActiveRun, work: Work, options: RunOptions, is_new: bool
     ) -> None:
-        """Execute a run to its pause or end. Nothing it does may end the task group."""
+        """Execute a run until it pauses or ends. No error of it may end the task group."""
         try:
             with self.sampling.carrying(
                 live.run_id, live.thread_id, live.control.pause, live.offer
@@ -230,7 +230,7 @@ class RunSupervisor:
             await self._let_go(live.result)
 
     def _left(self, live: ActiveRun, error: HarnessError) -> HarnessError:
-        """Return the error for those who wait for a run that stopped with an error."""
+        """Return the error to raise for callers that wait for a run which stopped with an error."""
         if isinstance(error, Superseded):
             logger.warning("run %s continues elsewhere: %s", live.run_id, error)
             return busy(live.thread_id, live.run_id)
@@ -258,7 +258,7 @@ class RunSupervisor:
         decided.set()
 
     async def _go_on_if_answered(self, result: RunResult) -> None:
-        """Resume a run that got its answer in the moment in which it went to wait for it."""
+        """Resume a run that got its answer just as it paused to wait for it."""
         open_ids = {one.id for one in result.interrupts}
         try:
             known = await self._journal.interrupts(result.run.id)
@@ -277,12 +277,12 @@ class RunSupervisor:
         *,
         offer: Offer | None = None,
     ) -> None:
-        """Continue a run that waits, failed, or was left behind.
+        """Continue a run that waits, has failed, or was abandoned.
 
         Args:
             run: The run.
-            answers: What was answered.
-            offer: What the client lends of its model that makes it go on.
+            answers: The answers to its questions.
+            offer: The client's offer of its model, if the client continues the run.
 
         Raises:
             ThreadBusy: Its thread is in use, or another living process works on it.
@@ -321,19 +321,19 @@ class RunSupervisor:
             raise live.error
 
     def goes_on(self, run_id: str) -> bool:
-        """Whether a run works here, or is about to if it asks nothing any more."""
+        """Whether a run works here, or will as soon as it has no open questions."""
         return run_id in self.live or run_id in self._undecided
 
     async def decided(self, run_id: str) -> None:
-        """Return once a run that went to wait either works again or stays where it is."""
+        """Wait until a run that paused either works again or stays paused."""
         about_to = self._undecided.get(run_id)
         if about_to is not None:
             await about_to.wait()
 
     async def drain(self, seconds: float) -> None:
-        """Begin nothing more, and let the working runs finish their step; hand over what is left.
+        """Start nothing more, let the working runs finish their step, and hand over the rest.
 
-        Runs that are not through with their step after `seconds` stay as they are.
+        Runs that have not finished their step after `seconds` stay as they are.
         """
         if self.tasks is not None:
             self.tasks.begin_no_more()
@@ -348,7 +348,7 @@ class RunSupervisor:
     async def is_left(self, run: Run) -> bool:
         """Whether nobody works on a run that is recorded as `running`.
 
-        This process leaves one, too, where its journal did not take in how it ended.
+        This process can abandon a run as well, if the journal could not store how it ended.
         """
         if run.id in self.live:
             return False
@@ -358,10 +358,10 @@ class RunSupervisor:
         return run.owner is None or not await self.servers.is_alive(run.owner)
 
     async def adopt(self, run: Run, *, here: bool = False) -> bool:
-        """Continue a run that nobody works on; return whether it is this process's run now.
+        """Continue a run that nobody works on; return whether this process works on it now.
 
-        It waits for its turn, unless its turn is `here`. What stands in the way is no caller's
-        fault, and the next look tries again.
+        It waits for its turn, unless its turn is `here`. Errors are not raised, because no caller
+        is at fault; the next check tries again.
         """
         if run.id in self.live or self.stopping.has_begun:
             return run.id in self.live
@@ -387,13 +387,13 @@ class RunSupervisor:
             await self.end_superseded(run, error)
 
     async def end_superseded(self, run: Run, error: HarnessError) -> None:
-        """Record that a run cannot continue, unless somebody has moved it on."""
+        """Record that a run cannot continue, unless another process has continued it."""
         if await self._is_still(run):
-            with suppress(Superseded):  # somebody was faster
+            with suppress(Superseded):  # another process was faster
                 await self._journal.commit(taken_over(run, status="failed", reason=str(error)))
                 self.changed(run.thread_id)
 
     async def _is_still(self, run: Run) -> bool:
-        """Whether nobody has moved the run on since its record was read."""
+        """Whether the run is unchanged since its record was read."""
         now = await self._journal.run(run.id)
         return now is not None and now.status == run.status

@@ -1,4 +1,4 @@
-"""Queues of threads: on each thread one run works, and the others wait in line for it."""
+"""Thread queues: each thread has one working run, and its other runs wait in line."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from .lifecycle import Stopping
 __all__ = ["LOOK_SECONDS", "PAUSE", "ThreadQueues"]
 
 LOOK_SECONDS = 5.0
-"""How long a run that is first in line on its thread is waited for before it is looked at again."""
+"""Seconds to wait for the first run in line on a thread before it is checked again."""
 
 _MOST_IN_LINE = 1_000
-"""Queued runs of one thread that are looked at."""
+"""The most queued runs of one thread that are read."""
 
 PAUSE = 1.0
-"""Seconds before what failed is tried again."""
+"""Seconds to wait before a failed attempt is repeated."""
 
 logger = logging.getLogger(__name__)
 
 
 class Supervisor(Protocol):
-    """What executes runs on this server; see `RunSupervisor`."""
+    """Executes runs on this server; see `RunSupervisor`."""
 
     owner: str
     servers: Servers
@@ -50,13 +50,13 @@ class Supervisor(Protocol):
 
 
 class ThreadQueues:
-    """Has the queued runs of each thread begin, one after the other.
+    """Starts the queued runs of each thread, one after the other.
 
     Args:
         journal: The journal.
         supervisor: Executes runs on this server.
-        group: Where waiting is done.
-        offer: Has the engine begin a run.
+        group: The task group in which it waits.
+        offer: Asks the engine to start a run.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class ThreadQueues:
         self._guarded: dict[str, anyio.Event] = {}
 
     def guard(self, thread_id: str) -> None:
-        """See to it that the queued runs of a thread begin, one after the other."""
+        """Make sure that the queued runs of a thread start, one after the other."""
         if thread_id in self._guarded:
             self._guarded[thread_id].set()
             return
@@ -94,7 +94,7 @@ class ThreadQueues:
             del self._guarded[thread_id]
 
     async def _let_on(self, thread_id: str) -> bool:
-        """Wait until something has moved on a thread; return whether anything is in line there."""
+        """Wait for a change on a thread; return whether any of its runs are in line."""
         self._guarded[thread_id] = anyio.Event()
         line = await self.line(thread_id)
         if not line:
@@ -114,7 +114,7 @@ class ThreadQueues:
         return True
 
     async def _moved(self, run: Run) -> None:
-        """Wait until a run, or the line on its thread, has moved on; a few seconds at most."""
+        """Wait a few seconds at most for a change of a run, or of the line on its thread."""
         with anyio.move_on_after(LOOK_SECONDS):
             async with raising_one(), anyio.create_task_group() as group:
                 group.start_soon(self._run_moved, run, group.cancel_scope)
@@ -157,9 +157,9 @@ class ThreadQueues:
         return None
 
     async def _is_older(self, run: Run, other: Run) -> bool:
-        """Whether a run was accepted before another one of its thread.
+        """Tell whether a run was accepted before another run of its thread.
 
-        The journal knows; the times in their records are those of several machines.
+        The journal keeps the order. The times in the records come from clocks of several machines.
         """
         known = await self._journal.find_runs(thread_id=run.thread_id, limit=_MOST_IN_LINE)
         newer = next((one.id for one in known if one.id in (run.id, other.id)), other.id)

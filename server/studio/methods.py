@@ -21,7 +21,7 @@ from ...harness.errors import HarnessError, ThreadBusy
 from ...harness.messages.message import new_id
 from ...harness.subagents.background.engine import delete_with_tasks, task_threads
 from ..approvals.remembered import Remembered, RememberedRule, proposed
-from ..auth.caller import Scope, current_caller, current_client, owner_of
+from ..auth.caller import Scope, current_caller, owner_of
 from ..mcp.requests import Context, Services
 from ..runs.active_run import PARTS
 from .catalogue import Catalogue
@@ -181,10 +181,7 @@ class Rules:
         tool = self._services.places(question.thread_id).tools.get(
             str(question.payload.get("tool"))
         )
-        caller = current_caller.get()
-        rules = proposed(
-            question, tool, owner_of(question.run_id), caller.principal, current_client.get()
-        )
+        rules = proposed(question, tool)
         sealed = [{**rule_json(one), "proposal": self._remembered.seal(one)} for one in rules]
         return {"proposals": sealed}
 

@@ -11,12 +11,12 @@ from ...harness.checkpoint.base import Run, RunStatus
 from ...harness.errors import CheckpointError
 from ...harness.limits.carried_limits import used_by
 from ...harness.limits.usage import Ledger, LedgerLine
-from ..auth.caller import ALL_SCOPES, current_caller
+from ..auth.caller import KNOWN_SCOPES, current_caller
 from ..mcp.offered_agents import offered_agents
 from ..mcp.requests import Services
 from ..settings.toolsets import withheld_tools
 from ..threads.journal_servers import ReplicaServers
-from ..threads.listing import todos_as_json
+from ..threads.todos import todos_as_json, todos_now
 from ..version import NAME, version
 from .catalogue import costs_of, title_of
 from .queries import NotThere, Query, instant
@@ -38,7 +38,7 @@ async def me(services: Services) -> dict[str, JsonValue]:
     ]
     return {
         "principal": caller.principal,
-        "scopes": [one for one in sorted(ALL_SCOPES) if caller.may(one)],
+        "scopes": [one for one in sorted(KNOWN_SCOPES) if caller.may(one)],
         "server": {"name": NAME, "version": version()},
         "main": offered.main,
         "main_name": offered.main_name,
@@ -115,8 +115,7 @@ async def thread_overview(
     if head is not None:
         await services.places.prepare(thread_id)
         agent = services.places(thread_id)
-        state = await agent.get_state(thread_id)
-        todos = todos_as_json(agent, state.values.get("todos", ()))
+        todos = todos_as_json(agent, await todos_now(agent, thread_id))
     cost, unpriced, tokens, seconds = costs_of(runs)
     times = [one.updated_at for one in runs]
     if head is not None:

@@ -24,7 +24,7 @@ from .live import LiveView
 from .places import Place
 from .questions import Asker
 from .session import Outcome, Session, interrupts
-from .states import Exit, LinkError, RunState, Task
+from .states import Exit, LinkError, NotStarted, RunState, Task
 from .views import BOXES
 
 __all__ = ["Chat", "history_in"]
@@ -65,6 +65,7 @@ class Chat:
         asker: Who decides what needs approval.
         history: What was typed before.
         first: What the first message goes with: thread, files, limits.
+        require_model: Raises NotStarted if the model cannot be asked.
 
     Attributes:
         thread_id: The thread; empty before the first message.
@@ -77,10 +78,12 @@ class Chat:
         asker: Asker,
         history: History,
         first: Task,
+        require_model: Callable[[], object] = lambda: None,
     ) -> None:
         self._link = place.link
         self._view = view
-        self._session = Session(place, view, asker, _advice)
+        self._session = Session(place, view, asker, _advice, require_model)
+        self._require_model = require_model
         self._next = first
         self.thread_id = first.thread_id
         self._last: RunState | None = None
@@ -99,6 +102,10 @@ class Chat:
 
     async def talk(self) -> None:
         """Take messages and commands until the person leaves."""
+        try:
+            self._require_model()
+        except NotStarted as error:
+            self._view.note(str(error))
         self._say("Enter sends, Alt-Enter begins a new line, /help lists commands, Ctrl-D ends.")
         while True:
             try:

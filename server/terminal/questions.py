@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Ask", "Asker", "Interrupted", "Reject", "Stop", "WholeQuestion", "shown", "whole"]
 
-REFUSED = (
-    "approvals are off in this run (--approve never); find another way, or report what is missing"
-)
+NOBODY = "nobody was asked (--approve never). Find another way, or report what is missing"
 
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
@@ -178,7 +176,7 @@ class Reject:
 
     async def answers(self, link: Link, run_id: str, questions: Sequence[Question]) -> Answers:
         """See `Asker`."""
-        reject: JsonValue = {"decision": "reject", "message": REFUSED}
+        reject: JsonValue = {"decision": "reject", "message": NOBODY, "unasked": True}
         return {one.id: reject for one in questions if "reject" in one.decisions}
 
 

@@ -56,8 +56,8 @@ class RemoteRuns(_Remote):
         query = _query(status=status, thread=thread, limit=min(limit, MOST_ROWS))
         page = json.loads(await self._link.read(f"runs://search{query}"))
         rows: list[JsonValue] = [_row(one) for one in page["runs"]]
-        none = "" if rows else "There are no such runs."
-        return Answer(none, {"runs": rows, "more": page["more"]})
+        none = "There are no such runs." if status or thread else "There are no runs yet."
+        return Answer("" if rows else none, {"runs": rows, "more": page["more"]})
 
     async def show(self, run_id: str) -> Answer:
         """Return a run with its open questions."""

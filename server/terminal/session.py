@@ -86,6 +86,7 @@ class Session:
         view: Where they are shown.
         asker: Who decides.
         advise: Says what to do next about a run that has paused or ended.
+        require_model: Raises NotStarted if the model cannot be asked.
     """
 
     def __init__(
@@ -94,20 +95,24 @@ class Session:
         view: View,
         asker: Asker,
         advise: Callable[[RunState, Exit], str] = lambda state, code: "",
+        require_model: Callable[[], object] = lambda: None,
     ) -> None:
         self._place = place
         self._link: Link = place.link
         self._view = view
         self._asker = asker
         self._advise = advise
+        self._require_model = require_model
 
     async def run(self, task: Task, heard: Interrupts) -> Outcome:
         """Give an agent a goal, and stay with it until it pauses or ends.
 
         Raises:
-            NotStarted: The server refuses it.
+            NotStarted: The server refuses it, or its model cannot be asked.
             LinkError: The server was lost.
         """
+        if not task.agent:  # subagents may have models of their own
+            self._require_model()
         try:
             state = await self._link.start(task)
         except LinkError as error:
@@ -124,6 +129,8 @@ class Session:
         after = 0
         try:
             state = await self._link.look(run_id)
+            if state.status in ("paused", "failed", "needs_approval"):
+                self._require_model()
             if state.status in ("paused", "failed"):
                 after = await self._newest_event(run_id)
                 state = await self._link.answer(run_id, {})

@@ -168,6 +168,18 @@ def local_settings(choices: Choices, view: View) -> Settings:
     return settings
 
 
+def requirement(settings: Settings | None) -> Callable[[], object]:
+    """Return what raises NotStarted if the model of a run in this process cannot be asked."""
+
+    def require() -> None:
+        from .credentials import require_model
+
+        if settings is not None:  # a server elsewhere has its own
+            require_model(settings)
+
+    return require
+
+
 def attached(files: Sequence[Path]) -> list[dict[str, str]]:
     """Return files as `task` takes them.
 
@@ -194,6 +206,9 @@ def run_goal(
     view, can_ask = view_for(choices)
     asker = asker_for(choices, view, can_ask=can_ask)
     settings = greeted(choices, view)
+    require = requirement(settings)
+    if task is not None and not task.agent:
+        require()  # before anything slow is imported, and a state directory made
 
     async def main() -> int:
         from .session import Session, advice, interrupts
@@ -201,7 +216,7 @@ def run_goal(
         with interrupts() as heard:
             async with opened(choices, settings, view) as place:
                 advise = advice(place.link.is_local, choices.again)
-                session = Session(place, view, asker, advise)
+                session = Session(place, view, asker, advise, require)
                 if task is None:
                     return (await session.resume(resume or "", heard)).code
                 return (await session.run(replace(task, files=attached(attach)), heard)).code
@@ -226,13 +241,14 @@ def converse(choices: Choices, task: Task, attach: Sequence[Path]) -> int:
         )
     asker, folder = asker_for(choices, view, can_ask=can_ask), _history(choices)
     settings = greeted(choices, view)
+    require = requirement(settings)
 
     async def main() -> int:
         async with opened(choices, settings, view) as place:
             from .chat import Chat, history_in
 
             first = replace(task, files=attached(attach))
-            chat = Chat(place, view, asker, history_in(folder), first)
+            chat = Chat(place, view, asker, history_in(folder), first, require)
             await chat.talk()
         if chat.thread_id:
             view.note(f"Go on: deep-agent-mcp chat --thread {chat.thread_id}{choices.again}")

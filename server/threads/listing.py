@@ -25,6 +25,7 @@ from ...harness.middleware.todo_list import Todo, render_todos
 from ..approvals.questions import call_lines, show
 from ..auth.owned_journal import JournalReader
 from ..results import Answer, moment
+from .todos import todos_as_json, todos_now
 
 __all__ = [
     "asked_line",
@@ -115,7 +116,7 @@ async def show_thread(
     begun = not runs or runs[0].status != "queued" or await journal.load(thread_id) is not None
     todos: list[Todo] = []
     if begun:
-        todos += (await agent().get_state(thread_id)).values.get("todos", ())[todos_after:]
+        todos += (await todos_now(agent(), thread_id))[todos_after:]
     if room is not None:
         todos = [_shortened(one) for one in todos]
     shown_todos = todos_as_json(agent(), todos)
@@ -151,13 +152,6 @@ async def show_thread(
         data["next_before"] = page[-1].id
         lines.append(more.format(thread_id=thread_id, before=page[-1].id))
     return Answer("\n".join(lines), data)
-
-
-def todos_as_json(agent: Agent, todos: Sequence[Todo]) -> list[JsonValue]:
-    """Return todos as data; none for an agent without a todo list."""
-    if not todos or "todos" not in agent.definition.schema.channels:
-        return []
-    return cast("list[JsonValue]", agent.definition.schema["todos"].to_json([*todos]))
 
 
 def _shortened(todo: Todo) -> Todo:

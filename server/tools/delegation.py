@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
-from mcp.types import CallToolRequestParams, CallToolResult, InputRequiredResult, Tool
+from mcp.types import CallToolRequestParams, CallToolResult, InputRequiredResult
 from pydantic import Field, JsonValue
+from pydantic.json_schema import SkipJsonSchema
 
 from ...harness.checkpoint.base import Run
 from ...harness.errors import HarnessError
@@ -32,7 +33,8 @@ from . import (
     parse,
     plain_schema,
 )
-from .history import Reply, hand_over
+from .lasting_decisions import LastingDecisions
+from .replies import Reply, hand_over
 from .run_results import run_result, with_notes
 from .task_options import TaskFile, TaskLimits, checked_choices, require_allowed, task_inputs
 from .wait_for_run import OwnRun, own_run, resumed_run, resumes_own, wait_for_run
@@ -47,24 +49,6 @@ WaitSeconds = Annotated[
         description="Default: as long as your client allows. 0 returns at once.",
     ),
 ]
-
-
-def with_subagents(tool: Tool, subagents: str, *, main: bool = True) -> Tool:
-    """Return the definition of `task` with the subagents there are; of other tools as it is.
-
-    Args:
-        tool: A definition.
-        subagents: A line for each; empty if there are none.
-        main: Whether the caller may give goals to the main agent.
-    """
-    if tool.name != "task" or (main and not subagents):
-        return tool
-    properties = cast("dict[str, Any]", tool.input_schema["properties"])
-    agent = properties["agent"]
-    about = agent["description"] if main else "Who gets the goal."
-    told = {**agent, "description": f"{about} There are:\n{subagents or '(none at present)'}"}
-    schema = {**tool.input_schema, "properties": {**properties, "agent": told}}
-    return tool.model_copy(update={"input_schema": schema})
 
 
 class TaskArguments(Arguments):
@@ -158,6 +142,7 @@ class ReplyArguments(Arguments):
         '{"int_2b": "approve", "int_1f": {"decision": "edit", "args": {"path": "/a.txt"}}}',
     )
     wait_seconds: float | None = Field(default=None, ge=0, description="As in wait")
+    remember: SkipJsonSchema[JsonValue] = None  # no model is told of it
 
 
 class CancelArguments(Arguments):
@@ -317,17 +302,22 @@ class Delegation:
         """Answer a run, or let it continue, and wait for it."""
         given = parse(ReplyArguments, "reply", args)
         async with own_run(ctx, self._services) as own:
-            run_id = resumed_run(params)
+            run_id, lasting = resumed_run(params), LastingDecisions(self._services)
             if run_id is None:
-                reply = Reply(given.decision, given.message, given.answers)
+                answers = await lasting.choose(
+                    given.run_id, given.decision, given.answers, given.remember
+                )
+                reply = Reply(given.decision, given.message, answers)
                 runs = self._services.runs
                 start = partial(self._go_on, ctx, own)
                 outcome = await hand_over(runs, given.run_id, reply, offer_of(ctx), start)
+                await lasting.store(given.run_id)
                 if isinstance(outcome, CallToolResult):
-                    return outcome
+                    return lasting.shown(outcome)
                 run_id = outcome
-            told = given.message != ""
-            return await self._settled(ctx, params, run_id, given.wait_seconds, own=own, told=told)
+            told, seconds = given.message != "", given.wait_seconds
+            settled = await self._settled(ctx, params, run_id, seconds, own=own, told=told)
+            return lasting.shown(settled)
 
     async def _go_on(self, ctx: Context, own: OwnRun, run: Run, message: str) -> str:
         """Continue the thread of a run that has ended; what was chosen for it holds again.

@@ -40,6 +40,7 @@ __all__ = [
     "require_allowed",
     "task_inputs",
     "with_options",
+    "with_subagents",
 ]
 
 
@@ -51,6 +52,24 @@ class TaskLimits(BaseModel):
     tokens: int | None = Field(default=None, ge=1)
     cost: float | None = Field(default=None, gt=0)
     seconds: float | None = Field(default=None, gt=0)
+
+
+def with_subagents(tool: Tool, subagents: str, *, main: bool = True) -> Tool:
+    """Return the definition of `task` with the subagents there are; of other tools as it is.
+
+    Args:
+        tool: A definition.
+        subagents: A line for each; empty if there are none.
+        main: Whether the caller may give goals to the main agent.
+    """
+    if tool.name != "task" or (main and not subagents):
+        return tool
+    properties = cast("dict[str, Any]", tool.input_schema["properties"])
+    agent = properties["agent"]
+    about = agent["description"] if main else "Who gets the goal."
+    told = {**agent, "description": f"{about} There are:\n{subagents or '(none at present)'}"}
+    schema = {**tool.input_schema, "properties": {**properties, "agent": told}}
+    return tool.model_copy(update={"input_schema": schema})
 
 
 def with_options(tool: Tool, settings: Settings) -> Tool:

@@ -264,6 +264,63 @@ async def test_a_client_that_may_not_approve_is_not_asked_and_cannot_decide(
     assert done["answer"] == "The note is changed."
 
 
+async def test_a_token_with_the_scope_remember_makes_a_decision_last_by_a_reply(
+    house: House,
+) -> None:
+    scopes: tuple[Scope, ...] = (*EVERYTHING, "remember")
+    with anyio.fail_after(60):
+        async with house.client("rita", *scopes) as person:
+            asked = await call(person, "task", goal="change the note")
+            reply = {"run_id": asked["run_id"], "decision": "approve", "remember": "always"}
+            done = await call(person, "reply", **reply)
+            assert done["answer"] == "The note is changed."
+            (rule,) = done["rules"]
+            assert rule["says"].startswith("Let main call edit_file with exactly these arguments")
+            assert f'rules/revoke with id="{rule["id"]}"' in done["notes"][0]
+            assert await rules_of(person) == [rule["id"]]
+            # A client that did not get the result sends its reply once more.
+            assert (await call(person, "reply", **reply))["rules"] == [rule]
+            assert await rules_of(person) == [rule["id"]]
+            again = await call(person, "task", goal="change the note", thread_id="new")
+            assert again["status"] == "done"
+
+
+@pytest.mark.parametrize("scopes", [("delegate", "approve"), EVERYTHING, ("admin",)])
+@pytest.mark.parametrize("by_id", [True, False])
+async def test_without_the_scope_remember_by_name_no_reply_makes_a_decision_last(
+    house: House, scopes: tuple[Scope, ...], by_id: bool
+) -> None:
+    with anyio.fail_after(60):
+        async with house.client("rex", *scopes) as client:
+            asked = await call(client, "task", goal="change the note", thread_id="new")
+            answer: dict[str, Any] = {"decision": "approve", "remember": "always"}
+            if by_id:
+                answer = {"answers": {asked["pending"][0]["id"]: answer}}
+            error = await refused(client, "reply", run_id=asked["run_id"], **answer)
+            assert "Nothing was stored" in error and "scope 'remember'" in error
+            assert await rules_of(client) == []
+            still = await call(client, "wait", run_id=asked["run_id"], wait_seconds=0)
+            assert still["status"] == "needs_approval"
+            await call(client, "cancel", run_id=asked["run_id"])
+
+
+async def test_who_may_not_decide_does_not_make_a_decision_last_either(house: House) -> None:
+    with anyio.fail_after(60):
+        async with house.client("ren", "delegate", "remember") as client:
+            asked = await call(client, "task", goal="change the note")
+            answer = {"decision": "approve", "remember": "always"}
+            error = await refused(client, "reply", run_id=asked["run_id"], **answer)
+            assert "scope 'approve'" in error
+            assert await rules_of(client) == []
+        alone = await house.request("ren", "tools/list", {}, ("remember",))
+        assert "none of this server's scopes" in alone["error"]["message"]
+
+
+async def rules_of(client: Client) -> list[str]:
+    (content,) = (await client.read_resource("studio://rules")).contents
+    return [one["id"] for one in json.loads(content.text)["rules"]]  # type: ignore[union-attr]
+
+
 async def test_no_carrier_takes_a_decision_of_who_may_not_decide(house: House) -> None:
     """As a task's input, as a repeated call with its user's own state, and as a task's update."""
     model: tuple[Scope, ...] = ("drive", "delegate")

@@ -24,7 +24,7 @@ from deep_agent_mcp.server.runs.cancellation import ServerProcesses
 from deep_agent_mcp.server.runs.runs import RunManager
 from deep_agent_mcp.server.runs.supervisor import RunSupervisor
 from deep_agent_mcp.server.settings.state_dir import StateDir
-from deep_agent_mcp.server.tools.history import REPEATED, Reply, hand_over
+from deep_agent_mcp.server.tools.replies import REPEATED, Reply, hand_over
 from tests.e2e.client_model import ClientModel, calls, says
 from tests.e2e.servers import call, data_of, refused, text_of
 from tests.loop.models import Turns

@@ -24,7 +24,7 @@ from deep_agent_mcp.server.auth.caller import (
     current_caller,
 )
 from deep_agent_mcp.server.auth.shared_state import PrincipalFile
-from deep_agent_mcp.server.runs import supervisor as run_carrier
+from deep_agent_mcp.server.runs import supervisor as run_supervisor
 from deep_agent_mcp.server.runs.active_run import ActiveRun, GateHolder, ThreadGates
 from deep_agent_mcp.server.runs.cancellation import ServerProcesses
 from deep_agent_mcp.server.runs.supervisor import RunSupervisor
@@ -148,7 +148,7 @@ async def test_a_key_finds_the_run_of_a_request_that_was_dropped_while_it_was_st
 async def test_what_cannot_begin_for_want_of_its_principal_leaves_the_thread_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_carrier, "QUEUE_SECONDS", 0.1)
+    monkeypatch.setattr(run_supervisor, "QUEUE_SECONDS", 0.1)
     ann = Caller("ann", ALL_SCOPES)
     token = current_caller.set(ann)
     known = tmp_path / "state" / "principals.jsonl"

@@ -19,7 +19,7 @@ from deep_agent_mcp.server.app import App, create_app
 from deep_agent_mcp.server.auth.caller import Caller, current_caller
 from deep_agent_mcp.server.runs.progress import describe
 from deep_agent_mcp.server.settings.sources import load_settings
-from deep_agent_mcp.server.tools.history import Reply, hand_over
+from deep_agent_mcp.server.tools.replies import Reply, hand_over
 from tests.e2e.servers import call, text_of
 from tests.loop.models import Turns
 from tests.loop.models import call as use

@@ -56,6 +56,17 @@ async def test_a_token_decides_nothing_unless_it_is_told_so(tmp_path: Path) -> N
     assert made["scopes"] == ["drive", "delegate"]
 
 
+async def test_decisions_last_by_a_token_that_is_told_so_and_may_decide(tmp_path: Path) -> None:
+    refused = await run(tmp_path, "create", "ann", "--scope", "remember")
+    assert refused.exit_code and "add `--scope approve`" in refused.output
+    scopes = ["--scope", "approve", "--scope", "remember"]
+    made = json.loads((await run(tmp_path, "create", "ann", *scopes, "--json")).stdout)
+    access = await TokenVerifier(FileTokens(TokenFile(tmp_path / "tokens.json"))).verify_token(
+        made["token"]
+    )
+    assert access is not None and access.scopes == ["approve", "remember"]
+
+
 async def test_a_token_may_be_for_some_agents_only(tmp_path: Path) -> None:
     verifier = TokenVerifier(FileTokens(TokenFile(tmp_path / "tokens.json")))
     made = json.loads((await run(tmp_path, "create", "ann", "--json")).stdout)

@@ -134,3 +134,24 @@ async def test_an_answer_can_be_read_while_it_is_written_and_watchers_are_told(t
         await server.call("cancel", run_id=run["run_id"])
         await live.finished.wait()
         assert (await server.read(f"thread://{run['thread_id']}/writing"))["working"] == []
+
+
+async def test_todos_are_shown_as_written_while_a_call_beside_them_waits_for_a_person(
+    tmp_path: Path,
+):
+    listed = {"name": "write_todos", "args": {"todos": [{"content": "Write it down"}]}}
+    write = {"name": "write_file", "args": {"path": "/a.txt", "content": "x"}}
+    turns = script(plan=[{"tool_calls": [listed, write]}, {"text": "Done."}])
+    async with looking(tmp_path, turns, approve=("write_file",)) as server:
+        run = await server.call("task", goal="plan")
+        assert run["status"] == "needs_approval"
+        thread = run["thread_id"]
+        shown = (
+            (await server.read(f"thread://{thread}/overview"))["todos"],
+            await server.read(f"thread://{thread}/todos"),
+            (await server.call("threads", thread_id=thread))["todos"],
+        )
+        assert [[one["content"] for one in todos] for todos in shown] == [["Write it down"]] * 3
+        await server.call("reply", run_id=run["run_id"], decision="approve")
+        again = (await server.read(f"thread://{thread}/overview"))["todos"]
+        assert again == shown[0]

@@ -10,12 +10,14 @@ from mcp.shared.exceptions import MCPError
 from pydantic import JsonValue
 
 from deep_agent_mcp.harness.checkpoint.base import Batch, Interrupt
+from deep_agent_mcp.harness.errors import HarnessError
 from deep_agent_mcp.harness.tools.tool import Tool
 from deep_agent_mcp.server.approvals.remembered import proposed
 from deep_agent_mcp.server.auth.caller import ALL_SCOPES, Caller
 from deep_agent_mcp.server.operations.run_admin import RunAdmin
 from deep_agent_mcp.server.studio import Studio
 from deep_agent_mcp.server.studio.methods import ProposeParams
+from deep_agent_mcp.server.tools.lasting_decisions import LastingDecisions
 from tests.studio.looking import Looking, calling_as, looking, script
 
 pytestmark = pytest.mark.anyio
@@ -122,14 +124,70 @@ async def test_what_the_policy_denies_or_wants_decided_each_time_is_never_let_th
 async def test_a_model_cannot_make_a_decision_last(tmp_path: Path):
     async with looking(tmp_path, RUNS, approve=ASKS) as server:
         run = await asked(server, "one")
-        answer = {run["question"]: {"decision": "approve", "remember": "always"}}
-        said = await server.said("reply", run_id=run["run_id"], answers=answer)
-        assert "only a person" in said
+        listed = (await server.client.list_tools()).tools
+        assert [one.name for one in listed if "remember" in one.model_dump_json()] == []
+        answer = {"decision": "approve", "remember": "always"}
+        for more in (answer, {"answers": {run["question"]: answer}}):
+            said = await server.said("reply", run_id=run["run_id"], **more)
+            assert "Nothing was stored: you may not make a decision last" in said
+            assert (await server.read("studio://rules"))["rules"] == []
+            assert (await server.read(f"run://{run['run_id']}"))["status"] == "needs_approval"
+
+
+async def test_the_model_of_a_run_cannot_make_a_decision_last_by_a_call_of_its_own(tmp_path: Path):
+    args = {"run_id": "run_1", "decision": "approve", "remember": "always"}
+    calls = {"tool_calls": [{"name": "reply", "args": args}]}
+    async with looking(tmp_path, script(sly=[calls, {"text": "No."}])) as server:
+        done = await server.call("task", goal="sly")
+        steps = (await server.read(f"thread://{done['thread_id']}/steps"))["steps"]
+        (refused,) = [one for one in steps if one["kind"] == "tool"]
+        assert "no tool" in refused["text"], refused
         assert (await server.read("studio://rules"))["rules"] == []
-        assert (await server.read(f"run://{run['run_id']}"))["status"] == "needs_approval"
-        said = await server.said("reply", run_id=run["run_id"], decision="approve", remember="x")
-        assert "remember" in said
-        assert (await server.read(f"run://{run['run_id']}"))["status"] == "needs_approval"
+
+
+@pytest.mark.parametrize(
+    ("wish", "says"),
+    [
+        ("thread", "with exactly these arguments, on this thread"),
+        ({"scope": "always", "match": "path"}, "on /notes/a.txt, on all"),
+        ({"scope": "thread", "match": "below"}, "on everything in /notes, on this thread"),
+        ({"scope": "thread", "match": "any"}, "with any arguments"),
+    ],
+)
+async def test_a_reply_names_one_of_the_rules_that_would_be_proposed(
+    tmp_path: Path, wish: JsonValue, says: str
+):
+    async with looking(tmp_path, RUNS, approve=ASKS) as server:
+        run = await asked(server, "one")
+        async with calling_as(Caller("", ALL_SCOPES | {"remember"})):
+            lasting = LastingDecisions(server.app.services)
+            assert await lasting.choose(run["run_id"], "approve", {}, wish) == {}
+            await lasting.store(run["run_id"])
+            assert (await server.read("studio://rules"))["rules"] == []  # it is not approved yet
+            await server.call("reply", run_id=run["run_id"], decision="approve")
+            await lasting.store(run["run_id"])
+        (rule,) = (await server.read("studio://rules"))["rules"]
+        assert says in rule["says"]
+
+
+@pytest.mark.parametrize(
+    ("decision", "answers", "wish", "said"),
+    [
+        ("approve", {}, "forever", r'one of:\n- {"scope": "thread", "match": "exact"}: Let main'),
+        ("approve", {}, {"scope": "always", "match": "any"}, "names no rule"),
+        ("reject", {}, "thread", "goes with"),
+        ("", {"int_x": {"decision": "approve", "remember": "thread"}}, None, "goes with"),
+    ],
+)
+async def test_a_reply_that_names_no_rule_is_refused_with_those_there_are(
+    tmp_path: Path, decision: str, answers: dict[str, JsonValue], wish: JsonValue, said: str
+):
+    async with looking(tmp_path, RUNS, approve=ASKS) as server:
+        run = await asked(server, "one")
+        async with calling_as(Caller("", ALL_SCOPES | {"remember"})):
+            lasting = LastingDecisions(server.app.services)
+            with pytest.raises(HarnessError, match=said):
+                await lasting.choose(run["run_id"], decision, answers, wish)
 
 
 async def test_a_rule_is_shown_before_it_holds_and_only_what_was_shown_is_stored(tmp_path: Path):
@@ -198,7 +256,7 @@ async def test_of_what_reaches_outside_only_the_same_arguments_can_be_remembered
     )
     schema = {"type": "object", "properties": {one: {"type": "string"} for one in args}}
     tool = Tool.from_schema(name, name, schema, _nothing, open_world=open_world)
-    assert {one.match.kind for one in proposed(question, tool, "", "", "")} == kinds
+    assert {one.match.kind for one in proposed(question, tool)} == kinds
 
 
 def _nothing(args: dict[str, Any]) -> None: ...

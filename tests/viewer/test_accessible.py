@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.viewer.browser import ESCAPE, TAB, Browser
+from tests.viewer.browser import ENTER, ESCAPE, TAB, Browser
 from tests.viewer.conftest import Served
 from tests.viewer.showcase import ASK, DONE, FAILS, GOAL, showcase
 
@@ -171,7 +171,7 @@ def test_the_keyboard_stays_in_a_dialog_and_returns(
     browser.go(f"{served.page}#{runs[DONE]}")
     browser.until("document.querySelector('#steps')")
     browser.run("document.querySelector('.speaker .faint').focus()")
-    browser.keys("\ue007")
+    browser.keys(ENTER)
     browser.until("document.querySelector('dialog .request')")
     assert browser.run(inside)
     for _ in range(40):  # it goes round, by way of the browser's own buttons
@@ -181,6 +181,15 @@ def test_the_keyboard_stays_in_a_dialog_and_returns(
     browser.until("!document.querySelector('dialog')")
     assert browser.run(focus) == "What the model saw"
     assert runs[DONE] in browser.run("return location.hash")
+    # An answer that only calls a tool has no line of its own: the call says what the model saw.
+    browser.run("document.querySelector('.step[data-kind=tool] summary').focus()")
+    browser.keys(ENTER)
+    browser.until("document.querySelector('.step[data-kind=tool] .body button')")
+    browser.keys(TAB, TAB)  # past the result, which scrolls
+    assert browser.run(focus) == "What the model saw"
+    browser.keys(ENTER)
+    browser.until("document.querySelector('dialog .request')")
+    browser.keys(ESCAPE)
     browser.press("Delete")
     browser.until("document.activeElement.innerText === 'Keep it'")  # not the one that deletes
     browser.keys(ESCAPE)

@@ -106,6 +106,10 @@ def approval_schema(
                 **another,
             },
             "message": {"type": "string", "description": "For reject and respond."},
+            "unasked": {
+                "type": "boolean",
+                "description": "For reject: no person decided; the run allows no such call.",
+            },
         },
         "required": ["decision"],
         "additionalProperties": False,

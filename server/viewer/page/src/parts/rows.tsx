@@ -97,11 +97,7 @@ function bodyOf(row: Row, folded: boolean, actions: RowActions): ComponentChild 
           <p class="speaker">
             {shown(row.agent.name, 100)}
             <Time row={row} version={row.version} />
-            {row.kind === "text" && row.step?.checkpoint_id && actions.request ? (
-              <button type="button" class="link faint" onClick={() => actions.request?.(row)}>
-                What the model saw
-              </button>
-            ) : null}
+            {row.kind === "text" ? <Saw row={row} version={row.version} actions={actions} /> : null}
           </p>
           {row.thinking ? (
             <details class="thinking">
@@ -148,6 +144,16 @@ function Time({ row }: Omit<Drawn, "actions">): VNode | null {
       {row.seconds && row.seconds >= 0.1 ? `${duration(row.seconds)} · ` : ""}
       {clock(row.time)}
     </time>
+  );
+}
+
+/** Opens what the model saw before it said something, or called a tool. */
+function Saw({ row, actions }: Drawn): VNode | null {
+  if (!(row.answer ?? row.step)?.checkpoint_id || !actions.request) return null;
+  return (
+    <button type="button" class="link faint" onClick={() => actions.request?.(row)}>
+      What the model saw
+    </button>
   );
 }
 
@@ -245,6 +251,7 @@ function CallBody({ row, actions }: Drawn): VNode {
         <p class="quiet">Still running.</p>
       ) : null}
       <Cut row={row} version={row.version} actions={actions} />
+      {row.answer ? <Saw row={row} version={row.version} actions={actions} /> : null}
     </div>
   );
 }
@@ -270,6 +277,7 @@ function Handed({ row, folded, actions }: Drawn & { folded: boolean }): VNode {
   const steps = row.agents.reduce((sum, one) => sum + stepsOf(one), 0);
   const [open, setOpen] = useOpened(row.key, row.state === "error");
   const task = first?.task || brief(row.args);
+  const saw = row.answer ? <Saw row={row} version={row.version} actions={actions} /> : null;
   return (
     <div class="handed" data-hue={first?.number ? first.number % 6 : undefined}>
       <button
@@ -300,10 +308,13 @@ function Handed({ row, folded, actions }: Drawn & { folded: boolean }): VNode {
             <div class="body">
               <Markdown text={row.text} />
               <Cut row={row} version={row.version} actions={actions} />
+              {saw}
             </div>
           ) : null}
         </details>
-      ) : null}
+      ) : folded ? null : (
+        <div class="body">{saw}</div>
+      )}
     </div>
   );
 }

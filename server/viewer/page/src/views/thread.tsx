@@ -78,7 +78,8 @@ function Shown({ thread }: { thread: Thread }): VNode {
     () => ({
       whole: (row: Parameters<Thread["whole"]>[0]) => void attempt(() => thread.whole(row)),
       request: (row: Parameters<Thread["whole"]>[0]) => {
-        looking.value = { checkpoint: row.step?.checkpoint_id ?? "", ns: row.step?.ns ?? "" };
+        const said = row.answer ?? row.step;
+        looking.value = { checkpoint: said?.checkpoint_id ?? "", ns: said?.ns ?? "" };
       },
     }),
     [thread],
