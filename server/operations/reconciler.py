@@ -1,8 +1,8 @@
-"""Reconciler: finds runs whose server is gone, on any replica, and continues them.
+"""Reconciler: finds runs of dead replicas, and continues them.
 
-All replicas look, every few seconds and as soon as one of them dies. Of those that are there, one
-is first in line for each run; the others take it a little later, if it is still there. Two that try
-at the same moment do no harm: the journal lets one of them.
+All replicas check every few seconds, and as soon as one of them dies. For each run, one replica is
+first in line; the others take the run a little later if it is still there. If two try at the same
+time, the journal allows one of them.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ __all__ = ["Reconciler"]
 LOOK_SECONDS = 5.0
 
 YIELD_SECONDS = 1.5
-"""How long a run is left to the replica that is first in line."""
+"""Seconds for which a run is left to the replica that is first in line."""
 
 _AT_ONCE = 8
-"""Runs that are taken over at the same time: each reads its thread."""
+"""How many runs are taken over at the same time; each reads its thread."""
 
 _PAGE = 200
 
@@ -39,13 +39,13 @@ logger = logging.getLogger(__name__)
 
 
 class Reconciler:
-    """Goes on with what other replicas have left.
+    """Continues the runs that other replicas have left.
 
     Args:
-        runs: Ours.
-        journal: Where all are stored.
+        runs: Our runs.
+        journal: The journal with all runs.
         survey: Finds them.
-        presence: Which replicas live.
+        presence: Says which replicas are alive.
     """
 
     def __init__(
@@ -64,11 +64,11 @@ class Reconciler:
         self._pages: dict[str | None, str] = {}
 
     def wake(self) -> None:
-        """Look at once."""
+        """Check at once."""
         self._wake.set()
 
     async def work(self) -> None:
-        """Look all the time; returns when the server stops."""
+        """Check again and again; returns when the server stops."""
         while not self._runs.stopping.has_begun:
             try:
                 await self.sweep()
@@ -80,7 +80,7 @@ class Reconciler:
             self._wake = anyio.Event()
 
     async def sweep(self) -> None:
-        """Continue every run that is left and ours to take.
+        """Continue every abandoned run for which it is our turn.
 
         Raises:
             HarnessError: The journal cannot be read.
@@ -100,7 +100,7 @@ class Reconciler:
         self._yielded = {key: at for key, at in self._yielded.items() if key in found}
 
     async def _all(self) -> AsyncGenerator[tuple[str, bool]]:
-        """Yield each run that nobody seems to work on, and whether it was left while running."""
+        """Yield each run that seems abandoned, and whether it was running."""
         supervisor = self._runs.supervisor
         for owner in await self._survey.owners():
             if owner in (None, supervisor.owner) or not await supervisor.servers.is_alive(owner):
@@ -114,7 +114,7 @@ class Reconciler:
                 yield run_id, False
 
     async def _not_offered(self, run_ids: Sequence[str]) -> list[str]:
-        """Return those of some runs that do not wait in the queue to continue.
+        """Return the runs among these that are not in the queue.
 
         Raises:
             HarnessError: The journal, or the engine, cannot be read.
@@ -125,10 +125,10 @@ class Reconciler:
         return [one.run_id for one in legs if one.run_id not in offered]
 
     async def _refill(self) -> None:
-        """Put those runs in line again that should be and are not.
+        """Put runs back in line that are missing there.
 
-        They are those of servers that died, and ours if the engine has lost what it knew. A page
-        is looked at each time, and all of them as soon as one run is missing.
+        They belonged to servers that died, or the engine has lost its tables. Each time, one page
+        of runs is checked, and all pages as soon as one run is missing.
         """
         supervisor = self._runs.supervisor
         for owner in await self._survey.queued_owners():
@@ -151,9 +151,9 @@ class Reconciler:
                     break
 
     def _is_ours(self, run_id: str, is_left: bool) -> bool:
-        """Whether we are first in line for a run, or who is has had its time.
+        """Whether we are first in line for a run, or the first replica has had its time.
 
-        With a run that was answered, whoever has stored the last answer is.
+        For an answered run, the replica that stored the last answer is first.
         """
         others = [one.id for one in self._presence.census.living if not one.draining]
         first = max(others, key=lambda one: _weight(one, run_id), default=None)

@@ -222,7 +222,7 @@ class Cancellation:
 
         Raises:
             ThreadBusy: Another process works on it and has not ended it within 20 s. The request
-            is stored: that process, or one that takes over the run, will still end it.
+                is stored: that process, or one that takes over the run, will still end it.
             CheckpointError: The journal cannot be written. A run of this process has stopped, and
                 its end is recorded as soon as that is possible.
             HarnessError: The request to another process cannot be stored.

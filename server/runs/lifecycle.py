@@ -60,7 +60,7 @@ class RunFigures:
     Attributes:
         started: Runs that were started or resumed, by kind.
         stopped: Runs that paused or ended, by kind and outcome: a status of runs,
-        `handed_over`, or `error` for runs that could not be executed at all.
+            `handed_over`, or `error` for runs that could not be executed at all.
         taken_over: Runs of other servers that this one has continued.
         heard: Called with each run when it starts, and again when it has stopped; must not block.
     """

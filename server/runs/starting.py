@@ -52,7 +52,7 @@ class RunStarter(CallDriver):
             offer: The client's offer of its model; None if unknown.
             began: Called with the run's id if this call starts it, before its input is stored.
             on_busy: What to do if the thread is in use: refuse the goal, queue it, or end the
-            working run and start the goal next.
+                working run and start the goal next.
 
         Raises:
             UnknownThread: There is no such thread.

@@ -1,4 +1,4 @@
-"""Runs and threads of a server elsewhere, for the command line, as `RunAdmin` shows those here."""
+"""Runs and threads of a remote server for the command line, with the interface of `RunAdmin`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOST_CHECKPOINTS = 50
 
 
 class _Remote:
-    """What belongs to the caller on a server elsewhere."""
+    """The caller's runs and threads on a remote server."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -69,13 +69,13 @@ class RemoteRuns(_Remote):
         return Answer(text, data)
 
     async def cancel(self, run_ids: Sequence[str], reason: str) -> Answer:
-        """End runs; what they have committed stays. The server notes its own reason."""
+        """End runs; their committed steps stay. The server stores its own reason."""
         ended = [await self._link.cancel(one) for one in run_ids]
         lines = [f"{one.run_id}: {one.status}" for one in ended]
         return Answer("\n".join(lines), {"runs": [_state(one) for one in ended]})
 
     async def wait(self, run_id: str, seconds: float | None) -> Answer:
-        """Wait until a run pauses or ends, or as long as is said; return it."""
+        """Wait until a run pauses or ends, or for the given time; return it."""
         with anyio.move_on_after(seconds):
             await self._stopped(run_id)
         return await self.show(run_id)
@@ -88,7 +88,7 @@ class RemoteRuns(_Remote):
             await anyio.sleep(LOOK_SECONDS)
 
     async def questions(self, run_id: str) -> Sequence[WholeQuestion]:
-        """Return what a run waits for a person to answer."""
+        """Return the open questions of a run."""
         state = await self._link.look(run_id)
         if not state.questions:
             raise LinkError(f"Run {run_id} is {state.status} and asks nothing.")
@@ -112,7 +112,7 @@ class RemoteRuns(_Remote):
         return Answer(text, _state(state))
 
     async def retry(self, run_id: str) -> Answer:
-        """Let a run that failed or paused go on at its last step."""
+        """Continue a failed or paused run from its last step."""
         state = await self._link.look(run_id)
         if state.status not in ("failed", "paused"):
             raise LinkError(f"Run {run_id} is {state.status}, so there is nothing to retry.")
@@ -164,7 +164,7 @@ class RemoteThreads(_Remote):
         return await self._link.read(f"thread://{facts['thread_id']}/transcript")
 
     async def follow(self, thread_id: str) -> AsyncGenerator[dict[str, Any]]:
-        """Yield what runs of a thread do from now on, as it is stored; never ends."""
+        """Yield new events of a thread's runs as they are stored; never ends."""
         at: dict[str, int] = {}
         is_first = True
         while True:
