@@ -15,8 +15,8 @@ from uuid import uuid4
 import anyio
 from mcp import Client
 from mcp.shared.exceptions import MCPError
-from mcp.types import CallToolResult, TextContent, TextResourceContents
-from pydantic import JsonValue
+from mcp.types import CallToolResult, Request, TextContent, TextResourceContents
+from pydantic import BaseModel, ConfigDict, JsonValue
 
 from ...harness.mcp_servers.transports import LOST, UNSENT
 from .states import LinkError, Question, RunState, Task
@@ -31,6 +31,10 @@ RECONNECT_SECONDS = 120.0
 
 OnLine: TypeAlias = Callable[[str], object]
 """Called with what a run is doing now."""
+
+
+class _Facts(BaseModel):
+    model_config = ConfigDict(extra="allow")
 
 
 class Link:
@@ -156,6 +160,28 @@ class Link:
         if not isinstance(content, TextResourceContents):
             raise LinkError(f"{uri} is no text")
         return content.text
+
+    async def act(self, method: str, **params: Any) -> dict[str, Any]:
+        """Have the server do what is no tool, as no model may ask for it; return its answer.
+
+        Raises:
+            LinkError: It was refused, or the server was lost before it answered.
+        """
+        request = Request[dict[str, Any], str](method=method, params=params)
+
+        async def acting() -> Any:
+            try:
+                answer = await self._client.session.send_request(request, _Facts)
+                return answer.model_extra or {}
+            except MCPError as error:
+                if error.error.data != LOST:
+                    raise
+            raise LinkError(
+                f"The server was lost before it answered {method}, so it may have done it. Look "
+                "with `threads list` before you try again."
+            )
+
+        return await self._patiently(acting)
 
     # --- the wire --------------------------------------------------------------------------
 
