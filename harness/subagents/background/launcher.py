@@ -102,7 +102,7 @@ class BackgroundSubAgents:
         local = partial(LocalRuns, checkpointer, options=options or RunOptions(), is_alive=is_alive)
         self._engine: RunEngine = (engine or local)(self.agent)
         self._local = self._engine if isinstance(self._engine, LocalRuns) else None
-        self._carrier = TaskRunner(checkpointer, self.agent, self._engine, self._tasks)
+        self._runner = TaskRunner(checkpointer, self.agent, self._engine, self._tasks)
         self._jobs: MemoryObjectSendStream[Job] | None = None
         self._stack: AsyncExitStack | None = None
 
@@ -139,7 +139,7 @@ class BackgroundSubAgents:
                 # shall get into them.
                 group.start_soon(self._serve, receive)
                 self._jobs = send
-                self._tasks.open(lambda turn: send.send_nowait(partial(self._carrier.carry, turn)))
+                self._tasks.open(lambda turn: send.send_nowait(partial(self._runner.carry, turn)))
                 try:
                     yield
                 finally:
@@ -148,7 +148,7 @@ class BackgroundSubAgents:
                     group.cancel_scope.cancel()
         finally:
             send.close()
-            self._carrier.forget()
+            self._runner.forget()
             if self._local is not None:
                 await self._local.close()
 
@@ -205,14 +205,14 @@ class BackgroundSubAgents:
         thread_id = task_thread(task.thread_id, task.task_id)
         agent = self.agent(task.agent)
         with anyio.CancelScope(shield=True):
-            async with self._carrier.lock(thread_id):
-                run = await self._carrier.newest(thread_id)
+            async with self._runner.lock(thread_id):
+                run = await self._runner.newest(thread_id)
                 if run is None:
                     self._check_open()
                     with self._tasks.room(task.thread_id):
                         update = given(agent, task)
                         run = await self._engine.begin(task.agent, thread_id, update, task.behalf)
-                await self._carrier.line_up(run, task.behalf)
+                await self._runner.line_up(run, task.behalf)
         return await self.look(thread_id)
 
     async def look(self, thread_id: str) -> TaskView:
@@ -221,10 +221,10 @@ class BackgroundSubAgents:
         Raises:
             UnknownThread: There is no such task.
         """
-        run = await self._carrier.newest(thread_id)
+        run = await self._runner.newest(thread_id)
         if run is None:
             raise UnknownThread(f"there is no background task on thread {thread_id!r}")
-        status = await self._carrier.status(run)
+        status = await self._runner.status(run)
         asked: Sequence[Interrupt] = ()
         if status == "waiting":
             known = await self.checkpointer.interrupts(run.id)
@@ -263,7 +263,7 @@ class BackgroundSubAgents:
             ]
             for one in others:  # what its process has left by now is ours
                 if caller in (None, parent_thread(one.run.thread_id)):
-                    await self._carrier.adopt(one.run, ours=True)
+                    await self._runner.adopt(one.run, ours=True)
             mine = not others
             with anyio.move_on_after(left if mine else min(left, POLL_SECONDS)):
                 await first_of(list(news.values()))
@@ -298,11 +298,11 @@ class BackgroundSubAgents:
             goes_on = view.status in ENDED and not self.carries(thread_id)
             parent = parent_thread(thread_id) or ""
             with self._tasks.room(parent) if goes_on else nullcontext():
-                async with self._carrier.lock(thread_id):
+                async with self._runner.lock(thread_id):
                     await post(agent, thread_id, HumanMessage(text, source="task", id=f"msg_{key}"))
                     if view.run.status == "paused":
-                        await self._carrier.line_up(view.run, behalf, go_on=True)
-                await self._carrier.deliver(thread_id, behalf)
+                        await self._runner.line_up(view.run, behalf, go_on=True)
+                await self._runner.deliver(thread_id, behalf)
         return await self.look(thread_id)
 
     async def cancel(self, thread_id: str, reason: str) -> TaskView:
@@ -322,7 +322,7 @@ class BackgroundSubAgents:
             while self._tasks.is_carried(run):
                 await self._tasks.news(thread_id).wait()
             if view.status == "waiting":
-                await self._carrier.tell_of_the_end(run)
+                await self._runner.tell_of_the_end(run)
             self._tasks.stir(thread_id)
             view = await self.look(thread_id)
         return view
@@ -346,7 +346,7 @@ class BackgroundSubAgents:
             HarnessError: One could not be stopped, the others were.
         """
         found = await task_threads(self.checkpointer, thread_id)
-        there = [one for one in found if await self._carrier.newest(one) is not None]
+        there = [one for one in found if await self._runner.newest(one) is not None]
         failed: list[HarnessError] = []
 
         async def stop(task: str) -> None:
@@ -378,11 +378,11 @@ class BackgroundSubAgents:
             raise UnknownRun(f"there is no background task with a run {run_id!r}")
         if run.status in ("done", "cancelled"):
             raise RunEnded(f"run {run_id} is {run.status} and asks nothing; nothing was stored")
-        async with self._carrier.lock(run.thread_id):
+        async with self._runner.lock(run.thread_id):
             if answers:
                 await self.agent(run.agent).answer(run_id, answers)
                 run = await self.checkpointer.run(run_id) or run  # it may wait by now
-            await self._carrier.line_up(run, None, go_on=True)
+            await self._runner.line_up(run, None, go_on=True)
 
     # --- carrying --------------------------------------------------------------------------
 
@@ -402,11 +402,11 @@ class BackgroundSubAgents:
         """Say that something has happened on a thread; for engines that execute other runs too."""
         if parent_thread(thread_id) is not None:
             self._tasks.stir(thread_id)
-            self._do_soon(partial(self._carrier.look_after, thread_id))
+            self._do_soon(partial(self._runner.look_after, thread_id))
 
     def _recover_soon(self) -> None:
         if self._local is not None:  # other engines find runs that were left by themselves
-            self._do_soon(self._carrier.recover)
+            self._do_soon(self._runner.recover)
 
     def _do_soon(self, job: Job) -> None:
         if self._find is not None and self._jobs is not None:
