@@ -30,7 +30,7 @@ _WILD = re.compile(r"[*?\[{\\]")
 _EVERY = 1_000
 _MOST_NEARBY = 60
 """For policies with a `search_depth`: after this many found paths, only directories on the way to
-one of their names are searched. Each path delays the start of a shell, and the number is limited."""
+one of their names are searched. Each path delays the start of a shell, and there is a limit."""
 
 
 class Children(Protocol):
