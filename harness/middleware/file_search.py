@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue
 
+from ..backends.base import shown
 from ..backends.directory import DirectoryBackend
 from ..backends.file_tools.results import (
     ENTRIES,
@@ -24,7 +25,7 @@ from ..backends.file_tools.results import (
     match_line,
 )
 from ..backends.file_tools.visible_files import authorized_files
-from ..backends.text import fit, shown
+from ..backends.text import fit
 from ..errors import AgentBuildError, ToolError
 from ..loop.hooks.middleware import AgentMiddleware
 from ..tools.tool import Tool, ToolResult, ToolRuntime, tool

@@ -1,7 +1,7 @@
-"""Credentials: whether the model of a run in this process can be asked at all.
+"""Credentials: checks whether the model of a run in this process can be used at all.
 
-Only variables and files are looked at: nothing is sent, and no SDK is imported. Where an SDK finds
-credentials in ways of its own, as those of clouds do, it is left to find them.
+The check only reads variables and files: it sends nothing, and imports no SDK. If an SDK finds
+credentials in its own way, as those of clouds do, nothing is checked.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["require_model"]
 
 
 def require_model(settings: Settings) -> None:
-    """Refuse to begin with a model that cannot be made, or has no key.
+    """Refuse to start with a model that cannot be built, or has no key.
 
     Raises:
         NotStarted: Its first call would certainly fail.

@@ -162,11 +162,15 @@ def test_without_a_terminal_a_question_stays_open_and_can_be_decided_later(home:
     assert (home / "files/note.txt").read_text() == "one\ntwo\n"
 
 
-def test_with_approve_never_what_needs_approval_is_rejected(home: Path) -> None:
+def test_with_approve_never_the_model_reads_that_nobody_was_asked(home: Path) -> None:
     options = ("--approve", "never", "--approve", "write_file")
     done = run(home, "run", "write it", *MODEL, *options)
     assert done.returncode == 0
     assert "✗ write_file /note.txt" in done.stderr
+    (ran,) = json.loads(run(home, "runs", "list", "--json").stdout)["runs"]
+    shown = run(home, "threads", "show", ran["thread_id"], "--transcript").stdout
+    assert "write_file needs approval, which this run does not allow, and did not run" in shown
+    assert "nobody was asked (--approve never)" in shown and "rejected" not in shown
 
 
 def test_ctrl_c_pauses_after_the_step_and_the_run_can_go_on(home: Path) -> None:
