@@ -275,7 +275,7 @@ class RubricMiddleware(AgentMiddleware):
 
 
 class _Graded(BaseModel):
-    """One criterion, as written by a grader."""
+    """One criterion as a grader writes it."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -285,7 +285,7 @@ class _Graded(BaseModel):
 
 
 class _Grade(BaseModel):
-    """A verdict, as written by a grader."""
+    """A verdict as a grader writes it."""
 
     model_config = ConfigDict(extra="ignore")
 

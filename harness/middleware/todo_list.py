@@ -76,7 +76,7 @@ def _without_default(schema: dict[str, JsonValue]) -> None:
 
 
 class TodoItem(BaseModel):
-    """One item, as written by a model."""
+    """One item as a model writes it."""
 
     model_config = ConfigDict(extra="forbid")
 
