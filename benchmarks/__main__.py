@@ -26,7 +26,7 @@ from benchmarks import (
     studio,
     terminal,
 )
-from benchmarks.peers import compare
+from benchmarks.peers import agno_compared, compare, langgraph_server
 from benchmarks.report import Report
 
 Options = argparse.Namespace
@@ -89,6 +89,10 @@ def main() -> int:
     compared = command("peers", lambda o: compare.run(o.rounds, o.python))
     compared.add_argument("--rounds", default=3, **rounds)
     compared.add_argument("--python", help="interpreter of an environment that has deepagents")
+    for name, run in (("agno", agno_compared.run), ("langgraph-server", langgraph_server.run)):
+        other = command(name, lambda o, run=run: run(o.rounds, o.python))
+        other.add_argument("--rounds", default=9, **rounds)
+        other.add_argument("--python", help="interpreter of an environment that has it")
 
     options = parser.parse_args()
     report = options.run(options)

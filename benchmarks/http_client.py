@@ -98,7 +98,7 @@ class HttpClient:
 
     async def open(self) -> None:
         """Connect, and do what a client of this era does before its first list."""
-        await self._connect()
+        await self.connect()
         if self._era == "modern":
             await self.request("server/discover", {})
             return
@@ -146,7 +146,7 @@ class HttpClient:
             await self._ask("subscriptions/listen", {"notifications": {"promptsListChanged": True}})
         else:
             await self.aclose()
-            await self._connect()  # the session lives on without its first connection
+            await self.connect()  # the session lives on without its first connection
             await self._send("GET", b"", {"Accept": "text/event-stream"})
         await self._head(200)
         rest = b""
@@ -172,7 +172,8 @@ class HttpClient:
     ) -> None:
         await self.aclose()
 
-    async def _connect(self) -> None:
+    async def connect(self) -> None:
+        """Open the connection, and send nothing."""
         self._reader, self._writer = await asyncio.open_connection(self._host, self._port)
 
     async def _ask(self, method: str, params: dict[str, Any]) -> None:
@@ -195,7 +196,7 @@ class HttpClient:
 
     async def _send(self, verb: str, body: bytes, headers: dict[str, str]) -> None:
         if self._reader is None or self._reader.at_eof():  # servers close what is idle for long
-            await self._connect()
+            await self.connect()
         assert self._writer is not None
         version = "2026-07-28" if self._era == "modern" else "2025-11-25"
         headers = {

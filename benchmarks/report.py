@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import statistics
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from typing import Any
 
@@ -29,11 +29,16 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one benchmark found: measures by name, and the bars they are held against."""
+    """What one benchmark found: measures by name, and the bars they are held against.
+
+    Attributes:
+        versions: Of the packages that ours is compared with, by name.
+    """
 
     name: str
     measures: dict[str, dict[str, float | int | None]]
     bars: Sequence[Bar]
+    versions: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def ok(self) -> bool:
@@ -42,7 +47,7 @@ class Report:
     def as_json(self) -> dict[str, Any]:
         return {
             "name": self.name,
-            "machine": _machine(),
+            "machine": {**_machine(), **self.versions},
             "measures": self.measures,
             "bars": [
                 {**asdict(bar), "value": round(bar.value, 3), "ok": bar.ok} for bar in self.bars
@@ -52,6 +57,7 @@ class Report:
     def as_text(self) -> str:
         lines = [
             f"{self.name} on {_machine()['cpus']} cpus, Python {platform.python_version()}",
+            *(f"{package} {version}" for package, version in self.versions.items()),
             "",
         ]
         columns = list(dict.fromkeys(key for row in self.measures.values() for key in row))

@@ -73,14 +73,13 @@ class Newcomer:
             "COLUMNS": "120",
             "DEEP_AGENT_DRAIN_SECONDS": "1",
         }
-        words = {"python": [python or sys.executable]}
-        words["deep-agent-mcp"] = [*words["python"], "-m", "deep_agent_mcp"]
-        for name, command in words.items():
-            if python is None:
-                command = fork_server.stand_in(command, self._env)
-            script = bin_dir / name
-            script.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
-            script.chmod(0o755)
+        served = [python or sys.executable, "-m", "deep_agent_mcp"]
+        if python is None:
+            served = fork_server.stand_in(served, self._env)
+        for name, words in (("python", [python or sys.executable]), ("deep-agent-mcp", served)):
+            command = bin_dir / name
+            command.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+            command.chmod(0o755)
         self._last: dict[str, str] = {}
         self._servers: list[subprocess.Popen[bytes]] = []
         self._printed = ""

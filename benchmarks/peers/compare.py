@@ -7,24 +7,19 @@ from PyPI, or takes one with `--python`. See `measure` for what is measured.
 
 from __future__ import annotations
 
-import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
-import venv
 from pathlib import Path
 
-from benchmarks.client import REPO, environment
+from benchmarks.peers.sides import OURS, PEERS, interpreter, measured, versions
 from benchmarks.report import Bar, Report
 from benchmarks.search import COUNTED, generate
 
 __all__ = ["run"]
 
 PACKAGES = ("deepagents", "langchain", "langgraph", "langgraph-checkpoint-sqlite")
-PEER = str(REPO / "benchmarks" / "peers" / "deepagents_side.py")
+PEER = str(PEERS / "deepagents_side.py")
 
 MEASURES: dict[str, tuple[str, tuple[str, ...], float]] = {
     "a step at 200 steps, ms": ("step", (), 35),
@@ -49,8 +44,7 @@ MEASURES: dict[str, tuple[str, tuple[str, ...], float]] = {
 def run(rounds: int = 3, python: str | None = None) -> Report:
     """Measure both sides in turn, `rounds` times each."""
     with tempfile.TemporaryDirectory() as folder:
-        peer = (python or _environment(Path(folder) / "env"), PEER)
-        ours = (sys.executable, "-m", "benchmarks.peers.ours")
+        python = python or interpreter(Path(folder) / "env", PACKAGES)
         root = Path(folder) / "files"
         generate(root)
         measures: dict[str, dict[str, float | int | None]] = {}
@@ -59,8 +53,8 @@ def run(rounds: int = 3, python: str | None = None) -> Report:
             given = (name, str(root), *options) if options else (name,)
             values: dict[str, list[float]] = {"ours": [], "deepagents": []}
             for _ in range(1 if name == "prompt" else rounds):
-                values["ours"].append(_measure((*ours, *given)))
-                values["deepagents"].append(_measure((*peer, *given)))
+                values["ours"].append(measured((*OURS, *given)))
+                values["deepagents"].append(measured((python, PEER, *given)))
             medians = {side: statistics.median(found) for side, found in values.items()}
             ratio = medians["deepagents"] / medians["ours"]
             measures[label] = {
@@ -69,24 +63,4 @@ def run(rounds: int = 3, python: str | None = None) -> Report:
             }
             bars.append(Bar(f"{label}: share of deepagents'", 1 / ratio, round(1 / wanted, 3), "x"))
             print(f"{label}: {measures[label]}", file=sys.stderr, flush=True)  # it takes long
-    return Report("peers", measures, bars)
-
-
-def _environment(place: Path) -> str:
-    venv.create(place, with_pip=True)
-    python = place / ("Scripts" if os.name == "nt" else "bin") / "python"
-    subprocess.run([python, "-m", "pip", "install", "--quiet", *PACKAGES], check=True)
-    return str(python)
-
-
-def _measure(command: tuple[str, ...]) -> float:
-    """Return what a side prints; for a cold start, the ms its process took."""
-    began = time.perf_counter()
-    given = environment()
-    # Where ripgrep is installed beside our interpreter, both sides find it.
-    given["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), given.get("PATH", "")))
-    done = subprocess.run(command, capture_output=True, text=True, cwd=REPO, env=given, timeout=600)
-    taken = 1_000 * (time.perf_counter() - began)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr[-2_000:]}")
-    return taken if command[-1] == "cold" else float(json.loads(done.stdout.splitlines()[-1]))
+        return Report("peers", measures, bars, versions(python, PACKAGES))

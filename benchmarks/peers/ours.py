@@ -1,18 +1,22 @@
-"""Our side of `peers`: `python -m benchmarks.peers.ours MEASURE …`."""
+"""Our side, with a deep agent: `python -m benchmarks.peers.ours MEASURE …`.
+
+`PEERS_STORED=end` stores a run at its end, not after each step.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from benchmarks.bare_loop import ScriptModel
 from benchmarks.peers import measure
-from deep_agent_mcp import Limits, RunOptions, create_deep_agent, tool
+from deep_agent_mcp import Agent, Limits, RunOptions, create_deep_agent, tool
 
 LIMITS = Limits(model_calls=100_000, tool_calls=100_000)
 
@@ -27,11 +31,13 @@ async def noop(number: int) -> str:
 class Runs:
     """Runs of one agent, by the name of a thread."""
 
-    agent: Any
-    threads: dict[str, str]
+    agent: Agent
+    durability: Literal["sync", "exit"]
+    threads: dict[str, str] = field(default_factory=dict[str, str])
 
     async def __call__(self, goal: str, thread: str) -> None:
-        result = await self.agent.ainvoke(goal, options=RunOptions(limits=LIMITS))
+        options = RunOptions(limits=LIMITS, durability=self.durability)
+        result = await self.agent.ainvoke(goal, options=options)
         assert result.run.status == "done", result.run.reason
         self.threads[thread] = result.run.thread_id
 
@@ -50,15 +56,24 @@ class Runs:
 
 @asynccontextmanager
 async def agent(journal: Path | None, *, parent: bool, delay: float) -> AsyncGenerator[Runs]:
+    async with runs_of(create_deep_agent, journal, delay) as runs:
+        yield runs
+
+
+@asynccontextmanager
+async def runs_of(
+    create: Callable[..., Agent], journal: Path | None, delay: float
+) -> AsyncGenerator[Runs]:
+    """Make an agent that keeps its journal in this file, or in memory."""
     async with AsyncExitStack() as stack:
         checkpointer = None
         if journal is not None:
             from deep_agent_mcp import SqliteCheckpointer
 
             checkpointer = await stack.enter_async_context(SqliteCheckpointer(journal))
-        made = create_deep_agent(ScriptModel(delay), [noop], checkpointer=checkpointer)
+        made = create(ScriptModel(delay), [noop], checkpointer=checkpointer)
         stack.push_async_callback(made.aclose)
-        yield Runs(made, {})
+        yield Runs(made, "exit" if os.environ.get("PEERS_STORED") == "end" else "sync")
 
 
 async def prompt() -> int:

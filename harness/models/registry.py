@@ -36,6 +36,7 @@ __all__ = [
     "init_chat_model",
     "known_settings",
     "make_model",
+    "unset_variables",
 ]
 
 
@@ -247,6 +248,16 @@ def init_chat_model(
             "configurable_fields. Name them, or leave the prefix out."
         )
     return make_model(name, settings)
+
+
+def unset_variables(model: ChatModel) -> tuple[str, ...]:
+    """Return environment variables of which one must be set before the model can be asked.
+
+    None are returned if it has its credentials, needs none, or only its SDK can tell. Nothing is
+    sent or imported.
+    """
+    looked: Callable[[], tuple[str, ...]] | None = getattr(model, "unset_variables", None)
+    return () if looked is None else looked()
 
 
 _CACHE_SIZE = 32

@@ -33,7 +33,7 @@ from ..loop.hooks.requests import (
 from ..loop.model.call import configured
 from ..loop.run.context import current_agent
 from ..loop.tools.execution import REFUSED
-from ..loop.tools.outcomes import REJECTED
+from ..loop.tools.outcomes import NOT_ALLOWED, REJECTED
 from ..messages.message import AIMessage
 from . import conventions
 from .chats import Chats, current
@@ -181,10 +181,10 @@ class TelemetryMiddleware(AgentMiddleware):
         message = outcome.message
         if message.status != "error":
             return "ok", None
-        text = message.text[: len(tool) + len(REJECTED) + 1]
-        if text.startswith(f"{tool} {REFUSED}"):
+        text = message.text.removeprefix(f"{tool} ")
+        if text.startswith(REFUSED):
             return "refused", None
-        if text.startswith(f"{tool} {REJECTED}"):
+        if text.startswith((REJECTED, NOT_ALLOWED)):
             return "rejected", None
         if outcome.error is not None:
             note_error(span, outcome.error, texts=self.capture_content)

@@ -1,1 +1,1 @@
-"""Agenda: what servers do by themselves, at a time or after a run: schedules and webhooks."""
+"""Agenda: what servers do on their own: start runs on a schedule, and call webhooks after runs."""

@@ -1,4 +1,4 @@
-"""Times of schedules: five fields of cron, in a time zone."""
+"""Times of schedules, as five cron fields in a time zone."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ __all__ = ["MOST_COUNTED", "next_time", "times_between"]
 _FIELDS = 5
 
 MOST_COUNTED: Final = 1_000
-"""Missed times of one schedule that are counted."""
+"""The most missed times that are counted for one schedule."""
 
 
 def next_time(cron: str, timezone: str, after: float) -> float:
     """Return the next time of a schedule.
 
-    When clocks are set back, a time of day that comes twice counts once; when they are set forward,
-    a time that is left out counts at the first minute after it.
+    When clocks are set back, a time of day that occurs twice counts once. When they are set
+    forward, a skipped time moves to the first minute after the gap.
 
     Args:
         cron: Minute, hour, day of the month, month, day of the week.
-        timezone: Such as `Europe/Berlin`.
+        timezone: A time zone, such as `Europe/Berlin`.
         after: Unix time in seconds.
 
     Raises:
-        HarnessError: They cannot be read, or there is no such time.
+        HarnessError: The fields cannot be read, or never match.
     """
     for found in _times(cron, timezone, after):
         return found
@@ -41,9 +41,9 @@ def next_time(cron: str, timezone: str, after: float) -> float:
 
 
 def times_between(cron: str, timezone: str, after: float, until: float) -> int:
-    """Return how many times of a schedule there are after one moment, up to another.
+    """Count the times of a schedule after one moment, up to another.
 
-    No more than `MOST_COUNTED` are counted: one of each minute may have been asleep for weeks.
+    It stops at `MOST_COUNTED`, because a schedule for every minute may have slept for weeks.
     """
     times = takewhile(lambda found: found <= until, _times(cron, timezone, after))
     return sum(1 for _ in islice(times, MOST_COUNTED))

@@ -1,8 +1,8 @@
-"""Outbox of webhooks: what is still to be sent, stored for all servers.
+"""Outbox of webhooks: events that are still to be sent, stored for all servers.
 
-A run is watched from its beginning. When it pauses or ends, one delivery for each URL is stored in
-the transaction that notes it. Whoever carries a run does that at once; servers look now and then
-for runs that were ended otherwise, or whose server has died.
+A run is watched from its start. When it pauses or ends, one delivery for each URL is stored in the
+transaction that notes the change. The server that executes the run does that at once; all servers
+check now and then for runs that ended in another way, or whose server has died.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STOPPED: Final = ("needs_approval", "paused", "done", "failed", "cancelled")
 _ENDED: Final = ("done", "failed", "cancelled")
 
 DELAYS: Final = (5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
-"""Seconds after which a delivery is tried again, about three days in all."""
+"""Pauses between attempts of a delivery, in seconds; about three days in all."""
 
 _CLAIM_SECONDS: Final = 60.0
 _LOOK_SECONDS: Final = 30.0
@@ -52,16 +52,16 @@ UPDATE {watched} SET looked_at = {now} WHERE run_id IN (
 
 @record
 class Delivery:
-    """One event for one URL.
+    """One event to send to one URL.
 
     Attributes:
-        id: Of the event.
-        url: Where it goes.
-        body: What is sent.
-        attempts: How often it was tried, this time included.
-        due_at: When it is tried next, by Unix time.
-        error: What the last try met.
-        now: The time it is, by the database.
+        id: Id of the event.
+        url: Where it is sent.
+        body: The body of the request.
+        attempts: How many attempts there were, this one included.
+        due_at: Unix time of the next attempt.
+        error: The error of the last attempt.
+        now: The current time of the database.
     """
 
     id: str
@@ -74,11 +74,11 @@ class Delivery:
 
 
 class Outbox:
-    """What is still to be sent to webhooks.
+    """Events that are still to be sent to webhooks.
 
     Args:
-        tables: Where it is.
-        journal: Says how runs stand.
+        tables: The tables that hold them.
+        journal: Gives the status of runs.
     """
 
     def __init__(self, tables: AgendaTables, journal: Checkpointer) -> None:
@@ -86,7 +86,7 @@ class Outbox:
         self._journal = journal
 
     async def watch(self, run_id: str) -> None:
-        """Watch a run that begins or continues."""
+        """Watch a run that starts or continues."""
         insert = (
             "INSERT INTO {watched} (run_id, told, looked_at) VALUES (:run, '', {now})"
             " ON CONFLICT (run_id) DO UPDATE SET looked_at = {now}"
@@ -94,7 +94,7 @@ class Outbox:
         await self._tables.run((insert, {"run": run_id}))
 
     async def stopped(self, run: Run, urls: Sequence[str]) -> None:
-        """Store, once, what is to be sent about a run that has paused or ended."""
+        """Store the deliveries for a run that has paused or ended, once."""
         if run.status not in STOPPED:
             return
         told = f"{run.attempt} {run.status}"
@@ -108,7 +108,7 @@ class Outbox:
         await self._tables.run(*statements)
 
     async def look(self, urls: Sequence[str]) -> None:
-        """Look at runs that nobody has looked at for a while."""
+        """Check the runs that no server has checked for a while."""
         rows = await self._tables.run((_LOOK, {"age": _LOOK_SECONDS, "limit": _AT_ONCE}))
         for run_id, told in rows:
             run = await self._journal.run(run_id)
@@ -122,22 +122,22 @@ class Outbox:
     # --- deliveries ----------------------------------------------------------------------------
 
     async def claim(self) -> Delivery | None:
-        """Take a delivery whose time has come, so that no other server does; None if none has."""
+        """Claim a delivery that is due, so that no other server sends it; None if none is."""
         rows = await self._tables.run((_CLAIM, {"seconds": _CLAIM_SECONDS}))
         return Delivery(*rows[0]) if rows else None
 
     async def delivered(self, delivery: Delivery) -> None:
-        """Forget a delivery that has arrived, or is given up."""
+        """Delete a delivery that has arrived, or is given up."""
         delete = "DELETE FROM {deliveries} WHERE id = :id AND url = :url"
         await self._tables.run((delete, {"id": delivery.id, "url": delivery.url}))
 
     async def failed(self, delivery: Delivery, error: str, wait: float | None = None) -> bool:
-        """Store that a try has failed; return whether there will be another one.
+        """Store a failed attempt; return whether there will be another one.
 
         Args:
             delivery: The delivery.
-            error: Why.
-            wait: Seconds that the receiver has asked for.
+            error: Why it failed.
+            wait: Seconds that the receiver asked us to wait.
         """
         if delivery.attempts > len(DELAYS):
             await self.delivered(delivery)
@@ -154,19 +154,19 @@ class Outbox:
 
 
 async def waiting(tables: AgendaTables) -> Sequence[Delivery]:
-    """Return what waits to be delivered, the next one first."""
+    """Return the waiting deliveries, the next one first."""
     select = f"SELECT {_COLUMNS} FROM {{deliveries}} ORDER BY next_at, id, url"
     return [Delivery(*row) for row in await tables.run((select, {}))]
 
 
 def event_id(run: Run) -> str:
-    """Return the id of what has happened to a run; the same on every server."""
+    """Return the id of an event of a run; it is the same on every server."""
     text = f"{run.id}\0{run.attempt}\0{run.status}"
     return f"evt_{blake2b(text.encode(), digest_size=16).hexdigest()}"
 
 
 def event_body(run: Run) -> str:
-    """Return what is sent about a run: nothing of what it is about."""
+    """Return the body to send about a run; it contains none of the run's content."""
     data = {"run_id": run.id, "thread_id": run.thread_id, "status": run.status}
     event = {"type": f"run.{run.status}", "timestamp": moment(run.updated_at), "data": data}
     return json.dumps(event, separators=(",", ":"))

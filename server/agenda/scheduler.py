@@ -1,4 +1,4 @@
-"""Scheduler: starts the runs of schedules; and the tool by which agents ask for a schedule."""
+"""Scheduler: starts the runs of schedules, and the tool with which agents request a schedule."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from .schedules import Claim, ScheduleBook, Work
 __all__ = ["SCHEDULE_TOOL", "NotAllowed", "ScheduleMiddleware", "Scheduler"]
 
 LOOK_SECONDS: Final = 2.0
-"""How soon a schedule is noticed that a command has added."""
+"""Seconds until a schedule that a command added is noticed."""
 
 BUSY_SECONDS: Final = 30.0
-"""After how long a schedule is tried again whose thread was in use."""
+"""Seconds until a schedule is tried again if its thread was in use."""
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class StartRun(Protocol):
         """Start it, unless that was done under this key; return the run and its thread.
 
         Raises:
-            NotAllowed: Its principal may not any more.
+            NotAllowed: Its principal may not start runs any more.
             HarnessError: It cannot be started now.
         """
         ...
@@ -52,8 +52,8 @@ class Scheduler:
         start: Starts their runs.
 
     Attributes:
-        counts: Times since the server was started: `fired` started a run, `missed` passed while
-            nobody fired them and count as the next one, `failed` could start no run.
+        counts: Counts since the server was started: `fired` times started a run, `missed` times
+            passed while no server fired them, `failed` times could not start a run.
     """
 
     def __init__(self, book: ScheduleBook, start: StartRun) -> None:
@@ -74,7 +74,7 @@ class Scheduler:
             await anyio.sleep(max(0.01, pause))
 
     async def fire_due(self) -> None:
-        """Fire every schedule whose time has come.
+        """Fire every schedule that is due.
 
         Raises:
             HarnessError: They cannot be read.
@@ -108,10 +108,10 @@ SCHEDULE_TOOL = "schedule"
 
 
 class ScheduleMiddleware(AgentMiddleware):
-    """Brings the tool `schedule`.
+    """Provides the tool `schedule`.
 
     Args:
-        book: Where schedules are stored; None for an agent that is only looked at.
+        book: The stored schedules; None for an agent that is only inspected.
     """
 
     def __init__(self, book: ScheduleBook | None) -> None:
@@ -138,7 +138,7 @@ async def _add(book: ScheduleBook, name: str, work: Work) -> str:
     try:
         made = await book.add(name, work)
     except HarnessError as error:
-        # The call may come again after a crash.
+        # The call may be repeated after a crash.
         known = {one.name: one for one in await book.all(work.owner)}
         if name not in known or known[name].work != work:
             raise ToolError(str(error)) from error

@@ -1,8 +1,8 @@
-"""Schedules: goals that are given to an agent again and again, stored for all servers.
+"""Schedules: goals that an agent gets at set times, stored for all servers.
 
-Each time is taken by one server: it claims the schedule, starts the run under a key made of the
-time, and only then stores the next time. If it dies in between, another server comes to the same
-run by the same key. Times that were missed count as one. The clock is the database's.
+Each time is handled by one server: it claims the schedule, starts the run under a key that contains
+the time, and only then stores the next time. If it dies in between, another server finds the same
+run by that key. Missed times count as one. The clock is the database's.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["Claim", "Schedule", "ScheduleBook", "Work"]
 ScheduleStatus: TypeAlias = Literal["active", "paused"]
 
 _CLAIM_SECONDS: Final = 60.0
-"""How long starting a run may take before another server tries."""
+"""Seconds a server has to start a run before another server tries."""
 
 _COLUMNS: Final = (
     "id, owner, name, status, next_at, run_at, last_at, last_run, last_error, body, {now}"
@@ -58,16 +58,16 @@ WHERE id = :id AND coalesce(next_at, 0) = :was AND claimed_until > 0
 
 @record
 class Work:
-    """What a schedule has done each time.
+    """The work that a schedule starts each time.
 
     Attributes:
-        principal: On whose behalf; empty for the local user.
-        cron: Five fields.
-        timezone: What they are in.
-        goal: What is said to the agent.
+        principal: The user on whose behalf it runs; empty for the local user.
+        cron: Five cron fields.
+        timezone: Their time zone.
+        goal: The goal for the agent.
         agent: A subagent that gets it; empty for the main agent.
-        thread_id: The thread that is continued; empty for a new one each time.
-        keeps_thread: Whether the thread of the first time is continued later.
+        thread_id: The thread to continue; empty for a new one each time.
+        keeps_thread: Whether later times continue the thread of the first time.
     """
 
     principal: str
@@ -80,7 +80,7 @@ class Work:
 
     @property
     def owner(self) -> str:
-        """A digest of the principal, as ids have it."""
+        """A digest of the principal, as in the ids of runs."""
         return Caller(self.principal, frozenset()).owner
 
 
@@ -93,12 +93,12 @@ class Schedule:
         owner: A digest of its principal.
         name: Unique among those of its principal.
         status: Whether it fires.
-        work: What it has done; None if that cannot be opened, which `last_error` says.
-        next_at: When it fires next, by cron. Unix time, as all times.
-        run_at: When it fires besides.
-        last_at: When it has fired last.
+        work: The work it starts; None if that cannot be decrypted, which `last_error` says.
+        next_at: When it fires next, by cron. All times are Unix times.
+        run_at: An additional time at which it fires.
+        last_at: When it fired last.
         last_run: The run that it started then.
-        last_error: Why it started none.
+        last_error: Why it started no run.
     """
 
     id: str
@@ -113,7 +113,7 @@ class Schedule:
     last_error: str = ""
 
     def shown(self) -> dict[str, JsonValue]:
-        """Return it as JSON data, with times for people."""
+        """Return the schedule as JSON data, with readable times."""
         work = {} if self.work is None else asdict(self.work)
         return {
             "name": self.name,
@@ -128,12 +128,12 @@ class Schedule:
 
 @record
 class Claim:
-    """A schedule whose time has come, which this server has taken.
+    """A schedule that is due and that this server has claimed.
 
     Attributes:
         schedule: The schedule.
-        due: The time that has come.
-        now: The time it is.
+        due: The time that is due.
+        now: The current time.
     """
 
     schedule: Schedule
@@ -147,7 +147,7 @@ class Claim:
 
     @property
     def missed(self) -> int:
-        """How many times have passed without a run of their own, which this one stands for."""
+        """How many missed times this run stands for."""
         found, work = self.schedule, self.schedule.work
         if work is None or found.status == "paused" or (found.next_at or self.now) >= self.now:
             return 0
@@ -160,8 +160,8 @@ class ScheduleBook:
     """The schedules of all servers of a journal.
 
     Args:
-        tables: Where they are.
-        sealer: Seals what they have done.
+        tables: The tables that hold them.
+        sealer: Encrypts the work of schedules.
     """
 
     def __init__(self, tables: AgendaTables, sealer: ValueSealer) -> None:
@@ -172,8 +172,8 @@ class ScheduleBook:
         """Store a schedule.
 
         Raises:
-            HarnessError: Its principal has one of that name, its time cannot be read, or the thread
-                is somebody else's; nothing was stored.
+            HarnessError: Its principal has a schedule of that name, its time cannot be read, or the
+                thread belongs to somebody else; nothing was stored.
         """
         caller = Caller(work.principal, frozenset())
         if work.thread_id and not caller.owns(work.thread_id):
@@ -219,12 +219,12 @@ class ScheduleBook:
         return found
 
     async def pause(self, schedule: Schedule) -> None:
-        """Let a schedule fire no more."""
+        """Stop a schedule from firing."""
         update = "UPDATE {schedules} SET status = 'paused', run_at = NULL WHERE id = :id"
         await self._tables.run((update, {"id": schedule.id}))
 
     async def resume(self, schedule: Schedule) -> float:
-        """Let a schedule fire again; return when. What it missed meanwhile is left out."""
+        """Resume a schedule; return its next time. Times missed meanwhile are skipped."""
         work = _opened(schedule)
         next_at = next_time(work.cron, work.timezone, await self._now())
         update = "UPDATE {schedules} SET status = 'active', next_at = :next WHERE id = :id"
@@ -232,19 +232,19 @@ class ScheduleBook:
         return next_at
 
     async def trigger(self, schedule: Schedule) -> None:
-        """Let a schedule fire now, besides its times; a paused one, too."""
+        """Fire a schedule now, in addition to its times, even if it is paused."""
         _opened(schedule)
         update = "UPDATE {schedules} SET run_at = {now} WHERE id = :id"
         await self._tables.run((update, {"id": schedule.id}))
 
     async def remove(self, schedule: Schedule) -> None:
-        """Forget a schedule; its runs stay."""
+        """Delete a schedule; its runs stay."""
         await self._tables.run(("DELETE FROM {schedules} WHERE id = :id", {"id": schedule.id}))
 
-    # --- for the servers that fire them ------------------------------------------------------
+    # --- used by the servers that fire them ---------------------------------------------------
 
     async def claim(self) -> Claim | None:
-        """Take a schedule whose time has come, so that no other server does; None if none has."""
+        """Claim a schedule that is due, so that no other server fires it; None if none is."""
         rows = await self._tables.run((_CLAIM, {"seconds": _CLAIM_SECONDS}))
         if not rows:
             return None
@@ -257,14 +257,14 @@ class ScheduleBook:
     async def settle(
         self, claim: Claim, run_id: str, thread_id: str = "", *, error: str = "", ends: bool = False
     ) -> None:
-        """Store what became of a claim, and when the schedule fires next.
+        """Store the result of a claim, and the next time of the schedule.
 
         Args:
             claim: The claim.
             run_id: The run; empty if none was started.
             thread_id: Its thread.
-            error: Why none was started.
-            ends: Whether the schedule is paused for that.
+            error: Why no run was started.
+            ends: Whether to pause the schedule.
         """
         schedule, work = claim.schedule, _opened(claim.schedule)
         following = schedule.next_at
@@ -285,11 +285,11 @@ class ScheduleBook:
         await self._tables.run((_SETTLE, values))
 
     async def give_up(self, claim: Claim) -> None:
-        """Pause a schedule that cannot be opened."""
+        """Pause a schedule that cannot be decrypted."""
         await self.pause(claim.schedule)
 
     async def postpone(self, claim: Claim, seconds: float, error: str) -> None:
-        """Let a claim be tried again later."""
+        """Release a claim, so that it is tried again later."""
         update = (
             "UPDATE {schedules} SET claimed_until = {now} + :seconds, last_error = :error"
             " WHERE id = :id"
@@ -298,7 +298,7 @@ class ScheduleBook:
         await self._tables.run((update, values))
 
     async def seconds_to_next(self) -> float | None:
-        """Return in how many seconds a schedule fires; None if none does."""
+        """Return the seconds until the next schedule fires; None if none does."""
         ((seconds,),) = await self._tables.run((_NEXT, {}))
         return None if seconds is None else float(seconds)
 

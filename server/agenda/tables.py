@@ -1,7 +1,7 @@
 """Tables of the agenda: in the journal's Postgres database, else in a file of the state directory.
 
-Statements are written once for both: `{schedules}` stands for a table, `:name` for a value, and
-`{now}` for the time of the database, which all servers share.
+Statements are the same for both: `{schedules}` is replaced by a table, `:name` by a value, and
+`{now}` by the time of the database, which all servers share.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ __all__ = ["CREATE", "TABLES", "AgendaTables", "Row", "SqliteTables", "Statement
 Row: TypeAlias = Sequence[Any]
 
 Statement: TypeAlias = tuple[str, Mapping[str, object]]
-"""SQL, and the values it names."""
+"""SQL, and the values for its names."""
 
 TABLES: Final = ("schedules", "watched", "deliveries")
 
 CREATE: Final = (
-    # `body` holds what is said to the agent, and on whose behalf. `run_at` is a time beside cron's.
+    # `body` contains the goal and the principal. `run_at` is a time in addition to cron's.
     """CREATE TABLE {schedules} (
         id text PRIMARY KEY,
         owner text NOT NULL,
@@ -62,13 +62,14 @@ CREATE: Final = (
 
 
 class AgendaTables(Protocol):
-    """The tables, which are made at the first use."""
+    """The tables, which are created at the first use."""
 
     async def run(self, *statements: Statement) -> list[Row]:
         """Run statements in one transaction, and return the rows of the last one.
 
         Raises:
-            HarnessError: The database cannot be used; nothing was changed, or it is not known.
+            HarnessError: The database cannot be used. Usually nothing was changed; if the
+                connection broke during the commit, that is unknown.
         """
         ...
 
@@ -95,7 +96,7 @@ class SqliteTables:
     """`AgendaTables` in one file.
 
     Args:
-        path: The file; made at the first use.
+        path: The file; created at the first use.
     """
 
     def __init__(self, path: Path) -> None:

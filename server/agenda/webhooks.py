@@ -1,8 +1,7 @@
-"""Webhooks: tell other programs by signed requests that a run has paused or ended.
+"""Webhooks: signed requests that tell other programs when a run has paused or ended.
 
-The name of a host is looked up once for each delivery, every address it has is checked, and the
-request goes to the one that was checked. So no name can lead to this machine or to the network
-behind it.
+For each delivery, the host name is looked up once, all its addresses are checked, and the request
+is sent to a checked address. So no name can lead to this machine or to a private network.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ __all__ = ["Refused", "Webhooks", "new_secret", "send", "target_of"]
 
 _NAT64: Final = IPv6Network("64:ff9b::/96")
 _UNICAST: Final = IPv6Network("2000::/3")
-"""The only IPv6 addresses of the internet; some of the others hide one of IPv4."""
+"""The public IPv6 addresses; some others contain an IPv4 address."""
 
 _LOOKUP_SECONDS: Final = 10.0
 
 
 class Refused(Exception):
-    """A URL may not be called; the text says why."""
+    """A URL must not be called; the text says why."""
 
 
 @record
@@ -51,9 +50,9 @@ class Target:
     """A checked place to send a request to.
 
     Attributes:
-        url: The URL with the address in place of the host.
+        url: The URL with the checked address in place of the host name.
         host: The host and port as the URL names them.
-        name: The host alone, whose certificate is asked for.
+        name: The host name alone, for the certificate.
     """
 
     url: str
@@ -62,7 +61,7 @@ class Target:
 
 
 async def target_of(url: str, allowed: frozenset[str]) -> Target:
-    """Return where a request to a URL goes.
+    """Return the checked target of a URL.
 
     Args:
         url: The URL.
@@ -70,7 +69,7 @@ async def target_of(url: str, allowed: frozenset[str]) -> Target:
             stands for itself, and is reached without TLS too.
 
     Raises:
-        Refused: It may not be called, or its name has no address.
+        Refused: It must not be called, or its name has no address.
     """
     try:
         parts = urlsplit(url)
@@ -113,7 +112,7 @@ def _is_loopback(name: str) -> bool:
 
 
 def _is_public(text: str) -> bool:
-    """Whether an address is one of the internet, also the one that it may hide."""
+    """Whether an address is public, and so is an IPv4 address that it contains."""
     address = ip_address(text.partition("%")[0])
     if isinstance(address, IPv6Address):
         if address in _NAT64:
@@ -130,13 +129,13 @@ def new_secret() -> str:
 
 
 def signed_headers(id_: str, timestamp: int, body: bytes, keys: Sequence[bytes]) -> dict[str, str]:
-    """Return the headers by which a receiver can tell that a request is ours.
+    """Return the headers that prove to a receiver that a request is ours.
 
     Args:
-        id_: The same for each try of one event.
-        timestamp: Unix time of this try.
+        id_: Id of the event; the same for each attempt.
+        timestamp: Unix time of this attempt.
         body: The request's body.
-        keys: Secrets; two of them while one is replaced.
+        keys: Secrets; two while one is being replaced.
     """
     content = b".".join((id_.encode(), str(timestamp).encode(), body))
     signatures = [
@@ -151,7 +150,7 @@ def signed_headers(id_: str, timestamp: int, body: bytes, keys: Sequence[bytes])
 
 
 LOOK_SECONDS: Final = 2.0
-"""How soon a delivery is noticed whose time has come."""
+"""Seconds until a delivery that is due is noticed."""
 
 SWEEP_SECONDS: Final = 30.0
 REQUEST_SECONDS: Final = 15.0
@@ -163,12 +162,12 @@ logger = logging.getLogger(__name__)
 
 @record
 class Answer:
-    """What a receiver has answered.
+    """The answer of a receiver.
 
     Attributes:
         status: The HTTP status; 0 if none came.
         problem: Why it counts as not received; empty if it was.
-        wait: Seconds after which it wants to be asked again.
+        wait: Seconds that it asks us to wait.
     """
 
     status: int
@@ -177,7 +176,7 @@ class Answer:
 
 
 async def send(settings: Settings, url: str, id_: str, body: str) -> Answer:
-    """Send a signed event to a URL; it is not followed anywhere else.
+    """Send a signed event to a URL; redirects are not followed.
 
     Args:
         settings: The secret, and the hosts that may be called.
@@ -185,7 +184,7 @@ async def send(settings: Settings, url: str, id_: str, body: str) -> Answer:
         id_: The event's id.
         body: The event.
     """
-    assert isinstance(settings.webhook_secret, SecretStr)  # Settings has made sure of it
+    assert isinstance(settings.webhook_secret, SecretStr)  # `Settings` has checked that
     data = body.encode()
     keys = parse_secrets(settings.webhook_secret.get_secret_value())
     try:
@@ -226,12 +225,12 @@ class Webhooks:
     """Sends signed requests when runs pause or end.
 
     Args:
-        outbox: What is still to be sent.
+        outbox: The events that are still to be sent.
         settings: Returns the settings in force.
 
     Attributes:
-        counts: Tries since the server was started: `delivered` ones, those that are `retried`
-            later, and those with which an event was `given_up`.
+        counts: Attempts since the server was started: `delivered`, `retried` later, and
+            `given_up` when there are no more attempts.
     """
 
     def __init__(self, outbox: Outbox, settings: Callable[[], Settings]) -> None:
@@ -243,14 +242,14 @@ class Webhooks:
         self.counts = Counter(delivered=0, retried=0, given_up=0)
 
     def hear(self, live: ActiveRun) -> None:
-        """Note that a run begins, or has stopped; see `RunFigures.heard`."""
+        """Note that a run starts, or has stopped; see `RunFigures.heard`."""
         if live.brief:
             return
         self._news.append(live.run_id if live.result is None else live.result.run)
         self._wake.set()
 
     async def work(self) -> None:
-        """Tell what there is to tell, until it is cancelled."""
+        """Send events until it is cancelled."""
         swept = float("-inf")
         async with anyio.create_task_group() as group:
             while True:
@@ -277,7 +276,7 @@ class Webhooks:
             del self._news[0]
 
     async def deliver_due(self, group: TaskGroup) -> None:
-        """Begin every delivery whose time has come, some of them at once; the others come later.
+        """Start the deliveries that are due, up to a limit at a time.
 
         Raises:
             HarnessError: The database cannot be used.
@@ -298,7 +297,7 @@ class Webhooks:
     async def _try(self, delivery: Delivery) -> None:
         settings, outbox = self._settings(), self._outbox
         if delivery.url not in settings.webhooks:
-            await outbox.delivered(delivery)  # its operator wants it no more
+            await outbox.delivered(delivery)  # the operator has removed it
             return
         answer = await send(settings, delivery.url, delivery.id, delivery.body)
         host = urlsplit(delivery.url).hostname  # the rest may be a secret

@@ -112,6 +112,7 @@ def _answer_facts(question: Interrupt) -> dict[str, JsonValue]:
         "digest": args_digest(question),
         "decision": given.get("decision"),
         "message": given.get("message", ""),
+        **({"unasked": True} if given.get("unasked") else {}),
     }
 
 

@@ -1,10 +1,10 @@
-"""The caller: who calls, with which scopes, and which threads and runs are theirs.
+"""The caller: who they are, their scopes, and their threads and runs.
 
 Ids carry their owner: `thr_<owner>_<random>`, where the owner is a digest of the principal, or
-`thr_<random>` for the local user. So ownership needs no lookup and cannot be forgotten in one: what
-does not belong to a caller does not exist for them.
+`thr_<random>` for the local user. So checking the owner needs no lookup, and no lookup can forget
+it: threads and runs of others do not exist for a caller.
 
-The principal of a message is found before anything is done with it.
+The principal of a message is determined before anything else happens.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ __all__ = [
 ]
 
 Scope: TypeAlias = Literal["drive", "delegate", "approve", "admin", "remember"]
-"""`drive`: the file, todo and skill tools; `delegate`: `task` and what goes with it; `approve`:
-decide what a run asks; `admin`: everybody's threads; `remember`: make decisions last by `reply`."""
+"""`drive`: the file, todo and skill tools; `delegate`: `task` and related tools; `approve`: answer
+questions of runs; `admin`: all users' threads; `remember`: make decisions last with `reply`."""
 
 AGENTS_CLAIM = "deep_agent_agents"
-"""Where a token of ours names the agents that its bearer is bound to."""
+"""The key in one of our tokens for the agents that its bearer is limited to."""
 
 KNOWN_SCOPES: frozenset[Scope] = frozenset(get_args(Scope))
-"""What a token can have."""
+"""All scopes that a token can have."""
 
 ALL_SCOPES: frozenset[Scope] = KNOWN_SCOPES - {"remember"}
-"""What the local user has, `admin` includes, and clients are told of. `remember` has to be given by
-name, so that no model's client comes by it."""
+"""The scopes of the local user, which `admin` includes and clients are shown. `remember` has to be
+granted by name, so that no model's client gets it by accident."""
 
 RULES_PREFIX = "rules_"
-"""Begins the places of remembered decisions in the journal; threads and runs have no such ids."""
+"""Prefix of remembered decisions in the journal; no thread or run has an id with it."""
 
 _OWNED = re.compile(r"(?:thr|run)_([0-9a-f]{16})_[0-9a-f]{16}")
-"""What begins an id with an owner; ids of subagents' threads go on after it."""
+"""The beginning of an id with an owner; ids of subagents' threads are longer."""
 
 
 @lru_cache(maxsize=1_024)
@@ -75,12 +75,12 @@ def owner_of(id_: str) -> str:
 
 @record
 class Caller:
-    """Whoever a request comes from.
+    """The sender of a request.
 
     Attributes:
         principal: Their name; empty for the local user of a server without authentication.
         scopes: What they may do.
-        agents: The agents their token binds them to; None for all.
+        agents: The agents that their token limits them to; None for all.
     """
 
     principal: str
@@ -89,15 +89,15 @@ class Caller:
 
     @property
     def owner(self) -> str:
-        """What stands in the ids of what is theirs."""
+        """Their owner part in the ids of threads and runs."""
         return _digest(self.principal)
 
     def may(self, scope: Scope) -> bool:
-        """Whether they have a scope; `admin` includes `ALL_SCOPES`."""
+        """Tell whether they have a scope; `admin` includes `ALL_SCOPES`."""
         return scope in self.scopes or (scope in ALL_SCOPES and "admin" in self.scopes)
 
     def owns(self, id_: str) -> bool:
-        """Whether a thread or run is theirs to see."""
+        """Tell whether they may see a thread or run."""
         if id_.startswith(RULES_PREFIX):
             return False
         if self.principal and "admin" in self.scopes:
@@ -105,63 +105,63 @@ class Caller:
         return owner_of(id_) == _digest(self.principal)
 
     def new_id(self, kind: Literal["thr", "run"], thread_id: str | None = None) -> str:
-        """Return a new id of something of theirs; of a run, of whoever the thread belongs to."""
+        """Return a new id that they own; the id of a run belongs to the owner of its thread."""
         owner = self.owner if thread_id is None else owner_of(thread_id)
         return new_id(f"{kind}_{owner}") if owner else new_id(kind)
 
     def fixed_thread(self, said: str, shown: str = "") -> str:
-        """Return the id that something of theirs always gives a thread.
+        """Return the thread id that is always the same for this caller and text.
 
         Args:
-            said: What it is; who knows it can compute the id.
-            shown: What the id ends with, for people: letters, digits, '-' and '_'.
+            said: The text; anyone who knows it can compute the id.
+            shown: A readable end of the id: letters, digits, '-' and '_'.
         """
         digest = blake2b(said.encode(), digest_size=8).hexdigest()
         owner = f"{self.owner}_" if self.owner else ""
         return f"thr_{owner}{digest}" + (f"-{shown}" if shown else "")
 
     def prefix(self, kind: Literal["thr", "run"]) -> str:
-        """Return what the ids of what they may see begin with; empty where that is anything.
+        """Return the prefix of the ids that they may see; empty if there is none.
 
-        So it is for an admin, and for the local user, whose imported threads have any name.
+        It is empty for an admin, and for the local user, whose imported threads can have any id.
         """
         if not self.owner or "admin" in self.scopes:
             return ""
         return f"{kind}_{self.owner}_"
 
     def key(self, key: str | None) -> str | None:
-        """Return an idempotency key as it is stored: everybody has their own."""
+        """Return the stored form of an idempotency key, which is separate for each principal."""
         if key is None:
             return None
         if self.owner:
             return f"{self.owner}:{key}"
-        return f":{key}" if ":" in key else key  # not to be taken for a principal's
+        return f":{key}" if ":" in key else key  # so that it cannot equal a principal's
 
 
 LOCAL = Caller("", ALL_SCOPES)
-"""The one user of a server that is not reached over a network, or needs no authentication."""
+"""The only user of a server that needs no authentication, or is not on a network."""
 
 current_caller: ContextVar[Caller] = ContextVar("caller", default=LOCAL)
-"""Who the request being served comes from; what it starts inherits it."""
+"""The caller of the current request; tasks that it starts inherit it."""
 
 
 current_client: ContextVar[str] = ContextVar("client", default="")
-"""What program the request being served comes from, as it says itself."""
+"""The client program of the current request, by its own account."""
 
 
 class UnknownPrincipal(HarnessError):
-    """It is not known on whose behalf a run was."""
+    """The principal of a thread or run is unknown."""
 
 
 class Principals(Protocol):
-    """The principals that have called a server, also those that others of it have met."""
+    """The principals that have called this server or another server of its journal."""
 
     def knows(self, caller: Caller) -> bool:
-        """Whether there is nothing to note."""
+        """Whether the caller is already stored."""
         ...
 
     async def note(self, caller: Caller) -> None:
-        """Store a caller. Writes once per principal, before anything is done for it.
+        """Store a caller; writes once for each principal, before anything is done for them.
 
         Raises:
             HarnessError: It cannot be stored.
@@ -171,19 +171,19 @@ class Principals(Protocol):
     async def find(self, id_: str) -> str:
         """Return the principal a thread or run belongs to; empty for the local user.
 
-        Looks where all servers store the principals that they meet, unless this one knows it.
+        If this server does not know them, it reads the store of all servers.
 
         Raises:
-            UnknownPrincipal: It is not stored: nobody knows which rules hold for the run.
+            UnknownPrincipal: They are not stored, so it is unknown which rules apply to the run.
             HarnessError: It cannot be read.
         """
         ...
 
     def of(self, id_: str) -> str:
-        """Return the same without looking any further: of a principal that was noted or found.
+        """Return the principal if this server already knows them, without reading the store.
 
         Raises:
-            UnknownPrincipal: It was neither.
+            UnknownPrincipal: This server does not know them.
         """
         ...
 
@@ -192,10 +192,10 @@ class Identify:
     """Server middleware: sets `current_caller` for each message.
 
     Args:
-        principals: Told who has called.
-        prepare: Makes what is the caller's own, such as a directory; None where nobody has that.
-        needs_token: Whether a message over HTTP without an authenticated user is refused; the
-            guard in front of the transports lets none through, so that would be a mistake.
+        principals: Stores the callers.
+        prepare: Creates the caller's own directory or the like; None if callers have none.
+        needs_token: Whether to refuse an HTTP message without an authenticated user. The guard
+            in front of the transports lets none through, so this only catches mistakes.
     """
 
     def __init__(
@@ -212,7 +212,7 @@ class Identify:
     async def __call__(
         self, ctx: ServerRequestContext[Any, Any], call_next: CallNext
     ) -> HandlerResult:
-        """Serve a message on behalf of whoever it comes from."""
+        """Serve a message on behalf of its sender."""
         caller = self._caller(ctx)
         if caller is not LOCAL and not self._principals.knows(caller):
             try:

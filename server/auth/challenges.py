@@ -1,9 +1,9 @@
-"""Refusals that tell a client which token it needs: `401` and `403` with `WWW-Authenticate`.
+"""Refusals that name the required token: `401` and `403` with `WWW-Authenticate`.
 
-A client of OAuth that calls a tool for which its token has no scope gets `403` with the scopes to
-ask for, so that it can ask its user and try again (RFC 6750, and the protocol's step-up flow). The
-bearer of a static token cannot ask for another one: there the tool's result says what is missing,
-which the model can read.
+If an OAuth client calls a tool without the required scope, it gets `403` with the scopes to
+request, so that it can ask its user and try again (RFC 6750, and the protocol's step-up flow). The
+bearer of a static token cannot request another one. Here the tool's result says what is missing, so
+that the model can read it.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ if TYPE_CHECKING:
 __all__ = ["FIRST_SCOPES", "Challenge", "ScopesOf", "StepUp"]
 
 FIRST_SCOPES: tuple[Scope, ...] = ("delegate", "drive")
-"""What a client that has no token yet should ask for."""
+"""The scopes that a client without a token should request."""
 
 ScopesOf: TypeAlias = Callable[[str], Collection[Scope]]
-"""Returns the scopes of which a tool needs one; none for a tool that there is not."""
+"""Returns the scopes of which a tool needs one; empty for an unknown tool."""
 
 
 class Challenge:
     """Writes refusals.
 
     Args:
-        metadata_url: Where clients learn where to get a token; None where they cannot.
+        metadata_url: URL that tells clients where to get a token; None without one.
     """
 
     def __init__(self, metadata_url: str | None) -> None:
         self._metadata_url = metadata_url
 
     async def unknown(self, send: Send, *, showed_a_token: bool) -> None:
-        """Refuse somebody who showed no token, or one that is not accepted."""
+        """Refuse a caller with no token, or with one that is not accepted."""
         why = "The token is not accepted." if showed_a_token else "A token is needed."
         text = f"{why} Nothing was done."
-        # Without a token there is no error in it (RFC 6750, 3.1).
+        # Without a token, no error code is sent (RFC 6750, 3.1).
         error = "invalid_token" if showed_a_token else ""
         await self._refuse(send, 401, error, text, FIRST_SCOPES)
 
     async def ended(self, send: Send) -> None:
-        """Refuse to answer somebody whose token has ended while they were waiting."""
+        """Refuse an answer to a caller whose token ended while they were waiting."""
         text = (
             "The token expired or was revoked before the call was answered. What the call started "
             "continues; check it with another token before you repeat the call."
@@ -56,7 +56,7 @@ class Challenge:
         await self._refuse(send, 401, "invalid_token", text, FIRST_SCOPES)
 
     async def insufficient(self, send: Send, scopes: Iterable[str], text: str) -> None:
-        """Refuse somebody whose token does not go far enough."""
+        """Refuse a caller whose token lacks a scope."""
         await self._refuse(send, 403, "insufficient_scope", text, scopes)
 
     async def _refuse(
@@ -81,10 +81,10 @@ class StepUp:
     """ASGI middleware that tells OAuth clients which scope their token lacks.
 
     Args:
-        app: What is guarded.
+        app: The guarded app.
         challenge: Writes the refusal.
-        scopes_of: What tools need.
-        most_bytes: Bytes of a request, beyond which none is read here.
+        scopes_of: Returns the scopes that tools need.
+        most_bytes: The most bytes of a request that is read here.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class StepUp:
         self._most_bytes = most_bytes
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        """Serve a request, or say which scope it needs."""
+        """Serve a request, or refuse it and name the scope it needs."""
         caller = _oauth_caller(scope)
         if caller is None or all(map(caller.may, ALL_SCOPES)):
             await self._app(scope, receive, send)
@@ -116,19 +116,19 @@ class StepUp:
             return
         wanted = "delegate" if "delegate" in needed else min(needed)
         text = f"{tool} needs the scope '{wanted}'; nothing was done."
-        # With those it has: a client that asks for one alone would lose the others.
+        # With the scopes it has: a client that requests only the missing one would lose the others.
         await self._challenge.insufficient(send, {wanted, *caller.scopes & KNOWN_SCOPES}, text)
 
 
 class _Request:
-    """The body of a request, to be read here and then once more by the app."""
+    """The body of a request, which is read here and again by the app."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
         self._read: list[Message] = []
 
     async def read(self, most_bytes: int) -> bytes:
-        """Return the body, or nothing if it is larger."""
+        """Return the body; empty if it is too large."""
         body = b""
         while len(body) <= most_bytes:
             message = await self._receive()
@@ -139,7 +139,7 @@ class _Request:
         return b""
 
     async def receive(self) -> Message:
-        """Receive what was read, then what comes."""
+        """Receive the part that was read, then the rest."""
         return self._read.pop(0) if self._read else await self._receive()
 
 

@@ -44,22 +44,22 @@ __all__ = ["OPEN_PATHS", "RequestLimits", "auth_middleware", "metadata_routes", 
 
 
 RECHECK_SECONDS = 5.0
-"""How long a stream goes on at most when its token was revoked or has expired."""
+"""Seconds for which a stream continues at most after its token was revoked or has expired."""
 
 END_SECONDS = 1.0
-"""How long a client that reads nothing may hold up the end of its stream then."""
+"""Seconds for which a client that does not read can delay the end of its stream."""
 
 AWAY_SECONDS = 2
-"""When a client may try again while tokens cannot be checked."""
+"""Seconds after which a client may retry while tokens cannot be checked."""
 
 OPEN_PATHS = ("/healthz", "/readyz", "/metrics", "/.well-known/", "/ui", "/ui/")
-"""What needs no token; the page at `/ui` holds nothing but itself, and asks `/mcp` with one."""
+"""Paths without a token. The page at `/ui` contains no data, and calls `/mcp` with a token."""
 
 logger = logging.getLogger(__name__)
 
 
 class _Verifiers:
-    """Accepts what one of several verifiers accepts."""
+    """Accepts a token if one of several verifiers does."""
 
     def __init__(self, verifiers: Sequence[Verifier]) -> None:
         self._verifiers = verifiers
@@ -78,10 +78,10 @@ class _Verifiers:
 
 
 class _Checks(BearerAuthBackend):
-    """Authenticates requests; says so when it is not known whom a token belongs to."""
+    """Authenticates requests; raises an error if tokens cannot be checked."""
 
     async def authenticate(self, conn: HTTPConnection) -> Authenticated:
-        """Return who sends a request; None if they have not shown it.
+        """Return the authenticated sender of a request; None without an accepted token.
 
         Raises:
             AuthenticationError: The tokens cannot be read now.
@@ -100,7 +100,7 @@ def _try_again(_: HTTPConnection, error: AuthenticationError) -> JSONResponse:
 
 
 class _Guard:
-    """ASGI middleware: whoever has no accepted token gets no further than the open paths."""
+    """ASGI middleware that requires an accepted token for all but the open paths."""
 
     def __init__(self, app: ASGIApp, challenge: Challenge, checks: BearerAuthBackend) -> None:
         self._app = app
@@ -117,7 +117,7 @@ class _Guard:
             await self._challenge.unknown(send, showed_a_token=shown)
 
     async def _while_accepted(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request, and end its stream when the token no longer holds."""
+        """Serve a request, and end its stream when the token is no longer valid."""
         answer = _Answer(send)
         async with raising_one(), anyio.create_task_group() as tasks:
             tasks.start_soon(self._watch, HTTPConnection(scope), tasks.cancel_scope)
@@ -137,13 +137,13 @@ class _Guard:
                 if await self._checks.authenticate(connection) is not None:
                     continue
             except AuthenticationError:
-                continue  # its database is away, where what is served comes from, too
+                continue  # its database is away, and so is the answer's data
             request.cancel()
             return
 
 
 class _Answer:
-    """Passes an answer on, and knows how far it is."""
+    """Passes an answer on, and tracks its progress."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -159,13 +159,13 @@ class _Answer:
 
 def _is_open(scope: Scope) -> bool:
     path = scope["path"].removeprefix(scope.get("root_path", ""))  # of an app around this one
-    if path == "/":  # alone: it leads to the page
+    if path == "/":  # alone, because it redirects to the page
         return True
     return any(path == one or (one[-1] == "/" and path.startswith(one)) for one in OPEN_PATHS)
 
 
 def verifier(settings: Settings, tokens: Tokens | None = None) -> Verifier | None:
-    """Return what checks tokens with these settings; None if none is needed.
+    """Return the token verifier for these settings; None if no token is needed.
 
     Args:
         settings: What the operator chose.
@@ -178,7 +178,7 @@ def verifier(settings: Settings, tokens: Tokens | None = None) -> Verifier | Non
     if "oauth" in settings.auth:
         from .oauth import JwtVerifier, KeySet
 
-        assert settings.oauth_issuer and settings.public_url  # Settings has made sure of it
+        assert settings.oauth_issuer and settings.public_url  # `Settings` has checked that
         keys = KeySet(settings.oauth_issuer, settings.oauth_jwks_url)
         found.append(JwtVerifier(settings.oauth_issuer, settings.public_url, keys))
     return _Verifiers(found) if found else None
@@ -211,7 +211,7 @@ def metadata_routes(settings: Settings) -> list[Route]:
     """Return the routes that tell clients where to get a token (RFC 9728)."""
     if "oauth" not in settings.auth:
         return []
-    # As they are configured: clients compare them with what tokens say.
+    # Unchanged from the settings, because clients compare them with the contents of tokens.
     metadata = {
         "resource": settings.public_url,
         "authorization_servers": [settings.oauth_issuer],
@@ -228,12 +228,12 @@ def metadata_routes(settings: Settings) -> list[Route]:
 
 _WAIT_SECONDS = 10.0
 _MOST_CALLERS = 10_000
-"""How many callers are remembered; those who have been quiet longest are forgotten first."""
+"""How many callers are remembered; the longest inactive ones are forgotten first."""
 
 
 @dataclass(slots=True)
 class _Bucket:
-    """Token bucket: requests a caller may make now, filled up evenly."""
+    """Token bucket: the requests a caller may make now, refilled evenly."""
 
     left: float
     at: float
@@ -242,11 +242,11 @@ class _Bucket:
 class RequestLimits:
     """ASGI middleware that limits the requests of each principal.
 
-    Without authentication there is one user, who is not bounded.
+    Without authentication there is one user, who has no limit.
 
     Args:
         app: What is guarded.
-        per_minute: Requests in a minute; half of them may come at once.
+        per_minute: Requests per minute; half of them may come at once.
         at_once: Requests and streams that may be open.
     """
 
@@ -259,7 +259,7 @@ class RequestLimits:
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request, or say when to come again."""
+        """Serve a request, or tell the client when to retry."""
         user = scope.get("user")
         if scope["type"] != "http" or not isinstance(user, AuthenticatedUser):
             await self._app(scope, receive, send)
@@ -278,12 +278,12 @@ class RequestLimits:
                 del self._open[caller]
 
     def _take(self, caller: str) -> float:
-        """Take one request from a caller's bucket; return how long to wait if it is empty."""
+        """Take one request from a caller's bucket; return the seconds to wait if it is empty."""
         now = time.monotonic()
         bucket = self._buckets.pop(caller, None) or _Bucket(self._burst, now)
         bucket.left = min(self._burst, bucket.left + (now - bucket.at) * self._rate)
         bucket.at = now
-        self._buckets[caller] = bucket  # the last in order of use
+        self._buckets[caller] = bucket  # the most recently used
         while len(self._buckets) > _MOST_CALLERS:
             self._buckets.popitem(last=False)
         if bucket.left < 1:

@@ -1,7 +1,7 @@
 """Login table: logins to mounted servers, shared by all replicas.
 
-Every method blocks, and is called in a thread. Each uses a connection of its own, so that nothing
-has to be closed: requests to mounted servers look here once a second at most.
+Every method blocks, and is called in a thread. Each opens its own connection, so nothing has to be
+closed; requests to mounted servers read this table once a second at most.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["LoginTable"]
 
 _LOCK_SECONDS: Final = 20
 _STAMP_SECONDS: Final = 1.0
-"""How long a login is taken for the newest one."""
+"""Seconds for which a login is assumed to be the newest one."""
 
 _CONNECT_SECONDS: Final = 10
 _PLACE: Final = "the journal's database"
@@ -44,7 +44,7 @@ class LoginTable:
 
     Args:
         url: Where the journal is.
-        sealer: Seals the logins.
+        sealer: Encrypts the logins.
     """
 
     def __init__(self, url: str, sealer: ValueSealer) -> None:
@@ -59,10 +59,10 @@ class LoginTable:
         return f"LoginTable({self._schema!r})"
 
     def read(self, server: str, url: str | None = None) -> Login | None:
-        """Return the login to a server; None if there is none, or none at this URL.
+        """Return the login for a server; None if there is none for this URL.
 
         Raises:
-            TokensUnusable: It cannot be read, or not with these keys.
+            TokensUnusable: It cannot be read, or decrypted with these keys.
         """
         rows = self._do(server, "SELECT body FROM {logins} WHERE server = %s", server)
         if not rows:
@@ -76,7 +76,7 @@ class LoginTable:
         return login if url in (None, login.url) else None
 
     def stamp(self, server: str) -> tuple[int, int] | None:
-        """Return what changes with each login, as it was a second ago at most.
+        """Return a value that changes with each login; it is at most a second old.
 
         Raises:
             TokensUnusable: The database cannot be used.
@@ -91,10 +91,10 @@ class LoginTable:
         return stamp
 
     def write(self, server: str, login: Login) -> None:
-        """Store a login in place of the one before.
+        """Store a login, replacing the previous one.
 
         Raises:
-            TokensUnusable: It cannot be written; the one before is still there.
+            TokensUnusable: It cannot be written; the previous one is kept.
         """
         body = self._sealer.seal(login_to_json(login), "logins", server)
         statement = (
@@ -105,7 +105,7 @@ class LoginTable:
         self._changed[server] = time.monotonic()
 
     def remove(self, server: str) -> bool:
-        """Forget a login; return whether there was one.
+        """Delete a login; return whether there was one.
 
         Raises:
             TokensUnusable: It cannot be removed.
@@ -120,7 +120,7 @@ class LoginTable:
         """Keep all replicas from using a refresh token meanwhile; waits for a bounded time.
 
         Raises:
-            TokensUnusable: Another one does not come to an end, or the database cannot be used.
+            TokensUnusable: Another replica uses it for too long, or the database cannot be used.
         """
         name = f"{self._schema}\0{server}".encode(errors="replace")
         digest = blake2b(name, digest_size=8, person=b"mcp login")
@@ -134,11 +134,11 @@ class LoginTable:
                 raise unusable_login(server, _PLACE, text) from None
             except Error as error:
                 raise unusable_login(server, _PLACE, str(error).strip()) from error
-            self._changed[server] = time.monotonic()  # whoever had it before may have refreshed it
+            self._changed[server] = time.monotonic()  # its last user may have refreshed it
             yield
 
     def _do(self, server: str, text: str, *given: Any) -> list[tuple[Any, ...]]:
-        """Run a statement; makes the tables if no replica has done so yet."""
+        """Run a statement; creates the tables if no replica has done so yet."""
         for attempt in (1, 2):
             with self._connected(server) as conn:
                 try:

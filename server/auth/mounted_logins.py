@@ -1,4 +1,4 @@
-"""Logins to mounted MCP servers: which servers there are, and where their tokens are kept."""
+"""Logins to mounted MCP servers: finds the servers, and opens the store of their tokens."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ __all__ = ["login_store", "servers_in"]
 
 
 def login_store(settings: Settings) -> LoginStore:
-    """Return where the tokens are kept, sealed if the journal is.
+    """Return the store of the tokens, encrypted if the journal is.
 
-    That is in the state directory, and of replicas in the journal's database.
+    It is in the state directory; for replicas, in the journal's database.
     """
     if settings.replicas:
         from ..replicas.sealed_values import sealer_of
         from .login_table import LoginTable
 
-        assert settings.journal is not None  # Settings has made sure of it
+        assert settings.journal is not None  # `Settings` has checked that
         return LoginTable(settings.journal.get_secret_value(), sealer_of(settings))
     keys = None
     if settings.journal_key is not None:
@@ -43,13 +43,13 @@ def servers_in(
     """Return the servers that an agent file, or a client's JSON file, names.
 
     Args:
-        file: A TOML file with a table `mcp_servers`, or the path of a JSON file under that key; or
-            a JSON file itself.
-        environ: The variables that may stand in it.
-        tokens: Where the tokens are kept.
+        file: A TOML file with a table `mcp_servers`, or with the path of a JSON file under that
+            key; or the JSON file itself.
+        environ: The variables that it can refer to.
+        tokens: The store of the tokens.
 
     Raises:
-        AgentBuildError: It cannot be read, or something in it is none that is accepted.
+        AgentBuildError: It cannot be read, or contains something invalid.
     """
     file = Path(os.path.abspath(file.expanduser()))
     if file.suffix == ".json":

@@ -25,17 +25,17 @@ _ALGORITHMS: Mapping[str, Sequence[str]] = {
     "EC": ("ES256", "ES384", "ES512"),
     "OKP": ("EdDSA",),
 }
-"""By kind of key: what only the authorization server can sign; never `none` or a shared secret."""
+"""Allowed algorithms by kind of key: only public-key signatures, no `none` or shared secret."""
 
 _LEEWAY_SECONDS = 30
 _FETCH_SECONDS = 5.0
 _MOST_BYTES = 1 << 20
 _FRESH_SECONDS = 600.0
 _LAST_SECONDS = 24 * 3_600.0
-"""How long keys hold while the issuer cannot be reached: it may have withdrawn one."""
+"""Seconds for which keys stay valid if the issuer, which may have revoked one, is away."""
 
 _RETRY_SECONDS = 30.0
-"""How often an unknown key makes us ask again, so that forged tokens cause no flood."""
+"""Seconds between requests because of unknown keys, so that forged tokens cause no flood."""
 
 _WARN_SECONDS = 1.0
 _WELL_KNOWN = ("oauth-authorization-server", "openid-configuration")
@@ -47,7 +47,7 @@ class KeysUnavailable(Exception):
 
 @record
 class PublishedKey:
-    """A public key, and the algorithms that a signature by it may have."""
+    """A public key, and the algorithms allowed for its signatures."""
 
     key: Any
     algorithms: Sequence[str]
@@ -58,7 +58,7 @@ class KeySet:
 
     Args:
         issuer: The server's identifier, a URL.
-        url: Where its keys are; by default what the issuer's metadata say.
+        url: URL of its keys; by default taken from the issuer's metadata.
     """
 
     def __init__(self, issuer: str, url: str | None = None) -> None:
@@ -70,17 +70,17 @@ class KeySet:
         self._turn = anyio.Lock()
 
     async def key(self, key_id: str) -> PublishedKey | None:
-        """Return a key by its id; None if the server has none of that id.
+        """Return a key by its id; None if the server has no such key.
 
         Without an id it is the server's only key, if it has one.
 
         Raises:
-            KeysUnavailable: They cannot be fetched, and none is known that holds still.
+            KeysUnavailable: They cannot be fetched, and no known key is still valid.
         """
         known = self._known(key_id)
         age = time.monotonic() - self._fetched
         if known is not None and (age < _FRESH_SECONDS or self._turn.locked()):
-            return known  # somebody is asking already
+            return known  # another task is already fetching them
         async with self._turn:
             now = time.monotonic()
             stale = now - self._fetched >= _FRESH_SECONDS or self._known(key_id) is None
@@ -136,7 +136,7 @@ class KeySet:
 
 
 def _metadata_urls(issuer: str) -> list[str]:
-    """Return where an issuer's metadata may be (RFC 8414 3.1, OpenID Connect Discovery 4)."""
+    """Return possible URLs of an issuer's metadata (RFC 8414 3.1, OpenID Connect Discovery 4)."""
     parts = urlsplit(issuer.rstrip("/"))
     urls = [
         urlunsplit((parts.scheme, parts.netloc, f"/.well-known/{kind}{parts.path}", "", ""))
@@ -147,7 +147,7 @@ def _metadata_urls(issuer: str) -> list[str]:
 
 
 def _published(one: Mapping[str, Any]) -> PublishedKey | None:
-    """Return a key of a set; None for one that is not for signatures, or of an unknown kind."""
+    """Return a key of a set; None if it is not for signatures, or of an unknown kind."""
     allowed = _ALGORITHMS.get(str(one.get("kty")), ())
     if "alg" in one:
         allowed = [name for name in allowed if name == one["alg"]]
@@ -178,8 +178,8 @@ class JwtVerifier:
 
     Args:
         issuer: The authorization server's identifier; a slash at its end makes no difference.
-        audience: What its tokens name this server by: its public URL; likewise.
-        keys: Its keys.
+        audience: This server's name in tokens, its public URL; a final slash makes no difference.
+        keys: The keys of the authorization server.
     """
 
     def __init__(self, issuer: str, audience: str, keys: KeySet) -> None:
@@ -196,7 +196,7 @@ class JwtVerifier:
             self._refused(str(error))
             return None
         client = str(claims.get("client_id") or claims.get("azp") or "")
-        # A client that acts for itself must not be taken for a user of its name.
+        # A client that acts for itself must not be mistaken for a user of the same name.
         subject = str(claims.get("sub") or "") or (f"client:{client}" if client else "")
         if not subject:
             self._refused("it names no subject")
@@ -237,7 +237,7 @@ class JwtVerifier:
 
 
 def _scopes(claims: Mapping[str, Any]) -> list[str]:
-    """Return the scopes of a token: text with blanks, or a list."""
+    """Return the scopes of a token, from a text with spaces or from a list."""
     given: object = claims.get("scope", claims.get("scp", ""))
     if isinstance(given, str):
         return given.split()

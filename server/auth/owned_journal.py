@@ -1,8 +1,8 @@
-"""The journal as its caller may read it: their own threads and runs only, by id or by name.
+"""The journal as a caller may read it: only their own threads and runs, by id or by name.
 
-The id of a named thread is made from its owner and its name, and ends with the name. So no table is
-needed: for its caller, a name means the same thread in every call, on every replica, after a
-restart; and another caller's thread of that name has another id.
+The id of a named thread is computed from its owner and its name, and ends with the name. So no
+table is needed: for a caller, a name means the same thread in every call, on every replica, and
+after a restart. Another caller's thread of that name has another id.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["NAMES", "NEW", "JournalReader", "OwnedJournal", "id_among_all", "id_
 _PAGE = 200
 
 _MOST_RUNS = 10_000
-"""How many of the newest runs are looked through at most, where their ids have no prefix."""
+"""The most runs to search, newest first, if the caller's ids have no prefix."""
 
 
 class JournalReader(Protocol):
@@ -91,10 +91,10 @@ class JournalReader(Protocol):
 
 
 class OwnedJournal:
-    """A `JournalReader` in which what is not the caller's does not exist.
+    """A `JournalReader` in which only the caller's threads and runs exist.
 
     Args:
-        journal: With everybody's threads.
+        journal: The journal with all users' threads.
     """
 
     def __init__(self, journal: Checkpointer) -> None:
@@ -103,9 +103,9 @@ class OwnedJournal:
     async def threads(
         self, *, limit: int = 50, before: float | None = None
     ) -> Sequence[ThreadInfo]:
-        """Return threads, last changed first; reads on past those of others.
+        """Return threads, last changed first; skips those of others.
 
-        The journal passes over most of them; what only looks like the caller's is left out here.
+        The journal skips most of them; ids that only look like the caller's are left out here.
         """
         found: list[ThreadInfo] = []
         prefix = current_caller.get().prefix("thr")
@@ -162,7 +162,7 @@ class OwnedJournal:
     ) -> Sequence[Run]:
         """Return runs, last begun first.
 
-        Without a thread, the local user's are sought among the newest 10,000 of everybody.
+        Without a thread, the local user's runs are searched among the newest 10,000 of all users.
         """
         find = self._journal.find_runs
         if thread_id is not None:
@@ -176,10 +176,10 @@ class OwnedJournal:
             found = [run for run in runs if _owns(run.id)]
             if len(found) >= limit or len(runs) < page or page >= _MOST_RUNS:
                 return found[:limit]
-            page = min(max(_PAGE, 4 * page), max(limit, _MOST_RUNS))  # no place to go on from
+            page = min(max(_PAGE, 4 * page), max(limit, _MOST_RUNS))  # no cursor to continue from
 
     async def interrupts(self, run_id: str) -> Sequence[Interrupt]:
-        """Return all questions of a run; not what its caller has told it."""
+        """Return all questions of a run, without messages of its caller."""
         asked = await self._journal.interrupts(run_id) if _owns(run_id) else ()
         return [one for one in asked if one.kind != "message"]
 
@@ -193,17 +193,17 @@ def _owns(id_: str) -> bool:
 
 
 NEW = "new"
-"""Stands for a thread that does not exist yet, so nothing can have that name."""
+"""Means a new thread, so no thread can have this name."""
 
 NAMES = "up to 48 letters, digits, - and _"
-"""What names are, in words."""
+"""Description of valid names."""
 
 _NAME = re.compile(r"(?!thr_|run_|new$)[a-z0-9][a-z0-9_-]{0,47}")
 _NAMED = re.compile(r"thr_(?:[0-9a-f]{16}_)?[0-9a-f]{16}-([a-z0-9][a-z0-9_-]{0,47})")
 
 
 def named_thread(caller: Caller, name: str) -> str | None:
-    """Return the id of a caller's thread of some name; None if that is no name.
+    """Return the id of a caller's thread with this name; None if it is not a valid name.
 
     Case makes no difference.
     """
@@ -218,13 +218,13 @@ def named_as(thread_id: str) -> str:
 
 
 async def id_of_thread(journal: JournalReader, said: str) -> str:
-    """Return the id of a thread that the caller says by its id or by its name.
+    """Return the id of a thread that the caller gives by its id or its name.
 
-    Ids are returned as they are, and so is what is neither: it is the id of no thread. Threads that
-    programs have made may have any id, which goes before a name.
+    Ids, and texts that are neither, are returned unchanged. Threads made by programs can have any
+    id; an id takes precedence over a name.
 
     Args:
-        journal: Where the caller's threads are.
+        journal: The journal with the caller's threads.
         said: An id or a name; case makes no difference in a name.
     """
     named = named_thread(current_caller.get(), said)
@@ -234,11 +234,11 @@ async def id_of_thread(journal: JournalReader, said: str) -> str:
 
 
 async def id_among_all(journal: Checkpointer, said: str) -> str:
-    """Return the id of anybody's thread that an operator says by its id or by its name.
+    """Return the id of any user's thread that an operator gives by its id or its name.
 
     Args:
         journal: With everybody's threads.
-        said: An id or a name; of the local user's threads, and of the 1,000 changed last.
+        said: An id, or a name among the local user's threads and the 1,000 changed last.
 
     Raises:
         UnknownThread: Threads of several callers have that name.

@@ -1,6 +1,6 @@
-"""What replicas share beside the journal, in tables of its database: a key, principals, tokens.
+"""Data that replicas share besides the journal, in its database: a key, principals, tokens.
 
-All replicas have the same clock for tokens: the database's.
+For tokens, all replicas use the clock of the database.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["DatabasePrincipals", "DatabaseTokens", "open_shared_tables", "shared
 _KEY_BYTES: Final = 32
 _CONNECTIONS: Final = 2
 _LOOK_SECONDS: Final = 0.5
-"""How long a token is known without looking again: so soon a revoked one ends."""
+"""Seconds for which a token is cached, and so until a revoked one ends."""
 
 _MOST_KNOWN: Final = 10_000
 
@@ -37,7 +37,7 @@ _MOST_KNOWN: Final = 10_000
 async def open_shared_tables(
     settings: Settings, database: PostgresDatabase | None = None
 ) -> AsyncGenerator[tuple[PostgresDatabase, ValueSealer]]:
-    """Open the tables beside the settings' journal; they are made at the first use.
+    """Open the tables next to the settings' journal; they are created at the first use.
 
     Args:
         settings: What the operator chose.
@@ -50,7 +50,7 @@ async def open_shared_tables(
     if database is not None:
         yield database, sealer
         return
-    assert settings.journal is not None  # Settings has made sure of it
+    assert settings.journal is not None  # `Settings` has checked that
     opened = open_database(settings.journal.get_secret_value(), connections=_CONNECTIONS)
     try:
         yield opened, sealer
@@ -59,7 +59,7 @@ async def open_shared_tables(
 
 
 async def shared_key(database: PostgresDatabase, sealer: ValueSealer, name: str) -> bytes:
-    """Return a key of 32 bytes that all replicas know under a name; the first one makes it.
+    """Return the 32-byte key that all replicas share under a name; the first one creates it.
 
     Raises:
         SealError: It is sealed with a key that is not set.
@@ -79,11 +79,11 @@ async def shared_key(database: PostgresDatabase, sealer: ValueSealer, name: str)
 
 
 class DatabasePrincipals:
-    """The principals that have called any replica; see `Principals`.
+    """The principals that have called a replica; see `Principals`.
 
     Args:
         database: The replicas' tables.
-        sealer: Seals their names.
+        sealer: Encrypts their names.
     """
 
     def __init__(self, database: PostgresDatabase, sealer: ValueSealer) -> None:
@@ -92,14 +92,14 @@ class DatabasePrincipals:
         self._known: dict[str, str] = {}
 
     def knows(self, caller: Caller) -> bool:
-        """Whether there is nothing to note."""
+        """Whether the caller is already stored."""
         return not caller.owner or caller.owner in self._known
 
     async def note(self, caller: Caller) -> None:
         """Store a caller, unless it is known.
 
         Raises:
-            HarnessError: The database cannot be used, or has another principal in its place.
+            HarnessError: The database cannot be used, or has another principal of this digest.
         """
         if self.knows(caller):
             return
@@ -121,14 +121,16 @@ class DatabasePrincipals:
         self._known[owner] = caller.principal
 
     async def find(self, id_: str) -> str:
-        """Return the principal of a thread or run, whichever replica has met it.
+        """Return the principal of a thread or run, whichever replica stored them.
 
         Raises:
-            UnknownPrincipal: None has.
+            UnknownPrincipal: No replica has stored them.
             HarnessError: The database cannot be used, or its keys are not set.
         """
         owner = owner_of(id_)
-        if owner and owner not in self._known:
+        if not owner:
+            return ""
+        if owner not in self._known:
             stored = await self._database.read(lambda conn: self._stored(conn, owner))
             found = self._opened(owner, stored)
             if found is not None:
@@ -136,10 +138,10 @@ class DatabasePrincipals:
         return self.of(id_)
 
     def of(self, id_: str) -> str:
-        """Return the principal of a thread or run, if this replica knows it.
+        """Return the principal of a thread or run, if this replica knows them.
 
         Raises:
-            UnknownPrincipal: It does not.
+            UnknownPrincipal: This replica does not know them.
         """
         owner = owner_of(id_)
         if owner and owner not in self._known:
@@ -162,7 +164,7 @@ class DatabasePrincipals:
 
 @dataclass(slots=True)
 class _Looks:
-    """Tokens that are looked up together; `found` and `error` are set when they have been."""
+    """Tokens that are looked up together; `found` and `error` are set afterwards."""
 
     ids: set[str] = field(default_factory=set[str])
     found: Mapping[str, TokenRecord | TokenError] | None = None
@@ -174,7 +176,7 @@ class DatabaseTokens:
 
     Args:
         database: The replicas' tables.
-        sealer: Seals the records.
+        sealer: Encrypts the records.
     """
 
     def __init__(self, database: PostgresDatabase, sealer: ValueSealer) -> None:
@@ -192,7 +194,7 @@ class DatabaseTokens:
             TokenError: A record is damaged.
         """
         rows = await self._rows("SELECT id, body, {now} FROM {tokens}", ())
-        ahead = time.time() - rows[0][2] if rows else 0.0  # once, so that it changes no order
+        ahead = time.time() - rows[0][2] if rows else 0.0  # once, so that the order does not change
         found = [self._opened(id_, body, ahead) for id_, body, _ in rows]
         return sorted(found, key=lambda one: one.created_at)
 
@@ -209,7 +211,7 @@ class DatabaseTokens:
         await self._database.transact(work)
 
     async def revoke(self, id_: str) -> TokenRecord:
-        """Remove a token; return what it was.
+        """Remove a token; return its record.
 
         Raises:
             TokenError: There is none of that id; nothing was done.
@@ -229,7 +231,7 @@ class DatabaseTokens:
     async def find(self, id_: str) -> TokenRecord | None:
         """Return a token by its id, as it was half a second ago at most.
 
-        Many requests ask for it at once: one look-up at a time serves all that came before it.
+        Many requests need tokens at once, so one lookup serves all requests that came before it.
 
         Raises:
             TokenError: Its record cannot be opened.
@@ -252,7 +254,7 @@ class DatabaseTokens:
 
     async def _look(self, looks: _Looks) -> None:
         if self._next is looks:
-            self._next = None  # who comes now is not among those looked up
+            self._next = None  # later requests are not part of this lookup
         seen_at = time.monotonic()
         select = "SELECT id, body, {now} FROM {tokens} WHERE id = ANY(%s)"
         try:
@@ -293,7 +295,7 @@ class DatabaseTokens:
         return self._database.tables.statement(text.replace("{now}", now))
 
     def _opened(self, id_: str, body: bytes, ahead: float) -> TokenRecord:
-        """Return a record; `ahead` is by how much our clock is ahead of the database's."""
+        """Return a record; `ahead` is the lead of our clock over the database's, in seconds."""
         data = self._sealer.open(bytes(body), "tokens", id_)
         try:
             record = record_from_json(json.loads(data))
@@ -311,7 +313,7 @@ class DatabaseTokens:
 
 
 def _shifted(record: TokenRecord, seconds: float) -> TokenRecord:
-    """Return a record with its times by another clock."""
+    """Return a record with its times converted to another clock."""
     expires_at = record.expires_at
     return replace(
         record,

@@ -1,6 +1,6 @@
 """Shared state: a key, principals and tokens that all servers must agree on.
 
-On one machine they are files of the state directory. Replicas have them in the journal's database.
+On one machine they are files in the state directory. Replicas keep them in the journal's database.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class PrincipalFile:
     """Principals in a file of the state directory; see `Principals`.
 
     Args:
-        path: The file; made when the first principal calls.
+        path: The file; created when the first principal calls.
     """
 
     def __init__(self, path: Path) -> None:
@@ -43,7 +43,7 @@ class PrincipalFile:
         self._read()
 
     def knows(self, caller: Caller) -> bool:
-        """Whether there is nothing to note."""
+        """Whether the caller is already stored."""
         return not caller.owner or caller.owner in self._known
 
     def add(self, caller: Caller) -> None:
@@ -52,7 +52,7 @@ class PrincipalFile:
         Raises:
             HarnessError: The file cannot be written.
         """
-        # What stands before it may be a line that a crash has cut off.
+        # The line before may be cut off by a crash.
         line = "\n" + json.dumps([caller.owner, caller.principal]) + "\n"
         try:
             descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -77,21 +77,23 @@ class PrincipalFile:
             await anyio.to_thread.run_sync(self.add, caller)
 
     async def find(self, id_: str) -> str:
-        """Return the principal of a thread or run; reads the file again if another server met it.
+        """Return the principal of a thread or run; reads the file if another server stored them.
 
         Raises:
-            UnknownPrincipal: The file has lost it.
+            UnknownPrincipal: The file does not contain them.
         """
         owner = owner_of(id_)
-        if owner and owner not in self._known:
+        if not owner:
+            return ""
+        if owner not in self._known:
             await anyio.to_thread.run_sync(self._read)
         return self.of(id_)
 
     def of(self, id_: str) -> str:
-        """Return the principal of a thread or run, if this server knows it.
+        """Return the principal of a thread or run, if this server knows them.
 
         Raises:
-            UnknownPrincipal: It does not.
+            UnknownPrincipal: This server does not know them.
         """
         owner = owner_of(id_)
         if owner and owner not in self._known:
@@ -115,20 +117,20 @@ class PrincipalFile:
                 continue
             try:
                 owner, principal = json.loads(line)
-            except (ValueError, TypeError):  # cut off in the middle; its caller is noted again
+            except (ValueError, TypeError):  # cut off; its caller will be stored again
                 continue
             self._known[str(owner)] = str(principal)
 
 
 @record
 class SharedState:
-    """What all servers of one journal share.
+    """Data that all servers of one journal share.
 
     Attributes:
-        key: Seals the state of requests that clients bring back, so that each server accepts it.
-        principals: Who has called.
-        tokens: Of `deep-agent-mcp token`; None if they are in the file of the state directory,
-            which only HTTP needs.
+        key: Seals the state of requests that clients send back, so that each server accepts it.
+        principals: The known principals.
+        tokens: Tokens of `deep-agent-mcp token`; None if they are in a file in the state
+            directory, which only HTTP needs.
     """
 
     key: bytes
@@ -140,7 +142,7 @@ class SharedState:
 async def open_shared_state(
     settings: Settings, state: StateDir, database: PostgresDatabase | None = None
 ) -> AsyncGenerator[SharedState]:
-    """Open what the servers of the settings share; it is made if this is the first one.
+    """Open the shared data of the settings' servers; the first server creates it.
 
     Args:
         settings: What the operator chose.
@@ -171,7 +173,7 @@ async def open_shared_state(
 
 @asynccontextmanager
 async def open_tokens(settings: Settings) -> AsyncGenerator[Tokens]:
-    """Open the tokens alone, for the command line; a state directory need not be there.
+    """Open only the tokens, for the command line; the state directory need not exist.
 
     Raises:
         HarnessError: As for `open_shared_state`.

@@ -1,4 +1,4 @@
-"""Static tokens: random secrets handed out by the operator, stored as hashes."""
+"""Static tokens: random secrets that the operator issues, stored as hashes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = [
 _TOKEN = re.compile(r"dam_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
 _LOCK_SECONDS = 10.0
 _LOOK_SECONDS = 1.0
-"""How soon a token that was revoked ends in servers that run; a new one holds at once."""
+"""Seconds until running servers refuse a revoked token; a new one is valid at once."""
 
 
 class TokenError(Exception):
@@ -47,16 +47,16 @@ class TokenError(Exception):
 
 @record
 class TokenRecord:
-    """Record of a token; the token itself is not in it.
+    """Record of a token, without the token itself.
 
     Attributes:
         id: Names it in lists; part of the token.
-        principal: On whose behalf its bearer acts.
-        scopes: What they may do.
+        principal: The user on whose behalf its bearer acts.
+        scopes: What its bearer may do.
         digest: SHA-256 of the secret part, which has 256 random bits.
         created_at: Unix time in seconds.
-        expires_at: Likewise, or None if it holds until it is revoked.
-        agents: Agents its bearer is bound to; none for all of them.
+        expires_at: Unix time in seconds, or None if it is valid until it is revoked.
+        agents: Agents that its bearer is limited to; empty for all agents.
     """
 
     id: str
@@ -69,7 +69,7 @@ class TokenRecord:
 
     @property
     def is_expired(self) -> bool:
-        """Whether its time is over."""
+        """Whether it has expired."""
         return self.expires_at is not None and self.expires_at <= time.time()
 
 
@@ -79,13 +79,13 @@ def new_token(
     lifetime: float | None = None,
     agents: Sequence[str] = (),
 ) -> tuple[TokenRecord, str]:
-    """Return the record of a new token, which is still to be stored, and the token itself.
+    """Return the record of a new token, not yet stored, and the token itself.
 
     Args:
         principal: On whose behalf its bearer acts.
         scopes: What they may do.
-        lifetime: Seconds it holds; None until it is revoked.
-        agents: Agents its bearer is bound to; none for all of them.
+        lifetime: Seconds for which it is valid; None until it is revoked.
+        agents: Agents that its bearer is limited to; empty for all agents.
     """
     secret = secrets.token_urlsafe(32)
     now = time.time()
@@ -102,7 +102,7 @@ def new_token(
 
 
 class Tokens(Protocol):
-    """Where the records of tokens are stored. Their times are by this machine's clock."""
+    """A store of token records. Their times are by this machine's clock."""
 
     async def all(self) -> Sequence[TokenRecord]:
         """Return all tokens, oldest first.
@@ -133,13 +133,13 @@ class Tokens(Protocol):
         """Return a token by its id, as it was at most a second ago; a new one is found at once.
 
         Raises:
-            TokenError, HarnessError: It is not known whether there is one.
+            TokenError, HarnessError: It is unknown whether there is one.
         """
         ...
 
 
 def no_token(id_: str, records: Sequence[TokenRecord]) -> TokenError:
-    """Return what to raise when there is no token of an id."""
+    """Return the error for an unknown token id."""
     known = ", ".join(one.id for one in records) or "none"
     return TokenError(f"there is no token {id_!r}; nothing was done. Tokens: {known}.")
 
@@ -178,7 +178,7 @@ class TokenFile:
         lifetime: float | None = None,
         agents: Sequence[str] = (),
     ) -> tuple[TokenRecord, str]:
-        """Make a token and store it; return its record and the token; see `new_token`.
+        """Create and store a token; return its record and the token; see `new_token`.
 
         Raises:
             TokenError: The file cannot be written.
@@ -290,13 +290,13 @@ class FileTokens:
             return
         seen = (status.st_mtime_ns, status.st_ino)
         if seen != self._seen:
-            self._known, self._seen = {}, None  # nobody is known while the file is damaged
+            self._known, self._seen = {}, None  # no token is valid while the file is damaged
             self._known = {one.id: one for one in self._file.read()}
             self._seen = seen
 
 
 class TokenVerifier:
-    """Accepts the tokens that are stored (SDK: `TokenVerifier`)."""
+    """Accepts the stored tokens (SDK: `TokenVerifier`)."""
 
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
@@ -312,14 +312,14 @@ class TokenVerifier:
         if found is None:
             return None
         record = await self._tokens.find(found[1])
-        # Also for an unknown id: how long it takes shall not say which ids there are.
+        # Also for an unknown id, so that the time does not reveal which ids exist.
         expected = record.digest if record is not None else "0" * 64
         fits = hmac.compare_digest(_digest(found[2]), expected)
         if record is None or not fits or record.is_expired:
             return None
         expires = None if record.expires_at is None else int(record.expires_at)
         return AccessToken(
-            token="",  # nobody needs it any more
+            token="",  # it is no longer needed
             client_id=record.id,
             scopes=list(record.scopes),
             expires_at=expires,
@@ -333,7 +333,7 @@ def _digest(secret: str) -> str:
 
 
 def record_to_json(record: TokenRecord) -> dict[str, Any]:
-    """Return a record as it is stored; earlier versions know nothing of agents."""
+    """Return the stored form of a record; earlier versions have no agents."""
     row = asdict(record)
     if not record.agents:
         del row["agents"]
@@ -341,10 +341,10 @@ def record_to_json(record: TokenRecord) -> dict[str, Any]:
 
 
 def record_from_json(row: dict[str, Any]) -> TokenRecord:
-    """Return a record from what is stored.
+    """Return a record from its stored form.
 
     Raises:
-        ValueError, TypeError: It is something else.
+        ValueError, TypeError: It is malformed.
     """
     record = TokenRecord(**row)
     if not set(record.scopes) <= KNOWN_SCOPES:

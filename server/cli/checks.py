@@ -57,16 +57,14 @@ _CLOUDS = (
 
 
 def _list() -> None:
-    from importlib.util import find_spec
-
     from ...harness.models.vendors import VENDORS
-    from ...harness.models.vendors.model import is_installed
+    from ...harness.models.vendors.model import has_module, is_installed
     from ...harness.plugins import entry_points
 
     click.echo(_row("MODEL", "INSTALLED", "KEY", ""))
     click.echo(_row("anthropic:", "yes", _key(("ANTHROPIC_API_KEY",), True), "Claude"))
     for name, extra, module, title in _CLOUDS:
-        there = "yes" if find_spec(module) else f"no: extra {extra}"
+        there = "yes" if has_module(module) else f"no: extra {extra}"
         click.echo(_row(f"{name}:", there, "that cloud's own", title))
     for vendor in VENDORS.values():
         installed = "yes" if is_installed(vendor) else f"no: extra {vendor.extra}"

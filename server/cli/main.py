@@ -12,7 +12,7 @@ from .agent import agent, mcp
 from .checks import models, policy
 from .completion import completion
 from .install import doctor, install
-from .output import Refused
+from .output import Commands, Refused, while_somebody_reads
 from .run import SHARED, chat, run
 from .runs import runs
 from .schedules import schedules, webhooks
@@ -31,7 +31,11 @@ def _print_version(ctx: click.Context, _param: click.Parameter, wanted: bool) ->
         ctx.exit()
 
 
-@click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=Commands,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.option(
     "--version",
     is_flag=True,
@@ -379,7 +383,8 @@ cli.add_command(webhooks)
 
 def main() -> None:
     """Run the console script."""
-    cli(prog_name="deep-agent-mcp")
+    with while_somebody_reads():  # of errors, too
+        cli(prog_name="deep-agent-mcp")
 
 
 if __name__ == "__main__":

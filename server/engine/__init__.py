@@ -1,8 +1,8 @@
-"""Engines: decide which server executes which run, how many at once, and whose first.
+"""Engines: decide which server executes which run, how many at once, and in which order.
 
-A *leg* is what is carried at once: a run from where it stands to its next pause or end. An engine
-decides when a leg begins and on which server. The journal alone says what a run is: an engine knows
-ids, and every leg is checked against the journal before anything is done.
+A *leg* is the part of a run from its current step to its next pause or end. An engine decides when
+and on which server a leg starts. Only the journal knows what a run is: an engine knows ids, and
+every leg is checked against the journal before it starts.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from ...harness._internal.records import record
 __all__ = ["USUAL_PRIORITY", "Bounds", "Carry", "Leg", "MakeEngine", "RunEngine", "Working"]
 
 USUAL_PRIORITY = 5
-"""Priority of who has none of their own; smaller ones go first."""
+"""Priority of owners that have none of their own; smaller numbers go first."""
 
 
 @record
 class Leg:
-    """A run, to be executed from where it stands.
+    """A run to execute from its current step.
 
     Attributes:
         run_id: The run.
-        attempt: The attempt that its record shows. A leg is offered once per attempt.
-        owner: Whose it is, as it stands in the run's id; empty for the local user.
-        priority: Among the legs of its owner; 1 goes first.
-        delay: Seconds before it may begin.
-        is_task: Whether it is a background task. Tasks have places of their own, as many as runs
-            have: whoever waits for a task would otherwise keep it from beginning.
+        attempt: The attempt in its record. A leg is offered once per attempt.
+        owner: Its owner, as in the run's id; empty for the local user.
+        priority: Its priority among the legs of its owner; 1 goes first.
+        delay: Seconds before it may start.
+        is_task: Whether it is a background task. Tasks have as many places as runs, in addition:
+            otherwise a run that waits for a task could keep it from starting.
     """
 
     run_id: str
@@ -43,14 +43,14 @@ class Leg:
 
 @record
 class Bounds:
-    """How much may be executed.
+    """Limits of what may be executed at once.
 
     Attributes:
-        workers: Runs that a server carries at once, and tasks besides; None for any number.
-        max_runs: Runs of one owner at once, and tasks besides. With an engine that replicas share,
-            over all of them.
-        per_minute: Runs of one owner that may begin within a minute; None for any number.
-        priorities: Of owners that have one of their own, by owner.
+        workers: Runs that a server executes at once, and as many tasks; None for no limit.
+        max_runs: Runs of one owner at once, and as many tasks. If replicas share the engine, on
+            all replicas together.
+        per_minute: Runs of one owner that may start within a minute; None for no limit.
+        priorities: Priorities by owner, for owners that have one of their own.
         has_tasks: Whether there are background tasks.
     """
 
@@ -61,19 +61,19 @@ class Bounds:
     has_tasks: bool = False
 
     def priority_of(self, owner: str) -> int:
-        """Return the priority of somebody's runs among those of all."""
+        """Return the priority of an owner's runs among all runs."""
         return self.priorities.get(owner, USUAL_PRIORITY)
 
 
 Carry: TypeAlias = Callable[[str], Awaitable[None]]
-"""Carries a run by its id, and returns when it has paused or ended, or need not be carried."""
+"""Executes a run by its id; returns once it has paused or ended, or needs no execution."""
 
 
 class Working(Protocol):
-    """Which runs a server executes right now."""
+    """The runs that a server executes now."""
 
     def working(self, owner: str | None = None, *, tasks: bool = False) -> Collection[str]:
-        """Return the runs, or the background tasks, of somebody or all, as far as they count."""
+        """Return the runs or background tasks that count towards limits, of one owner or all."""
         ...
 
 
@@ -81,46 +81,46 @@ class RunEngine(Protocol):
     """A queue of legs.
 
     Attributes:
-        is_shared: Whether a leg that is offered here may be carried by another server.
+        is_shared: Whether another server may execute a leg that is offered here.
     """
 
     is_shared: bool
 
     def admits(self, leg: Leg) -> bool:
-        """Whether a leg may begin on this server at once, without being offered."""
+        """Whether a leg may start on this server at once, without being offered."""
         ...
 
     async def offer(self, leg: Leg) -> bool:
-        """Put a leg in line. One that is there already stays where it is.
+        """Put a leg in line. A leg that is already in line keeps its place.
 
         Returns:
-            Whether it is in line. It is not if it was carried before: offer the next attempt.
+            Whether it is in line. If it was executed before, it is not: offer the next attempt.
 
         Raises:
-            HarnessError: The engine cannot be reached. Whoever looks after runs offers it again.
+            HarnessError: The engine cannot be reached. The leg will be offered again.
         """
         ...
 
     async def withdraw(self, run_id: str) -> None:
-        """Take a run out of the line, if it is there; one that is executed continues."""
+        """Remove a run from the line; a run that is being executed continues."""
         ...
 
     async def serve(self, carry: Carry) -> None:
-        """Execute legs as they may begin; returns never."""
+        """Execute legs when their turn comes; never returns."""
         ...
 
     def stirred(self) -> None:
-        """Note that a run has stopped here, so that another one may begin."""
+        """Note that a run has stopped here, so that another may start."""
         ...
 
     async def drain(self) -> None:
-        """Begin nothing more on this server."""
+        """Start nothing more on this server."""
         ...
 
     async def offered(self, legs: Sequence[Leg]) -> set[str]:
-        """Return the runs whose legs are in line, or executed by a server that lives.
+        """Return the runs whose legs are in line, or executed by a server that is alive.
 
-        What servers that died have held is free afterwards.
+        It also frees the places that dead servers held.
 
         Raises:
             HarnessError: The engine cannot be reached.
@@ -132,5 +132,5 @@ class MakeEngine(Protocol):
     """Makes the engine of a server."""
 
     def __call__(self, bounds: Callable[[], Bounds], at_work: Working) -> RunEngine:
-        """Return one that is given how much may be executed, and what is."""
+        """Return an engine with these limits, and this view of the executed runs."""
         ...

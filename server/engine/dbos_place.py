@@ -1,4 +1,4 @@
-"""Place of the DBOS queue: the journal's Postgres database, or a file, and a schema of its own."""
+"""Place of the DBOS queue: a schema in the journal's Postgres database, or a file."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Place:
     """Where the engine's tables are.
 
     Attributes:
-        url: Of the database.
-        schema: In it; None where a database has none.
+        url: URL of the database.
+        schema: Schema in the database; None if the database has no schemas.
     """
 
     url: str
@@ -33,7 +33,7 @@ def place_of(journal: str | None, directory: Path) -> Place:
 
     Args:
         journal: The journal's URL; None for a file.
-        directory: Where the tables are kept if the journal is in no Postgres.
+        directory: Directory for the tables if the journal is not in Postgres.
     """
     if journal is None or not journal.startswith(("postgresql:", "postgres:")):
         return Place(f"sqlite:///{directory / 'engine.db'}", None)
@@ -42,7 +42,7 @@ def place_of(journal: str | None, directory: Path) -> Place:
 
 
 def _url(conninfo: str) -> str:
-    """Return a connection string of Postgres as a URL that names the database, as DBOS wants it."""
+    """Turn a Postgres connection string into a URL that names the database, as DBOS requires."""
     found = {key: str(value) for key, value in conninfo_to_dict(conninfo).items()}
     user = found.pop("user", None) or os.environ.get("PGUSER") or getpass.getuser()
     host, port = found.pop("host", None), found.pop("port", None)

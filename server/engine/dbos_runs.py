@@ -1,13 +1,13 @@
-"""DBOS engine: a queue of runs in a database, for servers that share it.
+"""DBOS engine: a queue of runs in a database that several servers share.
 
-The only module that imports `dbos`, and no more of it is used than its queue. A leg is one workflow
-without steps, `<run id>:<attempt>`, whose only argument is the run's id. DBOS bounds how many legs
-of one owner work at once over all servers, and takes each leg to one of them. What a run is, and
-whether a leg shall still be carried, the journal says; so these tables may be lost.
+This is the only module that imports `dbos`, and it uses only the queue. A leg is one workflow
+without steps, `<run id>:<attempt>`, whose only argument is the run's id. DBOS limits how many legs
+of one owner work at once on all servers, and assigns each leg to a server. The journal knows what a
+run is and whether a leg is still needed, so losing these tables does no harm.
 
-A leg whose server died stays at work as far as DBOS knows, and holds a place of its owner. DBOS
-does not find out who is dead, so `offered` ends such legs. DBOS recovers nothing itself: each
-process has a name of its own, under which nothing was left.
+If a server dies, DBOS still counts its legs as working, so they keep a place of their owner. DBOS
+does not detect dead servers, so `offered` ends these legs. DBOS recovers nothing by itself, because
+each process has a new name, under which DBOS has no workflows.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ from .dbos_place import Place
 __all__ = ["DbosRuns", "EngineAway"]
 
 POLL_SECONDS = 0.15
-"""How often a server looks for legs; each look is a transaction or two."""
+"""Seconds between two polls for legs; each poll takes one or two transactions."""
 
 _TASK_POLL_SECONDS = 0.3
-"""How often it looks for those of background tasks, for which nobody sits and waits."""
+"""Seconds between two polls for legs of background tasks, which nobody watches."""
 
 _VERSION = "legs-1"
-"""Changes when a leg means something else; servers of all releases with one take each other's."""
+"""Changes when the meaning of a leg changes. Servers with the same value share legs."""
 
 _ANSWER_SECONDS = 10.0
 _RELAUNCH_SECONDS = 1.0
 
 _OTHERS_SECONDS = 30.0
-"""How long a leg waits for a server of the version that offered it."""
+"""Seconds that a leg waits for a server of the version that offered it."""
 
 _LOOK_SECONDS = 5.0
 _CLOSE_SECONDS = 3.0
@@ -71,7 +71,7 @@ logger = logging.getLogger(__name__)
 
 
 class EngineAway(HarnessError):
-    """The engine's tables cannot be used now; what was not offered is offered again later."""
+    """The engine's tables cannot be used now; the run will be offered again later."""
 
 
 @record
@@ -82,7 +82,7 @@ class _Given:
         run_id: The run.
         lane: The priority of its owner.
         is_task: Whether it takes a place of background tasks.
-        over: Set when it is not carried any more.
+        over: Set when it is no longer executed.
     """
 
     run_id: str
@@ -92,17 +92,17 @@ class _Given:
 
 
 class DbosRuns:
-    """A `RunEngine` on DBOS. One process has one at a time.
+    """A `RunEngine` on DBOS. A process can have one at a time.
 
     Args:
-        place: Where its tables are.
-        owner: Our id, which no process has had before.
-        is_alive: Whether the server with an id lives.
-        bounds: Returns how much may be carried now.
-        at_work: What this server carries.
+        place: The place of its tables.
+        owner: Our id, which no other process has ever had.
+        is_alive: Tells whether the server with an id is alive.
+        bounds: Returns the current limits.
+        at_work: The runs that this server executes.
 
     Attributes:
-        tuned: The bounds that hold; None before the first ones do.
+        tuned: The limits in force; None before the first are set.
     """
 
     def __init__(
@@ -130,23 +130,23 @@ class DbosRuns:
         self.tuned: Bounds | None = None
 
     def admits(self, leg: Leg) -> bool:
-        """No: all servers take their legs from the queue."""
+        """Never: all servers take their legs from the queue."""
         return False
 
     def stirred(self) -> None:
-        """Look again whether the limits have changed."""
+        """Check whether the limits have changed."""
         self._stirred.set()
 
     async def drain(self) -> None:
-        """Do nothing: who executes a leg while the server stops hands it back."""
+        """Do nothing: a leg that arrives during shutdown is handed back when it is executed."""
 
     # --- the queue -----------------------------------------------------------------------------
 
     async def offer(self, leg: Leg) -> bool:
         """Put a leg in the queue, unless it is there or was executed.
 
-        One with a delay is put there when it is due. Until then only this server knows of it: DBOS
-        would compare clocks of several machines.
+        A leg with a delay is added when it is due. Until then only this server knows it, because
+        DBOS would compare the clocks of several machines.
         """
         if leg.delay:
             due = anyio.current_time() + leg.delay
@@ -174,7 +174,7 @@ class DbosRuns:
         return True
 
     async def withdraw(self, run_id: str) -> None:
-        """Take the legs of a run out of the queue; one that is executed only frees its place."""
+        """Remove the legs of a run from the queue; a leg that is being executed frees its place."""
         for name in [one for one in self._later if one.rpartition(":")[0] == run_id]:
             del self._later[name]
         await self._call(partial(self._withdraw, run_id))
@@ -185,7 +185,7 @@ class DbosRuns:
             DBOS.cancel_workflows([one.workflow_id for one in found])
 
     async def offered(self, legs: Sequence[Leg]) -> set[str]:
-        """Return the runs whose legs are in the queue, or executed by a server that lives."""
+        """Return the runs whose legs are in the queue, or executed by a server that is alive."""
         await self._free_dead()
         found = {one.run_id for one in legs if _name(one) in self._later}
         for start in range(0, len(legs), _PAGE):
@@ -200,9 +200,9 @@ class DbosRuns:
         return found
 
     def _is_left_by_others(self, leg: WorkflowStatus) -> bool:
-        """Whether a leg waits in vain for a server of another version, to which alone it is given.
+        """Whether a leg has waited too long for a server of the version that offered it.
 
-        There may be one that is busy. Then the leg goes to one of ours, which does no harm.
+        That server may just be busy. If so, our version executes the leg, which does no harm.
         """
         if leg.status == "PENDING" or leg.app_version in (None, _VERSION):
             return False
@@ -210,7 +210,7 @@ class DbosRuns:
         return now - self._others.setdefault(leg.workflow_id, now) >= _OTHERS_SECONDS
 
     async def _free_dead(self) -> None:
-        """End the legs of servers that died: they hold places of their owners."""
+        """End the legs of dead servers, because they hold places of their owners."""
         rows = await self._call(partial(self._list, status="PENDING"))
         living: dict[str, bool] = {}
         for one in rows:
@@ -229,7 +229,7 @@ class DbosRuns:
         """Call DBOS in a thread.
 
         Raises:
-            EngineAway: It cannot do it now.
+            EngineAway: DBOS cannot be used now.
         """
         try:
             with anyio.fail_after(_ANSWER_SECONDS):
@@ -246,7 +246,7 @@ class DbosRuns:
             ) from failed
 
     def _note_loss(self, failed: Exception) -> None:
-        """Have the tables made again if they are gone."""
+        """Have the tables created again if they are gone."""
         text = str(failed)
         if "does not exist" in text or "no such table" in text or "not found" in text:
             self._lost = True
@@ -255,7 +255,7 @@ class DbosRuns:
     # --- carrying ------------------------------------------------------------------------------
 
     async def serve(self, carry: Carry) -> None:
-        """Execute legs as DBOS gives them to us; returns never."""
+        """Execute legs as DBOS assigns them to us; never returns."""
         loop = asyncio.get_running_loop()
         send, receive = anyio.create_memory_object_stream[_Given](math.inf)
 
@@ -276,10 +276,10 @@ class DbosRuns:
                 await anyio.to_thread.run_sync(_close, abandon_on_cancel=True)
 
     def _begin(self, group: TaskGroup, carry: Carry, tasks: bool) -> None:
-        """Execute what there is room for, of owners with the better priority first.
+        """Execute as many legs as there is room for, by the priority of their owners.
 
-        With owners of several priorities each has a queue of its own, from which DBOS may give us
-        as much as we carry in all.
+        Each priority of owners has a queue of its own, and DBOS may assign as many legs from each
+        queue as we have room for in all.
         """
         workers = self._bounds().workers
         waiting, carried = self._waiting[tasks], self._carried[tasks]
@@ -298,7 +298,7 @@ class DbosRuns:
             self._begin(group, carry, given.is_task)
 
     async def _keep(self, leg: Callable[[str, int, bool], Awaitable[None]]) -> None:
-        """Keep DBOS going, with tables that are there and limits that hold; returns never."""
+        """Keep DBOS running with existing tables and current limits; never returns."""
         said = ""
         while True:
             try:
@@ -313,7 +313,7 @@ class DbosRuns:
             await anyio.sleep(_RELAUNCH_SECONDS)
 
     async def _look_after(self) -> None:
-        """Return when the tables are lost."""
+        """Wait until the tables are lost."""
         swept = -_KEPT_SECONDS
         while not self._lost:
             self._stirred = anyio.Event()
@@ -346,7 +346,7 @@ class DbosRuns:
             "log_level": "CRITICAL",
             "use_listen_notify": False,
             "sys_db_pool_size": 8,
-            # A connection that broke is noticed when it is used, and what failed is tried again.
+            # A broken connection is noticed at its next use; the failed statement is tried again.
             "db_engine_kwargs": {"pool_pre_ping": False},
             "scheduler_polling_interval_sec": 3_600.0,
         }
@@ -360,7 +360,7 @@ class DbosRuns:
 
 
 def _first_line(failed: Exception) -> str:
-    """Return what went wrong, without statements and their parameters."""
+    """Return the message of an error, without SQL statements and their parameters."""
     return (str(failed).splitlines() or [type(failed).__name__])[0]
 
 
@@ -373,7 +373,7 @@ def _queue(lane: int, *, tasks: bool) -> str:
 
 
 def _tune(bounds: Bounds) -> None:
-    """Let limits hold, on all servers: the newest that are stored do."""
+    """Store limits for all servers; the newest stored limits apply."""
     kinds = (False, True) if bounds.has_tasks else (False,)
     lanes = {USUAL_PRIORITY, *bounds.priorities.values()}
     for tasks, lane in product(kinds, lanes):
@@ -384,7 +384,7 @@ def _tune(bounds: Bounds) -> None:
             partition_concurrency=bounds.max_runs,
             partition_limiter=None if limit is None else {"limit": limit, "period": 60.0},
             polling_interval_sec=_TASK_POLL_SECONDS if tasks else POLL_SECONDS,
-            # Who only serves requests does not know how much the others carry.
+            # A server that executes no runs does not know the limits of the others.
             on_conflict="never_update" if bounds.workers == 0 else "always_update",
         )
 

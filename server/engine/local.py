@@ -1,9 +1,9 @@
-"""Local engine: each server executes the runs it has accepted, queued in its own memory.
+"""Local engine: each server executes the runs it has accepted, with a queue in memory.
 
-Nothing is stored: after a crash the journal says which runs wait. Legs of one owner begin by their
-priority, then in the order in which they came. Of owners, the one with the better priority goes
-first, then whoever has waited longest since their last turn. Background tasks have lines, and
-places, of their own.
+Nothing is stored: after a crash the journal knows which runs wait. Legs of one owner start by
+priority, then in the order of their arrival. Among owners, the better priority goes first, then the
+owner who has waited longest since their last turn. Background tasks have lines and places of their
+own.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _MINUTE = 60.0
 
 @dataclass(slots=True)
 class _Line:
-    """What one owner has in line: runs, or background tasks.
+    """The line of one owner's runs, or of their background tasks.
 
     Attributes:
-        owner: Whose it is.
-        tasks: Whether it is one of tasks.
-        legs: By priority, then by arrival.
+        owner: The owner.
+        tasks: Whether the line is for tasks.
+        legs: The legs, by priority, then by arrival.
         served: The number of the owner's last turn.
-        begun: When runs began within the last minute, where that counts.
+        begun: Start times within the last minute, if there is a limit per minute.
     """
 
     owner: str
@@ -48,9 +48,9 @@ class LocalRuns:
     """A `RunEngine` for one server.
 
     Args:
-        bounds: Returns how much may be carried now.
-        at_work: What this server carries, also what was never offered.
-        clock: Seconds that never go back.
+        bounds: Returns the current limits.
+        at_work: The runs that this server executes, including those that were never offered.
+        clock: A monotonic clock, in seconds.
     """
 
     def __init__(
@@ -82,9 +82,9 @@ class LocalRuns:
         return True
 
     async def offer(self, leg: Leg) -> bool:
-        """Put a leg in line, unless the run is there or executed; yes.
+        """Put a leg in line, unless its run is in line or being executed; always returns True.
 
-        A later attempt of a run that is executed gets in line as soon as the run is let go of.
+        A later attempt of a run that is being executed is put in line as soon as that ends.
         """
         carried = self._carried.get(leg.run_id)
         if carried is not None and leg.attempt > carried.attempt:
@@ -97,24 +97,24 @@ class LocalRuns:
         return True
 
     async def withdraw(self, run_id: str) -> None:
-        """Take a run out of the line."""
+        """Remove a run from the line."""
         self._legs.pop(run_id, None)
         self._again.pop(run_id, None)
 
     def stirred(self) -> None:
-        """Look again whether something may begin."""
+        """Check again whether a leg may start."""
         self._stirred.set()
 
     async def drain(self) -> None:
-        """Begin nothing more."""
+        """Start nothing more."""
         self._draining = True
 
     async def offered(self, legs: Sequence[Leg]) -> set[str]:
-        """Return which of some runs are in line here, or executed."""
+        """Return the runs among these that are in line or executed here."""
         return {one.run_id for one in legs if one.run_id in self._legs.keys() | self._carried}
 
     async def serve(self, carry: Carry) -> None:
-        """Execute legs as there is room; returns never."""
+        """Execute legs while there is room; never returns."""
         async with anyio.create_task_group() as group:
             while True:
                 self._stirred = anyio.Event()
@@ -135,7 +135,7 @@ class LocalRuns:
             self.stirred()
 
     def _next(self) -> Leg | None:
-        """Take out of the line what may begin now."""
+        """Remove the legs from the line that may start now."""
         now = self._clock()
         while self._later and self._later[0][0] <= now:
             _, number, leg = heapq.heappop(self._later)
@@ -174,7 +174,7 @@ class LocalRuns:
         return bounds.per_minute is None or len(self._begun(line)) < bounds.per_minute
 
     def _busy(self, tasks: bool, owner: str | None = None) -> set[str]:
-        """Return what is executed, of one owner or all."""
+        """Return the runs that are executed, of one owner or all."""
         given = {
             leg.run_id
             for leg in self._carried.values()
@@ -194,7 +194,7 @@ class LocalRuns:
             self._begun(line).append(self._clock())
 
     def _pause(self) -> float:
-        """Return for how long nothing can change by itself."""
+        """Return the seconds until something can change without an event."""
         due = [self._later[0][0]] if self._later else []
         due += [
             line.begun[0] + _MINUTE for line in self._lines.values() if line.legs and line.begun

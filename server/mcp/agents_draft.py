@@ -1,9 +1,8 @@
 """Agent discovery, a draft extension of MCP: `agents/list` and `agents/get`.
 
-A host that runs agents with a model of its own gets an agent's instructions and tools. An agent
-that only this server can run, such as one with tools that clients are not offered, is handed out
-with the tools to delegate to it. Discovering an agent grants nothing: calls are judged like any
-other call.
+A host that runs agents with its own model gets an agent's instructions and tools. If only this
+server can run the agent, for example because clients are not offered its tools, the host gets the
+tools to delegate to it. Discovering an agent grants no rights: its calls pass the same policy.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ class AgentParams(RequestParams):
 
 
 class AgentListChanged(Notification[dict[str, Any], Literal["notifications/agents/list_changed"]]):
-    """The roster, or a card on it, may have changed."""
+    """The list of agents, or one of its cards, may have changed."""
 
     method: Literal["notifications/agents/list_changed"] = "notifications/agents/list_changed"
     params: dict[str, Any]
@@ -73,16 +72,16 @@ class AgentListChanged(Notification[dict[str, Any], Literal["notifications/agent
 
 @record
 class _Card:
-    """An agent as hosts see it.
+    """An agent, as hosts see it.
 
     Attributes:
-        name: What `task` calls it too.
+        name: Its name, the same as for `task`.
         description: What it is good for.
-        capabilities: Labels that hosts choose it by.
-        instructions: The prompt of a model that runs it.
-        driven: Names of the tools it works with; None if only this server can run it.
-        delegating: The prompt of a model that delegates to it.
-        needs: Requirements of a model that runs it.
+        capabilities: Labels by which hosts choose it.
+        instructions: The prompt for a model that runs it.
+        driven: Names of its tools; None if only this server can run it.
+        delegating: The prompt for a model that delegates to it.
+        needs: Requirements for a model that runs it.
     """
 
     name: str
@@ -94,10 +93,10 @@ class _Card:
     needs: Mapping[str, Any]
 
     def ways(self, tools: Mapping[str, Tool]) -> tuple[str, Sequence[str]] | None:
-        """Return the instructions and tools it is handed out with, None if it cannot be.
+        """Return the instructions and tools for a host; None if the host cannot use it.
 
         Args:
-            tools: Those there are, by name.
+            tools: The offered tools, by name.
         """
         if self.driven is not None and all(name in tools for name in self.driven):
             return self.instructions, self.driven
@@ -110,8 +109,8 @@ class AgentMethods:
     """Handlers of `agents/*`.
 
     Args:
-        services: Those of all requests.
-        listed: Returns what `tools/list` shows the caller.
+        services: The services for all requests.
+        listed: Returns the caller's `tools/list`.
         may_call: Whether the caller may call a tool of that name.
     """
 
@@ -141,7 +140,7 @@ class AgentMethods:
         """Return the instructions and tools of one agent.
 
         Raises:
-            MCPError: The caller has no such agent, or it cannot be used by anybody.
+            MCPError: The caller has no such agent, or nobody can use it.
         """
         _require(ctx)
         listed = self._listed()
@@ -152,7 +151,7 @@ class AgentMethods:
         ways = card.ways(tools)
         if ways is None:
             if card.ways({one.name: one for one in listed}) is not None:
-                raise _not_found(params.name)  # it is there for callers with more rights
+                raise _not_found(params.name)  # it exists for callers with more rights
             raise _invalid(
                 f"The agent {params.name!r} uses tools that this server does not offer. Ask its "
                 "operator for the toolset 'delegation'."
@@ -170,7 +169,7 @@ class AgentMethods:
         return {one.name: one for one in listed if self._may_call(one.name)}
 
     def _cards(self, tools: Mapping[str, Tool]) -> Sequence[_Card]:
-        """Return the agents the caller may give goals to, in order of names."""
+        """Return the agents to which the caller may give goals, by name."""
         offered = offered_agents(self._services)
         driven = [name for name in tools if name in _DRIVEN]
         cards = {name: _card(one, driven) for name, one in offered.subagents.items()}
@@ -195,7 +194,7 @@ class AgentMethods:
         )
 
     def _broken_file(self, name: str) -> MCPError | None:
-        """Return the error for an agent whose file is broken, as `task` tells of it too."""
+        """Return the error for an agent whose file is broken, with the same text as `task`."""
         if offered_agents(self._services).bound:
             return None
         for path, problem in self._services.subagents.errors.items():
@@ -220,7 +219,7 @@ def _card(agent: AnySubAgent, driven: Sequence[str]) -> _Card:
 
 
 def _tools(agent: SubAgent, driven: Sequence[str]) -> Sequence[str] | None:
-    """Return the tools a host needs to run it; None if it needs more than any host is offered."""
+    """Return the tools a host needs to run it; None if hosts are not offered all of them."""
     if agent.mode == "fork" or agent.mcp_servers:
         return None
     if agent.tools is None:
@@ -255,7 +254,7 @@ def _on_the_wire(ctx: Context, tools: Sequence[Tool]) -> Mapping[str, dict[str, 
 
 
 def _require(ctx: Context) -> None:
-    """Refuse what the draft is not for: older clients, and those that do not declare it.
+    """Refuse older clients, and those that do not declare the draft.
 
     Raises:
         MCPError: It is one of these.

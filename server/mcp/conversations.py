@@ -1,12 +1,12 @@
-"""Conversations: choose the thread of a call that names none, or names one of its own.
+"""Conversations: choose the thread of a call, from its conversation if it names no thread.
 
 All calls of a conversation work in one thread, if the server can identify the conversation. The
-thread's id is made from what identifies it, so nothing is stored, and every replica finds it:
+thread's id is computed from one of these, so nothing is stored, and every replica finds it:
 
-- An id in the `_meta` of the call, where the client sends one. One process of Codex or VS Code has
-  many conversations, and each of them outlives the process.
+- An id in the `_meta` of the call, if the client sends one. One process of Codex or VS Code has
+  many conversations, and they outlive the process.
 - The session of a client up to 2025-11-25, on any transport.
-- The process on the other end of stdio, which is all that is known of a client of 2026-07-28.
+- The process at the other end of stdio, for a client of 2026-07-28, of which nothing else is known.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["Conversations", "ThreadPlace"]
 Context: TypeAlias = ServerRequestContext[Any, Any]
 
 META_KEYS = ("vscode.conversationId", "threadId", "openai/session")
-"""Where VS Code, Codex and ChatGPT put the id of the conversation in `_meta`."""
+"""Keys in `_meta` with the conversation's id, as sent by VS Code, Codex and ChatGPT."""
 
 Notes: TypeAlias = Sequence[str]
 
@@ -42,8 +42,8 @@ class ThreadPlace:
 
     Attributes:
         thread_id: Its id; None for a new one.
-        begins: Whether it begins with this call if there is none.
-        is_default: Whether the caller named none, so that another one will do while it is in use.
+        begins: Whether to create it if it does not exist.
+        is_default: Whether the caller named no thread, so that another may be used if it is busy.
     """
 
     thread_id: str | None = None
@@ -51,13 +51,13 @@ class ThreadPlace:
     is_default: bool = False
 
     async def use(self, start: Callable[..., Awaitable[_T]]) -> tuple[_T, Notes]:
-        """Start something there; return what that returns, and what the caller is to know.
+        """Start something on the thread; return its result, and a note for the caller.
 
         Args:
-            start: Takes `thread_id`, and `begins`: whether the thread may begin with it.
+            start: Takes `thread_id` and `begins`, which tells whether the thread may be created.
 
         Raises:
-            ThreadBusy, StaleThread: The thread that the caller has named is in use.
+            ThreadBusy, StaleThread: The thread that the caller named is in use.
         """
         try:
             return await start(thread_id=self.thread_id, begins=self.begins), ()
@@ -71,7 +71,7 @@ class ThreadPlace:
 
 
 class Conversations:
-    """Tells the conversations of clients apart."""
+    """Identifies the conversations of clients."""
 
     def __init__(self) -> None:
         self._connections: WeakKeyDictionary[object, str] = WeakKeyDictionary()
@@ -83,9 +83,9 @@ class Conversations:
 
         Args:
             ctx: The call.
-            journal: Where the caller's threads are.
-            said: The thread that the caller names; empty for none.
-            per_call: Whether every call that names none has a new one.
+            journal: The caller's threads.
+            said: The thread that the caller names, or empty.
+            per_call: Whether each call without a thread gets a new one.
         """
         if said:
             if said == NEW:
@@ -99,7 +99,7 @@ class Conversations:
         return ThreadPlace(fixed, begins=True, is_default=True)
 
     def _of(self, ctx: Context) -> str | None:
-        """Return what tells a conversation apart; None where nothing does."""
+        """Return the identity of a conversation; None if it has none."""
         meta = (ctx.params or {}).get("_meta")
         if isinstance(meta, Mapping):
             told = cast("Mapping[str, object]", meta)
@@ -112,5 +112,5 @@ class Conversations:
             return f"session {connection.session_id}"
         if ctx.request is not None and ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
             return None
-        # Of 2026-07-28, each message has a connection of its own, but all have one way out.
+        # In 2026-07-28 each message has its own connection, but all share one outgoing stream.
         return self._connections.setdefault(connection.outbound, new_id("connection"))

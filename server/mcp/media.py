@@ -26,14 +26,14 @@ MAX_MEDIA = 700_000
 """Most characters of an encoded image or recording in a result; some clients refuse a megabyte."""
 
 _SHOW_LINKS = ("claude-", "cursor", "gemini-cli", "visual studio code", "deep-agent")
-"""Clients that show links to resources, by the start of their name."""
+"""Beginnings of the names of clients that show links to resources."""
 
 
 def drop_links(result: CallToolResult) -> None:
-    """Take links out of a result, unless the client is known to show them.
+    """Remove links from a result, unless the client is known to show them.
 
-    Adapters of agent frameworks hand a link on to their model's API as a file, and the API refuses
-    the request. What a link says stands in the text, too.
+    Adapters of agent frameworks pass a link to their model's API as a file, and the API refuses the
+    request. The text contains the same information as the links.
     """
     has_links = any(one.type == "resource_link" for one in result.content)
     if has_links and not current_client.get().lower().startswith(_SHOW_LINKS):
@@ -41,7 +41,7 @@ def drop_links(result: CallToolResult) -> None:
 
 
 def media_block(block: MediaBlock) -> ImageContent | AudioContent | None:
-    """Return a block in the protocol's words, None if it is better not shown."""
+    """Return a content block of the protocol; None if it should not be shown."""
     if len(block.data) > MAX_MEDIA:
         return None
     match block:
@@ -57,7 +57,7 @@ _TEXT_TYPES: Mapping[str, str] = {".md": "text/markdown", ".yaml": "text/yaml", 
 
 
 def file_contents(uri: str, data: bytes, path: str) -> ReadResourceResult:
-    """Return a file: media as what their bytes say they are, whatever they are called."""
+    """Return a file as a content block; the type of media comes from the bytes, not the name."""
     media = media_type_of(data)
     suffix = path[path.rfind(".") :].lower()
     mime = media or _TEXT_TYPES.get(suffix) or mimetypes.guess_type(path)[0]

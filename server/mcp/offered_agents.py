@@ -23,19 +23,19 @@ __all__ = ["MAIN", "OfferedAgents", "bound_to", "drives", "mounted_servers", "of
 
 
 MAIN = "main"
-"""What the main agent is called where agents are named, besides its own name."""
+"""The name that always means the main agent, besides its own name."""
 
 
 @record
 class OfferedAgents:
-    """Whom the caller may give goals to.
+    """The agents to which the caller may give goals.
 
     Attributes:
-        main: Whether the main agent is among them.
-        main_name: Its name.
-        subagents: The others by name.
-        bound: Whether the caller is bound to some agents.
-        some: Whether there are subagents that are not offered.
+        main: Whether the main agent is one of them.
+        main_name: The main agent's name.
+        subagents: The subagents by name.
+        bound: Whether the caller is limited to certain agents.
+        some: Whether only some subagents are offered.
     """
 
     main: bool
@@ -45,7 +45,7 @@ class OfferedAgents:
     some: bool = False
 
     def of_task(self, asked: str) -> str:
-        """Return whose task continues; empty for any subagent's, as its thread knows it.
+        """Return the subagent whose task continues; empty for any, since its thread knows it.
 
         Args:
             asked: Who was asked for; empty for nobody in particular.
@@ -58,13 +58,13 @@ class OfferedAgents:
         return replace(self, main=False).chosen(asked)
 
     def chosen(self, asked: str) -> str:
-        """Return the subagent that gets a goal; empty for the main agent.
+        """Return the subagent for a goal; empty for the main agent.
 
         Args:
             asked: Who was asked for; empty for nobody in particular.
 
         Raises:
-            HarnessError: They do not exist for the caller, or it is not clear who is meant.
+            HarnessError: The agent does not exist for the caller, or several agents are possible.
         """
         from ..results import unknown
 
@@ -87,7 +87,7 @@ class OfferedAgents:
 
 
 def bound_to(caller: Caller, settings: Settings) -> frozenset[str] | None:
-    """Return the names of the agents a caller is bound to; None for all of them."""
+    """Return the names of the agents that a caller is limited to; None for all."""
     ruled = settings.principal_agents.get(caller.principal) if caller.principal else None
     named = None if ruled is None else frozenset(ruled)
     if caller.agents is None or named is None:
@@ -96,13 +96,13 @@ def bound_to(caller: Caller, settings: Settings) -> frozenset[str] | None:
 
 
 def drives(services: Services, caller: Caller | None = None) -> bool:
-    """Whether a caller may drive tools: they are the main agent's."""
+    """Whether a caller may drive tools, which belong to the main agent."""
     bound = bound_to(caller or current_caller.get(), services.settings)
     return bound is None or MAIN in bound or services.places().name in bound
 
 
 def offered_agents(services: Services) -> OfferedAgents:
-    """Return whom the caller may give goals to, as it is now."""
+    """Return the agents to which the caller may give goals now."""
     there = services.subagents.subagents
     public = {name: one for name, one in there.items() if one.public}
     found = public or there
@@ -115,11 +115,11 @@ def offered_agents(services: Services) -> OfferedAgents:
 
 
 def mounted_servers(places: Iterable[Workplace]) -> Mapping[str, JsonValue]:
-    """Return the state of each server by name under one key; nothing if there are none.
+    """Return the state of each MCP server by name, under one key; empty without servers.
 
     It connects to no server, and builds no agent.
     """
-    from ...harness.mcp_servers import MCPToolsMiddleware  # few look
+    from ...harness.mcp_servers import MCPToolsMiddleware  # rarely used
 
     states: dict[str, JsonValue] = {}
     for agent in filter(None, (one.agent.built for one in places)):

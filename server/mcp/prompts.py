@@ -1,11 +1,11 @@
 """Prompts and instructions: what clients show to people and to their models.
 
-A person chooses a prompt from a menu: a skill, a subagent, or going on with a thread. A skill's
+A person chooses a prompt from a menu: a skill, a subagent, or continuing a thread. A skill's
 prompt has the skill's name, and a subagent's is `agent-<name>`; if both have one name, the skill
 wins. `Completions` completes the arguments of prompts and of resource templates.
 
-Server instructions fit in the 2,000 characters that every client shows. The most important comes
-first, and tools that are not offered are not mentioned.
+Server instructions fit into the 2,000 characters that every client shows. They begin with the most
+important part, and mention only offered tools.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ AGENT_PREFIX = "agent-"
 
 @record
 class _Menu:
-    """The prompts there are now, by name."""
+    """The current prompts, by name."""
 
     skills: Mapping[str, Skill]
     subagents: Mapping[str, AnySubAgent]
@@ -100,7 +100,7 @@ class Prompts:
         return ListPromptsResult(prompts=page, next_cursor=page[-1].name if more else None)
 
     async def get(self, ctx: Context, params: GetPromptRequestParams) -> GetPromptResult:
-        """Return a prompt's message, with its arguments in it.
+        """Return a prompt's message, with its arguments filled in.
 
         Raises:
             MCPError: There is no such prompt, or an argument is missing.
@@ -182,7 +182,7 @@ class Completions:
         self._services = services
 
     async def complete(self, ctx: Context, params: CompleteRequestParams) -> CompleteResult:
-        """Return the values that begin with what was typed, or contain it."""
+        """Return the values that begin with the typed text, or contain it."""
         given = dict(params.context.arguments or {}) if params.context is not None else {}
         values = await self._values(params.argument.name, given)
         typed = params.argument.value
@@ -212,7 +212,7 @@ class Completions:
                 return []
 
     async def _files(self, thread_id: str) -> list[str]:
-        """Return files that live in the thread; those on disk are too many to list."""
+        """Return the files in the thread's state; files on disk are too many to list."""
         if await self._services.journal.load(thread_id) is None:
             return []
         await self._services.places.prepare(thread_id)

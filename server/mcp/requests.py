@@ -1,16 +1,16 @@
-"""Requests: what their handlers share, limits of their texts, tasks, and cancellation.
+"""Requests: services for their handlers, limits of their texts, tasks, and cancellation.
 
 The server distinguishes a cancellation by the user from a lost connection, although a handler is
-cancelled in both cases. `notifications/cancelled` says that the client wanted it, and its text why:
-clients also send it when a call took longer than they wait. A lost connection sends nothing, and
-over HTTP 2026-07-28 a client that cancels closes its connection.
+cancelled in both cases. `notifications/cancelled` means that the client wanted it. Its text says
+why, because clients also send it when a call takes longer than they wait. A lost connection sends
+nothing. Over HTTP in 2026-07-28, a client cancels by closing its connection.
 
-Texts of a request are limited in length before anything looks at them. The content of a file may
-nearly fill a message. Goals and answers go to a model, so they are far shorter. All else is a name,
-an id, a path, a pattern or an address, and takes many times its size in time and memory: to find
-the nearest name, to take a path apart, to repeat it in an error.
+The length of each text in a request is checked before the text is used. The content of a file may
+nearly fill a message. Goals and answers go to a model, so they are much shorter. All other texts
+are names, ids, paths, patterns or addresses. Handling one costs many times its size in time and
+memory, for example to find similar names, to split a path, or to repeat it in an error.
 
-Task negotiation decides whether a client takes tasks, and for which calls.
+Task negotiation decides whether a client supports tasks, and for which calls.
 """
 
 from __future__ import annotations
@@ -68,20 +68,20 @@ __all__ = [
 Context: TypeAlias = ServerRequestContext[Any, Any]
 
 REASON_SECONDS = 1.0
-"""How long to wait for the reason, which arrives right after the cancellation."""
+"""Seconds to wait for the reason, which arrives right after the cancellation."""
 
 _TIMED_OUT = re.compile(r"timed?[ -]?out|deadline", re.IGNORECASE)
-"""How the SDKs for Python, TypeScript and Rust say that a call took too long."""
+"""Texts with which the SDKs for Python, TypeScript and Rust report a timeout."""
 
 
 @dataclass(slots=True)
 class ServedRequest:
-    """A request being served.
+    """A request that is being served.
 
     Attributes:
         cancelled: Set by the SDK once the client has cancelled it.
-        reason: What the client says of it.
-        told: Set once that is known.
+        reason: The client's reason.
+        told: Set once the reason is known.
     """
 
     cancelled: anyio.Event
@@ -89,7 +89,7 @@ class ServedRequest:
     told: anyio.Event = field(default_factory=anyio.Event)
 
     async def is_cancelled_by_user(self) -> bool:
-        """Whether somebody stopped it on purpose; to be asked once its handler is cancelled."""
+        """Whether the user stopped it on purpose; await this once the handler is cancelled."""
         if not self.cancelled.is_set():
             return False
         with anyio.move_on_after(REASON_SECONDS):
@@ -98,13 +98,13 @@ class ServedRequest:
 
 
 class CancelledRequests:
-    """The requests whose cancellation matters."""
+    """The requests that are watched for cancellation."""
 
     def __init__(self) -> None:
         self._served: dict[tuple[int, str], ServedRequest] = {}
 
     def note(self, ctx: Context) -> None:
-        """Note why a client cancels a request; to be called with `notifications/cancelled`."""
+        """Store why a client cancels a request; call it with `notifications/cancelled`."""
         params = ctx.params or {}
         served = self._served.get(_key(ctx, params.get("requestId")))
         if served is not None:
@@ -126,17 +126,17 @@ class CancelledRequests:
 
 
 def _key(ctx: Context, request_id: object) -> tuple[int, str]:
-    # Connections of 2026-07-28 are made anew for each message; what they send through is not.
+    # In 2026-07-28 each message has a new connection, but all share one outgoing stream.
     connection = ctx.session._connection  # pyright: ignore[reportPrivateUsage]
     return id(connection.outbound), str(request_id)
 
 
 class RequestsInFlight:
-    """The requests that are being answered. Put `middleware` first.
+    """The requests that are being answered. Its `middleware` must come first.
 
     Attributes:
-        calls: How many there are, listen streams aside.
-        streams: How many of those there are.
+        calls: How many there are, without listen streams.
+        streams: How many listen streams there are.
     """
 
     def __init__(self) -> None:
@@ -145,7 +145,7 @@ class RequestsInFlight:
         self._none = LazyEvent()
 
     async def middleware(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        """Count a request while it is answered."""
+        """Count a request while it is being answered."""
         is_stream = ctx.method == "subscriptions/listen"
         self.streams += is_stream
         self.calls += not is_stream
@@ -158,13 +158,13 @@ class RequestsInFlight:
                 self._none.wake()
 
     async def answered(self) -> None:
-        """Return once none is left."""
+        """Wait until none is left."""
         while self.calls + self.streams:
             await self._none.wait()
 
 
-PATIENCE = {"claude-code": 110.0, "codex": 280.0, "gemini-cli": 280.0}
-"""Seconds that clients are known to wait for a call, by the start of their name."""
+CLIENT_WAIT_SECONDS = {"claude-code": 110.0, "codex": 280.0, "gemini-cli": 280.0}
+"""Seconds that known clients wait for a call, by the beginning of their name."""
 
 
 @dataclass(frozen=True)
@@ -172,18 +172,18 @@ class Services:
     """Services that the handlers of all requests share.
 
     Attributes:
-        live: What the operator chose, and has changed since.
-        places: Where agents work; call it for an agent, which is built at the first call, and when
-            it is out of date.
+        live: The operator's settings, with later changes.
+        places: The agents with their files; call it for an agent, which is built at the first
+            call and again when it is out of date.
         journal: The checkpoints, runs and questions of the caller's threads.
-        runs: Work in progress.
-        announcements: Tells clients of changes.
-        principals: Who has called.
+        runs: The runs.
+        announcements: Notifies clients of changes.
+        principals: The known callers.
         schedules: The schedules that this server fires; None if it fires none.
-        requests: What clients are being asked.
-        conversations: Which thread calls work in that name none.
-        cancelled: What they have cancelled.
-        in_flight: What is being answered.
+        requests: The questions that clients are being asked.
+        conversations: Chooses the thread of calls that name none.
+        cancelled: The requests that clients have cancelled.
+        in_flight: The requests that are being answered.
     """
 
     live: ReloadableSettings
@@ -199,12 +199,12 @@ class Services:
     in_flight: RequestsInFlight = field(default_factory=RequestsInFlight)
 
     async def place(self, ctx: Context, said: str | None) -> ThreadPlace:
-        """Return the thread a call works in, where `said` is what its caller says of it."""
+        """Return the thread for a call; `said` is the thread that its caller names."""
         per_call = self.settings.thread_per == "call"
         return await self.conversations.place(ctx, self.journal, said or "", per_call=per_call)
 
     async def thread(self, said: str) -> str:
-        """Return the id of a thread that a caller says by its id or by its name."""
+        """Return the id of a thread that a caller gives by its id or its name."""
         return await id_of_thread(self.journal, said)
 
     @property
@@ -219,7 +219,7 @@ class Services:
 
     @property
     def settings(self) -> Settings:
-        """What the operator wants now."""
+        """The operator's current settings."""
         return self.live.current
 
 
@@ -235,7 +235,7 @@ def wait_budget(settings: Settings, client: str) -> float:
     Precedence: the operator's entry for the client, then the one for all, then the built-in value.
     """
     name = client.lower()
-    for table in (settings.wait_budgets, PATIENCE):
+    for table in (settings.wait_budgets, CLIENT_WAIT_SECONDS):
         starts = [start for start in table if name.startswith(start)]
         if starts:
             return table[max(starts, key=len)]
@@ -245,29 +245,29 @@ def wait_budget(settings: Settings, client: str) -> float:
 
 
 MAX_FILE_BYTES: Final = 8 << 20
-"""UTF-8 bytes of a file's text in one argument."""
+"""The most UTF-8 bytes of a file's text in one argument."""
 
 MAX_NAME_BYTES: Final = 10_000
-"""Bytes of a name, path, pattern, address: of whatever is none of the others."""
+"""The most bytes of a name, path, pattern, address or any other text."""
 
 MAX_SAID_BYTES: Final = 400_000
-"""Bytes of what is said to a model, or of a list of todos."""
+"""The most bytes of a text for a model, or of a list of todos."""
 
 _SHORT_CHARS: Final = MAX_NAME_BYTES // 4
-"""Characters that are below every bound, whatever they are in UTF-8."""
+"""The most characters that are below every limit, whatever their UTF-8 length."""
 
 _BOUNDS: Final[Mapping[str, int]] = {
     **dict.fromkeys(("content", "old_string", "new_string"), MAX_FILE_BYTES),
     **dict.fromkeys(("goal", "message", "todos", "answers"), MAX_SAID_BYTES),
     **dict.fromkeys(("inputResponses", "requestState", "notifications"), MAX_SAID_BYTES),
-    "files": 12 << 20,  # as text; what it stands for has a bound of its own
-    "output_schema": 64_000,  # it has a bound of its own, which says more
+    "files": 12 << 20,  # as text; the decoded bytes have their own limit
+    "output_schema": 64_000,  # its own limit has a more helpful error
     "command": 100_000,
 }
 
 
 def too_long(given: Mapping[str, Any]) -> str | None:
-    """Return which of some arguments is too long, and what to do; None if none is."""
+    """Return an error that names the argument that is too long; None if none is."""
     for name, value in given.items():
         if len(name) > MAX_NAME_BYTES:
             return f"an argument's name has {len(name):,} characters. Use one that exists."
@@ -284,7 +284,7 @@ def too_long(given: Mapping[str, Any]) -> str | None:
 
 
 def _size(value: object) -> int:
-    """Return the bytes of all texts in JSON data, names of members included."""
+    """Return the bytes of all texts in JSON data, including keys."""
     size, left = 0, [value]
     while left:
         one = left.pop()
@@ -300,7 +300,7 @@ def _size(value: object) -> int:
 
 
 def require_short_texts(ctx: Context) -> None:
-    """Refuse a message with a text that is too long; calls of tools are answered by the tools.
+    """Refuse a message with a text that is too long; tools check their own arguments.
 
     Raises:
         MCPError: There is one.
@@ -318,13 +318,14 @@ def require_short_texts(ctx: Context) -> None:
 TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
 
 TASK_VERSION = "2025-11-25"
-"""The revision of the handshake era that has tasks, of another shape."""
+"""The protocol version of the handshake era that has tasks, in another form."""
 
 
 def takes_tasks(ctx: Context, params: CallToolRequestParams) -> bool:
     """Whether this call may be answered with a task: its client says so each time.
 
-    In 2026-07-28 by declaring the extension (SEP-2663), in 2025-11-25 by `params.task` (SEP-1686).
+    In 2026-07-28 it declares the extension (SEP-2663); in 2025-11-25 it sends `params.task`
+    (SEP-1686).
     """
     if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
         return has_extension(ctx)

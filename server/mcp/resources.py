@@ -2,12 +2,12 @@
 
 A thread has `todos`, `transcript`, `checkpoints`, `files` and one resource per file, a run has
 `events`, and subagents describe themselves. Lists are paged: skills and subagents first, then
-threads, newest first; a thread that changes between two pages may move up, but none that stays is
-left out.
+threads, newest first. A thread that changes between two pages may move up, but no unchanged thread
+is left out.
 
-The page (`server.viewer`) is an app of MCP hosts (SEP-1865): a `ui://` resource that tools lead to.
-A host that knows the extension shows it beside the result of such a tool, in a sandbox without a
-network. For every other client the tools are unchanged.
+The page (`server.viewer`) is an app for MCP hosts (SEP-1865): a `ui://` resource that tools refer
+to. A host that supports the extension shows it beside the tool's result, in a sandbox without a
+network. For other clients the tools are unchanged.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ __all__ = ["FURTHER_METHODS", "FurtherParams", "FurtherResources", "Resources"]
 THREADS_PER_PAGE = 20
 CHECKPOINTS_SHOWN = 100
 LEGACY_NOT_FOUND = -32002
-"""What clients up to 2025-11-25 expect; newer ones get `INVALID_PARAMS`."""
+"""The error code that clients up to 2025-11-25 expect; newer ones get `INVALID_PARAMS`."""
 
 _FURTHER = ("thread://", "run://", "runs://", "threads://", "inbox://", "studio://")
-"""How URIs of resources that are not in the list begin."""
+"""Beginnings of URIs of resources that are not in the list."""
 
 PARTS = {
     "todos": ("Todo list", "application/json"),
@@ -87,11 +87,11 @@ FURTHER_METHODS = (
     "rules/add",
     "rules/revoke",
 )
-"""Acts that are no tools, so that no model can reach them."""
+"""Methods that are not tools, so that no model can call them."""
 
 
 class FurtherParams(RequestParams):
-    """Parameters of one of them, as they came; whoever serves it checks them."""
+    """Unchecked parameters of such a method; its handler checks them."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -104,10 +104,10 @@ class FurtherResources(Protocol):
         ...
 
     async def read(self, uri: str) -> ReadResourceResult | None:
-        """Return the content of one; None for a URI that is none of them.
+        """Return the content of a URI; None if the URI is not one of these.
 
         Raises:
-            HarnessError: It does not exist for the caller, or is asked for in a wrong way.
+            HarnessError: It does not exist for the caller, or the URI is malformed.
         """
         ...
 
@@ -116,9 +116,9 @@ class Resources:
     """Handlers of `resources/*`.
 
     Args:
-        services: What handlers share.
-        further: Returns resources beside the listed ones, made when they are first asked for; None
-            for none.
+        services: The services for all requests.
+        further: Returns further, unlisted resources, built at the first request; None for
+            none.
     """
 
     def __init__(

@@ -1,12 +1,12 @@
-"""Sessions of clients, and announcements to them of what changed.
+"""Sessions of clients, and announcements of changes to them.
 
 Clients of 2026-07-28 listen on `subscriptions/listen`; older ones get notices on their connection.
-The SDK reaches that connection only from inside a request, so a middleware keeps the session of
-each successful `initialize` until the connection ends. It also corrects what that handshake
-promises, because the SDK says `listChanged: false` on its own.
+The SDK gives access to that connection only inside a request, so a middleware keeps the session of
+each successful `initialize` until the connection ends. It also corrects the capabilities in that
+handshake, where the SDK sets `listChanged: false`.
 
-Changes of threads are collected for a moment and sent together: a run commits many steps per
-second, and a client that is notified reads everything again. Tools never change, except for the
+Changes of threads are collected for a moment and sent together, because a run commits many steps
+per second, and a notified client reads everything again. Tools never change, except for the list of
 subagents in the description of `task`.
 """
 
@@ -56,14 +56,14 @@ def _connection(ctx: Context) -> Connection:
 
 @dataclass(slots=True, eq=False)
 class _Client:
-    """A connection, and the notices that it has not been sent yet.
+    """A connection, with the notices that are not yet sent to it.
 
     Attributes:
-        session: Reaches it.
-        caller: Who it is.
-        watched: The resources it wants to know of.
-        notices: What to send, by what it says: the same news twice is news once.
-        sending: Ends what is being sent; None while nothing is.
+        session: The SDK's session, which sends to it.
+        caller: The caller behind it.
+        watched: The resources to which it has subscribed.
+        notices: Notices to send, by content, so that equal notices are sent once.
+        sending: Cancels the current sending; None if nothing is being sent.
     """
 
     session: ServerSession
@@ -73,7 +73,7 @@ class _Client:
     sending: anyio.CancelScope | None = None
 
     async def send(self, scope: anyio.CancelScope) -> None:
-        """Send what there is, for as long as the client takes and the connection lasts."""
+        """Send all notices, as long as the client reads and the connection lasts."""
         with scope:
             while self.notices:
                 send = self.notices.pop(next(iter(self.notices)))
@@ -87,15 +87,15 @@ class _Client:
 class SessionRegistry:
     """Connected clients of the handshake era and the resources each of them watches.
 
-    Each gets its notices at its own pace: a client that reads nothing delays no other.
+    Each client gets notices at its own pace: one that does not read delays no other.
 
     Args:
-        most: Connections that one principal may have open; without authentication there is no
-            bound.
+        most: The most open connections of one principal; without authentication there is no
+            limit.
 
     Attributes:
-        most: The same, for connections that are opened from now on.
-        watched: How many resources all of them watch.
+        most: The same limit, for new connections.
+        watched: How many resources all connections watch.
 
     Serve `initialize` through `registering`; route `resources/subscribe` and
     `resources/unsubscribe` to `subscribe` and `unsubscribe`; `run` sends what is announced.
@@ -114,7 +114,7 @@ class SessionRegistry:
         """Serve `initialize`, and register the session if that succeeds.
 
         Raises:
-            MCPError: The caller has as many open as one may have.
+            MCPError: The caller has too many open connections.
         """
         connection = _connection(ctx)
         self._require_room(connection)
@@ -140,10 +140,10 @@ class SessionRegistry:
             )
 
     def subscribe(self, ctx: Context, uri: str) -> None:
-        """Tell this connection when the resource changes.
+        """Notify this connection when the resource changes.
 
         Raises:
-            MCPError: It watches as many as one connection may.
+            MCPError: It watches too many resources.
         """
         watched = self._clients[_connection(ctx)].watched
         if len(watched) >= MAX_WATCHED and uri not in watched:
@@ -156,7 +156,7 @@ class SessionRegistry:
         watched.add(uri)
 
     def unsubscribe(self, ctx: Context, uri: str) -> None:
-        """Stop telling it; a URI it does not watch is fine."""
+        """Stop notifying this connection; a URI that it does not watch is ignored."""
         client = self._clients[_connection(ctx)]
         self.watched -= uri in client.watched
         client.watched.discard(uri)
@@ -171,16 +171,16 @@ class SessionRegistry:
         self._tell(self._clients.values(), "prompts", ServerSession.send_prompt_list_changed)
 
     def resources_changed(self, owner: str | None = None) -> None:
-        """Announce that the list of resources changed; with an owner, only to them."""
+        """Announce that the list of resources changed; if there is an owner, only to them."""
         self._tell(self._of(owner), "resources", ServerSession.send_resource_list_changed)
 
     def resource_updated(self, uri: str, owner: str | None = None) -> None:
-        """Announce a change of a resource to those who watch it; with an owner, only to them."""
+        """Announce a change of a resource to its watchers; if there is an owner, only to them."""
         watching = [one for one in self._of(owner) if uri in one.watched]
         self._tell(watching, uri, lambda session: session.send_resource_updated(uri))
 
     async def run(self) -> None:
-        """Send what is announced; never returns."""
+        """Send the announcements; never returns."""
         async with anyio.create_task_group() as tasks:
             while True:
                 await self._wake.wait()
@@ -214,7 +214,7 @@ def _promising_notices(result: dict[str, Any]) -> dict[str, Any]:
 
 
 COLLECT_SECONDS = 0.1
-"""How long changes of threads are collected before they are announced."""
+"""Seconds for which changes of threads are collected before they are announced."""
 
 
 class _LocalBus(InMemorySubscriptionBus):
@@ -229,7 +229,7 @@ class _LocalBus(InMemorySubscriptionBus):
         self.listeners = 0
 
     def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
-        """Register a listener, and return what takes it back."""
+        """Register a listener, and return a function that removes it."""
         unsubscribe = super().subscribe(listener)
         self.listeners += 1
         subscribed = True
@@ -244,7 +244,7 @@ class _LocalBus(InMemorySubscriptionBus):
 
 
 class Relay(Protocol):
-    """Tells other servers what their clients have to hear; must not block."""
+    """Forwards announcements to other servers; must not block."""
 
     def thread_changed(
         self,
@@ -268,7 +268,7 @@ class Announcements:
     Args:
         bus: Reaches clients of 2026-07-28 that are connected to this server.
         sessions: The connections of older clients.
-        relay: Tells other servers of the same threads; None if there are none.
+        relay: Forwards to other servers with the same threads; None if there are none.
     """
 
     def __init__(
@@ -280,15 +280,15 @@ class Announcements:
         self._relay = relay
         self.bus: SubscriptionBus = bus or _LocalBus()
         self.sessions = SessionRegistry() if sessions is None else sessions
-        self._changed: dict[str, set[str]] = {}  # by thread, as in the URIs of its resources
+        self._changed: dict[str, set[str]] = {}  # parts by thread, as in their URIs
         self._new_owners: set[str] = set()
         self._wake = anyio.Event()
 
     async def menus_changed(self, *, tools: bool, relayed: bool = False) -> None:
-        """Skills or subagents were added, edited or removed: so were prompts and resources.
+        """Announce that skills or subagents changed, and so prompts and resources.
 
         Args:
-            tools: Whether they were subagents, which the description of `task` lists.
+            tools: Whether subagents changed, which the description of `task` lists.
             relayed: Whether another server says so.
         """
         if self._relay is not None and not relayed:
@@ -302,7 +302,7 @@ class Announcements:
         self.sessions.resources_changed()
 
     async def resource_changed(self, uri: str) -> None:
-        """One resource has other content now."""
+        """Announce that the content of one resource changed."""
         await self.bus.publish(ResourceUpdated(uri=uri))
         self.sessions.resource_updated(uri)
 
@@ -315,19 +315,19 @@ class Announcements:
         is_new: bool = False,
         relayed: bool = False,
     ) -> None:
-        """Note that something happened on a thread; `run` announces it soon.
+        """Note a change on a thread; `run` announces it soon.
 
         Args:
             thread_id: The thread.
-            parts: What of it has other content now; nothing if only a run's record changed.
-            files: Paths of files that were written, which changes the listing too.
+            parts: The parts whose content changed; empty if only a run's record changed.
+            files: Paths of written files, which also change the listing.
             is_new: Whether this is its first step.
             relayed: Whether another server says so.
         """
         if self._relay is not None and not relayed and parts is not WRITING:
             self._relay.thread_changed(thread_id, parts=parts, files=files, is_new=is_new)
         heard = self.sessions.watched or getattr(self.bus, "listeners", True)
-        if not (heard or is_new):  # everybody is notified of new threads
+        if not (heard or is_new):  # all clients are notified of new threads
             return
         changed = self._changed.setdefault(thread_id, set())
         changed.update(parts)
@@ -338,7 +338,7 @@ class Announcements:
         self._wake.set()
 
     async def run(self) -> None:
-        """Announce what `thread_changed` notes, and send all notices; never returns."""
+        """Announce the noted changes, and send all notices; never returns."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.sessions.run)
             while True:
@@ -354,7 +354,7 @@ class Announcements:
         changed, self._changed = self._changed, {}
         new_owners, self._new_owners = self._new_owners, set()
         for owner in new_owners:
-            if not owner:  # it does not tell listeners of 2026-07-28 apart; they have the list
+            if not owner:  # the bus cannot distinguish listeners of 2026-07-28; they see the list
                 await self.bus.publish(ResourcesListChanged())
             self.sessions.resources_changed(owner)
         for owner in {owner_of(thread_id) for thread_id in changed}:

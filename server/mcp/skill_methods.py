@@ -1,6 +1,6 @@
 """Skills over MCP (SEP-2640): `skills/list`, `skills/get`, files of skills; lists of subagents.
 
-A thin module of ours that the SDK's own can replace one day.
+A thin module that the SDK's own implementation can replace one day.
 """
 
 from __future__ import annotations
@@ -88,9 +88,9 @@ class SkillMethods:
         return {"skill": _entry(skill), "ttlMs": 0, "cacheScope": "private"}
 
     async def directory(self, ctx: Context, params: DirectoryParams) -> dict[str, Any]:
-        """Return what is directly in a skill, or in a folder of one: folders and files by name.
+        """Return the direct content of a skill or one of its folders: folders and files, by name.
 
-        A skill has few enough files for one page.
+        It fits on one page, because a skill has few files.
         """
         name, _, folder = params.uri.removeprefix(SKILL_SCHEME).rstrip("/").partition("/")
         skill = self._skills.skills.get(name) if params.uri.startswith(SKILL_SCHEME) else None
@@ -134,8 +134,8 @@ def _entry(skill: Skill) -> dict[str, Any]:
 async def read_skill_file(skills: SkillRegistry, name: str, path: str) -> bytes | None:
     """Return the bytes of a file of a skill, or None if no skill has it.
 
-    Only files that the skill lists can be read. When the file was saved since the registry looked,
-    the registry looks again, so that what is served fits the digest that is listed.
+    Only files that the skill lists can be read. If the file was saved since the registry read it,
+    the registry reads it again, so that the content matches the listed digest.
     """
     for fresh in (False, True):
         if fresh:
@@ -164,7 +164,7 @@ _PROBLEMS = 3
 
 
 def described(subagent: AnySubAgent) -> str:
-    """Return a subagent as Markdown: what it is good for, what it has, and its instructions."""
+    """Return a subagent as Markdown: its purpose, its tools, and its instructions."""
     parts = [f"# {subagent.name}", subagent.description]
     if isinstance(subagent, CompiledSubAgent):
         return "\n\n".join(parts) + "\n"
@@ -186,12 +186,12 @@ def described(subagent: AnySubAgent) -> str:
 def listed(
     subagents: Mapping[str, AnySubAgent], errors: Mapping[str, str], *, every: bool = False
 ) -> str:
-    """Return a line for each subagent of the operator, cut to what fits a tool's description.
+    """Return a line for each subagent of the operator, cut to fit into a tool's description.
 
     Args:
-        subagents: By name.
-        errors: What is wrong with which file; those that are left out are missed by somebody.
-        every: List the general-purpose one, too.
+        subagents: The subagents, by name.
+        errors: Errors by file, to mention, since somebody will miss these subagents.
+        every: Whether to list the general-purpose subagent as well.
     """
     lines: list[str] = []
     own = [one for name, one in sorted(subagents.items()) if every or name != GENERAL_PURPOSE.name]

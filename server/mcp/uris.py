@@ -1,4 +1,4 @@
-"""The URIs of what a server lets clients read."""
+"""URIs of the resources that clients can read."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 THREADS_URI = "threads://recent"
 INBOX_URI = "inbox://questions"
 OWN_URIS = (THREADS_URI, INBOX_URI)
-"""Those that are another resource for each principal."""
+"""URIs whose resource is different for each principal."""
 
 SCHEDULES_URI = "schedules://all"
 THREAD_SCHEME = "thread://"
@@ -48,15 +48,15 @@ def thread_uri(thread_id: str, part: str) -> str:
 
 
 def owned_uri(uri: str, owner: str) -> str:
-    """Return what we call somebody's own resource of this name, such as the list of their threads.
+    """Return our internal URI for a principal's own resource, such as the list of their threads.
 
-    Clients use the name alone.
+    Clients use only the name.
     """
     return f"{uri}#{owner}" if owner and uri in OWN_URIS else uri
 
 
 def moved_uri(thread_id: str) -> str:
-    """Return what we call the news that something happened on a thread; no client may watch it."""
+    """Return our internal URI for changes of a thread, which no client can watch."""
     return f"{THREAD_SCHEME}{thread_id}#moved"
 
 

@@ -1,1 +1,1 @@
-"""Operations: health and metrics, shutdown, and runs on the command line."""
+"""Operations: health, metrics, shutdown, and administration of runs on the command line."""

@@ -63,7 +63,7 @@ async def opened_agenda(settings: Settings) -> AsyncGenerator[AgendaTables]:
 
 
 class Agenda:
-    """What a server does by itself.
+    """What a server does on its own: fires schedules and sends webhooks.
 
     Args:
         settings: What the operator chose.
@@ -71,7 +71,7 @@ class Agenda:
 
     Attributes:
         book: The schedules that this server fires; None if it fires none.
-        counts: What it has done since it was started, by the name of a metric and by result.
+        counts: Counts since the server was started, by the name of a metric and by result.
     """
 
     def __init__(self, settings: Settings, tables: AgendaTables) -> None:
@@ -80,7 +80,7 @@ class Agenda:
         self.counts: dict[str, Mapping[str, int]] = {}
 
     def attach(self, app: App) -> None:
-        """Fire schedules and tell webhooks for a server, until it stops."""
+        """Fire schedules and send webhooks for a server, until it stops."""
         if app.settings.current.webhooks:
             from ..agenda.outbox import Outbox
             from ..agenda.webhooks import Webhooks
@@ -96,7 +96,7 @@ class Agenda:
             app.group.start_soon(scheduler.work)
 
     async def waiting(self) -> int:
-        """Return how many calls of webhooks wait, of all servers.
+        """Return how many deliveries of webhooks wait, of all servers.
 
         Raises:
             HarnessError: They cannot be read.
@@ -107,7 +107,7 @@ class Agenda:
 
 @asynccontextmanager
 async def joined_agenda(settings: Settings) -> AsyncGenerator[Agenda]:
-    """Open what a server does by itself, until the block ends."""
+    """Open the agenda of a server, until the block ends."""
     async with opened_agenda(settings) as tables:
         yield Agenda(settings, tables)
 
@@ -137,10 +137,9 @@ class _Starter:
         return run_id, run.thread_id
 
     async def _caller(self, work: Work) -> Caller:
-        """Return a principal as they may call now.
+        """Return a principal with their current rights.
 
-        Of users of an OAuth server nothing is known but what their access tokens say, and nobody
-        keeps those.
+        The rights of OAuth users are only known from their access tokens, which are not stored.
 
         Raises:
             NotAllowed: None of their tokens lets them start runs any more.
@@ -182,7 +181,7 @@ def _may_delegate(record: TokenRecord) -> bool:
 
 
 def _agents(records: Sequence[TokenRecord]) -> frozenset[str] | None:
-    """Return the agents that some tokens are bound to together; None for all."""
+    """Return all agents that these tokens allow; None for all agents."""
     if any(not one.agents for one in records):
         return None
     return frozenset(name for one in records for name in one.agents)
@@ -204,7 +203,7 @@ async def add_schedule(settings: Settings, name: str, work: Work) -> Answer:
 
 
 async def list_schedules(settings: Settings) -> Answer:
-    """List the schedules of everybody."""
+    """List the schedules of all users."""
     async with opened_agenda(settings) as tables:
         known = await book_of(settings, tables).all()
     text = "\n".join(map(_line, known)) or "There are no schedules."
@@ -215,7 +214,7 @@ async def change_schedule(settings: Settings, action: str, name: str, principal:
     """Pause, resume, run or remove a schedule.
 
     Raises:
-        HarnessError: There is none of that name, or it cannot be opened.
+        HarnessError: There is none of that name, or it cannot be decrypted.
     """
     async with opened_agenda(settings) as tables:
         book = book_of(settings, tables)

@@ -1,4 +1,4 @@
-"""Fleet: one server among the replicas of a journal. Imported only with `--replicas`."""
+"""Fleet: this server as one of the replicas of a journal. Imported only with `--replicas`."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ __all__ = ["Fleet", "joined"]
 
 
 class Fleet:
-    """A replica among the others; a `Relay` for announcements.
+    """This replica among the others; a `Relay` for announcements.
 
     Args:
         settings: What the operator chose.
         database: The tables that replicas share.
         owner: Our id.
-        group: Where what others ask of us is done.
+        group: The task group for work that others request.
 
     Attributes:
         database: The tables that replicas share.
-        presence: That they know of us, and we of them.
-        signals: What they tell each other.
-        servers: Them, as runs see them.
+        presence: Shows that we are alive, and which others are.
+        signals: The signals between replicas.
+        servers: The replicas, as runs see them.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Fleet:
         self._changes: dict[str, _Change] = {}
 
     def announced(self, journal: Checkpointer) -> Checkpointer:
-        """Return the journal of this server, which tells the others of its commits."""
+        """Return the journal of this server, which notifies the others of its commits."""
         self._journal = AnnouncedCheckpointer(journal, self.signals.told_of)
         return self._journal
 
@@ -94,11 +94,11 @@ class Fleet:
 
     @property
     def is_there(self) -> bool:
-        """Whether the others see that we live."""
+        """Whether the others can see that we are alive."""
         return self.presence.may_work
 
     async def work(self, runs: RunManager, announcements: Announcements) -> None:
-        """Take part, with our runs and our clients; returns when the server stops."""
+        """Run as a replica, with our runs and clients; returns when the server stops."""
         assert self._journal is not None
         self._runs = runs
         self._reconciler = Reconciler(runs, self._journal, self._survey, self.presence)
@@ -108,18 +108,18 @@ class Fleet:
         self.signals.on("lend", self._hear_of_model)
         self.signals.on("thread", partial(self._hear_of_thread, announcements))
         self.signals.on("menus", partial(self._hear_of_menus, announcements))
-        with suppress(HarnessError):  # it only tidies up
-            await runs.carrier.cancellation.forget_settled()
+        with suppress(HarnessError):  # it only cleans up
+            await runs.supervisor.cancellation.forget_settled()
         await self._reconciler.work()
 
-    # --- what others say -----------------------------------------------------------------------
+    # --- signals of others ---------------------------------------------------------------------
 
     def _wake(self) -> None:
         if self._reconciler is not None:
             self._reconciler.wake()
 
     def _leave_runs(self) -> None:
-        for one in () if self._runs is None else self._runs.carrier.live.values():
+        for one in () if self._runs is None else self._runs.supervisor.live.values():
             one.control.leave()
 
     def _hear_of_run(self, _: str, more: str) -> None:
@@ -127,11 +127,11 @@ class Fleet:
             self._wake()
 
     def _hear_of_cancel(self, run_id: str, _: str) -> None:
-        if self._runs is not None and run_id in self._runs.carrier.live:
-            self._group.start_soon(self._runs.carrier.cancellation.look)
+        if self._runs is not None and run_id in self._runs.supervisor.live:
+            self._group.start_soon(self._runs.supervisor.cancellation.look)
 
     def _hear_of_model(self, run_id: str, seconds: str) -> None:
-        live = None if self._runs is None else self._runs.carrier.live.get(run_id)
+        live = None if self._runs is None else self._runs.supervisor.live.get(run_id)
         if self._runs is not None and live is not None and seconds.isdigit():
             self._runs.sampling.wanted_elsewhere(live.thread_id, float(seconds))
 
@@ -150,13 +150,13 @@ class Fleet:
         )
 
     def _heard(self, thread_id: str, more: str) -> _Change:
-        """Return what another replica says has changed; everything, if that cannot be read."""
+        """Return what a signal of another replica says has changed; all, if it cannot be read."""
         with suppress(SealError, ValueError):
             if more:
                 return _Change.parse(self._sealer.open(b64decode(more), "thread", thread_id))
         return _Change(PARTS)
 
-    # --- what we say ---------------------------------------------------------------------------
+    # --- our signals ---------------------------------------------------------------------------
 
     def thread_changed(
         self,
@@ -206,14 +206,14 @@ class _Change:
 
 @asynccontextmanager
 async def joined(settings: Settings, owner: str) -> AsyncGenerator[Fleet]:
-    """Be one of the replicas of the journal that the settings name, until the block ends.
+    """Join the replicas of the journal in the settings, until the block ends.
 
     Args:
         settings: What the operator chose.
-        owner: Our id, which no process has had before.
+        owner: Our id, which no other process has ever had.
 
     Raises:
-        HarnessError: The database cannot be used, or another server has the journal for itself.
+        HarnessError: The database cannot be used, or another server uses the journal exclusively.
     """
     assert settings.journal is not None
     database = open_database(settings.journal.get_secret_value())

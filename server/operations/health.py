@@ -1,4 +1,4 @@
-"""Health of a server: whether it takes work, and its metrics."""
+"""Health of a server: whether it accepts work, and its metrics."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from ..transports.health import Labels, Metric
 __all__ = ["OwnWork", "ServerHealth"]
 
 JOURNAL_SECONDS = 2.0
-"""How long the journal may take to answer; probes give up soon after."""
+"""Seconds the journal may take to answer; probes give up soon after."""
 
 FRESH_SECONDS = 1.0
-"""How long an answer of the journal counts, however many probes ask."""
+"""Seconds for which an answer of the journal is reused for other probes."""
 
 COUNTED_SECONDS = 15.0
-"""How long the counts of open runs do; collectors ask about that often."""
+"""Seconds for which counts of open runs are reused, about the interval of collectors."""
 
 MOST_COUNTED = 1_000
-"""Open runs of one status that are counted."""
+"""The most open runs of one status that are counted."""
 
 _OPEN: Sequence[RunStatus] = ("queued", "running", "needs_approval", "paused")
 
@@ -40,30 +40,30 @@ class Others(Protocol):
 
     @property
     def living(self) -> int:
-        """How many there are, this one included."""
+        """How many servers there are, this one included."""
         ...
 
     @property
     def superseded(self) -> int:
-        """How many commits of this one were refused because another had taken the run over."""
+        """How many commits of this server were refused because another had taken over the run."""
         ...
 
     @property
     def is_there(self) -> bool:
-        """Whether the others see that this one lives."""
+        """Whether the others can see that this server is alive."""
         ...
 
 
 class OwnWork(Protocol):
-    """What a server does by itself; see `Agenda`."""
+    """Schedules and webhooks of a server; see `Agenda`."""
 
     @property
     def counts(self) -> Mapping[str, Mapping[str, int]]:
-        """What it has done, by the name of a metric and by result."""
+        """Counts, by the name of a metric and by result."""
         ...
 
     async def waiting(self) -> int:
-        """Return how many calls of webhooks wait, of all servers."""
+        """Return how many deliveries of webhooks wait, of all servers."""
         ...
 
 
@@ -75,14 +75,14 @@ _AGENDA = {
 
 
 class ServerHealth:
-    """Says how a server is.
+    """The health and the metrics of a server.
 
     Args:
         services: Its runs and requests.
-        journal: Where everybody's runs are stored.
-        group: Looks at the journal are made there.
-        others: The servers that share the journal; None if it is for one.
-        agenda: What it does by itself; None for nothing.
+        journal: The journal with all users' runs.
+        group: The task group in which the journal is read.
+        others: The servers that share the journal; None if it is not shared.
+        agenda: Its schedules and webhooks; None without them.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class ServerHealth:
         self._is_away = False
 
     async def not_ready(self) -> str | None:
-        """Return why the server takes no work now; None if it does."""
+        """Return why the server accepts no work now; None if it does."""
         if self._services.runs.stopping.has_begun:
             return "the server is stopping"
         if self._others is not None and not self._others.is_there:
@@ -122,7 +122,7 @@ class ServerHealth:
         return ""
 
     async def metrics(self) -> Sequence[Metric]:
-        """Return what `/metrics` shows. No name, id or caller is in it."""
+        """Return the text of `/metrics`. It contains no name, id or caller."""
         runs, in_flight = self._services.runs, self._services.in_flight
         figures, by_kind = runs.figures, ("kind",)
         found = (
@@ -186,7 +186,7 @@ class ServerHealth:
         return [*found, ("webhooks_waiting", _AGENDA["webhooks_waiting"], _by((), waiting))]
 
     async def _count_waiting(self) -> Mapping[tuple[()], int]:
-        """Return how many calls of webhooks wait; nothing while they cannot be read."""
+        """Return how many deliveries of webhooks wait; empty while they cannot be read."""
         try:
             return {} if self._agenda is None else {(): await self._agenda.waiting()}
         except (HarnessError, OSError) as error:
@@ -194,7 +194,7 @@ class ServerHealth:
             return {}
 
     async def _count_open_runs(self) -> Mapping[str, int]:
-        """Return how many runs have not ended; nothing while the journal cannot be read."""
+        """Return how many runs have not ended; empty while the journal cannot be read."""
         counts: dict[str, int] = {}
         try:
             for one in _OPEN:
@@ -206,10 +206,9 @@ class ServerHealth:
 
 
 class _Look(Generic[T]):
-    """One look at the journal at a time, for all who want to know.
+    """Reads the journal once at a time, for all callers together.
 
-    A journal that is away may answer late, and a look cannot be cancelled then; it is only waited
-    for so long.
+    A read of a journal that is away cannot be cancelled, so callers wait for a limited time.
     """
 
     def __init__(
@@ -222,7 +221,7 @@ class _Look(Generic[T]):
         self._looking: anyio.Event | None = None
 
     async def result(self, unanswered: T) -> T:
-        """Return what was found lately, or `unanswered` if it takes too long."""
+        """Return the newest result, or `unanswered` if reading takes too long."""
         if self._looking is None and not self._is_fresh():
             self._looking = anyio.Event()
             self._group.start_soon(self._run, self._looking)
@@ -244,6 +243,6 @@ class _Look(Generic[T]):
 
 
 def _by(names: Sequence[str], counts: Mapping[Any, int]) -> Mapping[Labels, float]:
-    """Return counts by labels of these names."""
+    """Return counts as metrics with these labels."""
     keys = {key: (key,) if isinstance(key, str) else key for key in counts}
     return {tuple(zip(names, keys[key], strict=True)): float(n) for key, n in counts.items()}

@@ -1,4 +1,4 @@
-"""Joining: which engine, agenda and fleet a server has, as its settings say."""
+"""Joining: makes the engine, agenda and fleet of a server from its settings."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ __all__ = ["agenda_of", "bounds_of", "engine_of", "fleet_of"]
 
 
 def agenda_of(settings: Settings, *, acts: bool) -> AbstractAsyncContextManager[Agenda | None]:
-    """Return what is entered to act by oneself; None without `--schedules` and `--webhook`.
+    """Return a context that runs the agenda; None without `--schedules` and `--webhook`.
 
     Args:
         settings: What the operator chose.
-        acts: Whether this is a server, and not a command that has the same settings.
+        acts: Whether this is a server, not a command with the same settings.
     """
     if not acts or not (settings.schedules or settings.webhooks):
         return nullcontext()
-    from .agenda import joined_agenda  # few have one
+    from .agenda import joined_agenda  # few servers have one
 
     return joined_agenda(settings)
 
 
 def fleet_of(settings: Settings, owner: str) -> AbstractAsyncContextManager[Fleet | None]:
-    """Return what is entered to be one of the replicas of a journal; None without `--replicas`.
+    """Return a context that joins the replicas of a journal; None without `--replicas`.
 
     Args:
         settings: What the operator chose.
-        owner: Our id, which no process has had before.
+        owner: Our id, which no other process has ever had.
 
     Raises:
-        HarnessError: As for `joined`, when it is entered.
+        HarnessError: As for `joined`, when you enter it.
     """
     if not settings.replicas:
         return nullcontext()
@@ -56,11 +56,11 @@ logger = logging.getLogger(__name__)
 
 
 DBOS_WORKERS = 16
-"""Few, as the first server that looks takes as many legs as it may."""
+"""Few, because the first server that polls takes as many legs as it may."""
 
 
 def bounds_of(settings: Settings) -> Bounds:
-    """Return how much may be executed."""
+    """Return the limits from the settings."""
     workers = settings.workers
     if workers is None and settings.engine == "dbos":
         workers = DBOS_WORKERS
@@ -78,13 +78,13 @@ def bounds_of(settings: Settings) -> Bounds:
 
 
 def engine_of(settings: Settings, state: StateDir, owner: str, servers: Servers) -> MakeEngine:
-    """Return what makes the engine that the settings name.
+    """Return a function that makes the engine named in the settings.
 
     Args:
         settings: What the operator chose.
-        state: Where an engine keeps its tables while the journal is in no database server.
+        state: Directory for an engine's tables if the journal is not in a database server.
         owner: Our id.
-        servers: Which other servers live.
+        servers: Says which other servers are alive.
     """
     if settings.engine == "local":
         shared = {"max_runs", "max_runs_per_minute"} & settings.model_fields_set

@@ -1,8 +1,8 @@
-"""Reconciler: finds runs whose server is gone, on any replica, and continues them.
+"""Reconciler: finds runs of dead replicas, and continues them.
 
-All replicas look, every few seconds and as soon as one of them dies. Of those that are there, one
-is first in line for each run; the others take it a little later, if it is still there. Two that try
-at the same moment do no harm: the journal lets one of them.
+All replicas check every few seconds, and as soon as one of them dies. For each run, one replica is
+first in line; the others take the run a little later if it is still there. If two try at the same
+time, the journal allows one of them.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ __all__ = ["Reconciler"]
 LOOK_SECONDS = 5.0
 
 YIELD_SECONDS = 1.5
-"""How long a run is left to the replica that is first in line."""
+"""Seconds for which a run is left to the replica that is first in line."""
 
 _AT_ONCE = 8
-"""Runs that are taken over at the same time: each reads its thread."""
+"""How many runs are taken over at the same time; each reads its thread."""
 
 _PAGE = 200
 
@@ -39,13 +39,13 @@ logger = logging.getLogger(__name__)
 
 
 class Reconciler:
-    """Goes on with what other replicas have left.
+    """Continues the runs that other replicas have left.
 
     Args:
-        runs: Ours.
-        journal: Where all are stored.
+        runs: Our runs.
+        journal: The journal with all runs.
         survey: Finds them.
-        presence: Which replicas live.
+        presence: Says which replicas are alive.
     """
 
     def __init__(
@@ -64,11 +64,11 @@ class Reconciler:
         self._pages: dict[str | None, str] = {}
 
     def wake(self) -> None:
-        """Look at once."""
+        """Check at once."""
         self._wake.set()
 
     async def work(self) -> None:
-        """Look all the time; returns when the server stops."""
+        """Check again and again; returns when the server stops."""
         while not self._runs.stopping.has_begun:
             try:
                 await self.sweep()
@@ -80,7 +80,7 @@ class Reconciler:
             self._wake = anyio.Event()
 
     async def sweep(self) -> None:
-        """Continue every run that is left and ours to take.
+        """Continue every abandoned run for which it is our turn.
 
         Raises:
             HarnessError: The journal cannot be read.
@@ -93,18 +93,18 @@ class Reconciler:
             room = anyio.CapacityLimiter(_AT_ONCE)
             async for run_id, is_left in self._all():
                 found.add(run_id)
-                if run_id in self._runs.carrier.live or not self._is_ours(run_id, is_left):
+                if run_id in self._runs.supervisor.live or not self._is_ours(run_id, is_left):
                     continue
                 self._yielded.pop(run_id, None)
                 group.start_soon(self._take, run_id, is_left, room)
         self._yielded = {key: at for key, at in self._yielded.items() if key in found}
 
     async def _all(self) -> AsyncGenerator[tuple[str, bool]]:
-        """Yield each run that nobody seems to work on, and whether it was left while running."""
-        carrier = self._runs.carrier
+        """Yield each run that seems abandoned, and whether it was running."""
+        supervisor = self._runs.supervisor
         for owner in await self._survey.owners():
-            if owner in (None, carrier.owner) or not await carrier.servers.is_alive(owner):
-                if owner not in (None, carrier.owner):
+            if owner in (None, supervisor.owner) or not await supervisor.servers.is_alive(owner):
+                if owner not in (None, supervisor.owner):
                     await self._survey.cut_off(owner)
                 async for page in _paged(partial(self._survey.running, owner)):
                     for run_id in await self._not_offered(page):
@@ -114,7 +114,7 @@ class Reconciler:
                 yield run_id, False
 
     async def _not_offered(self, run_ids: Sequence[str]) -> list[str]:
-        """Return those of some runs that do not wait in the queue to continue.
+        """Return the runs among these that are not in the queue.
 
         Raises:
             HarnessError: The journal, or the engine, cannot be read.
@@ -125,15 +125,15 @@ class Reconciler:
         return [one.run_id for one in legs if one.run_id not in offered]
 
     async def _refill(self) -> None:
-        """Put those runs in line again that should be and are not.
+        """Put runs back in line that are missing there.
 
-        They are those of servers that died, and ours if the engine has lost what it knew. A page
-        is looked at each time, and all of them as soon as one run is missing.
+        They belonged to servers that died, or the engine has lost its tables. Each time, one page
+        of runs is checked, and all pages as soon as one run is missing.
         """
-        carrier = self._runs.carrier
+        supervisor = self._runs.supervisor
         for owner in await self._survey.queued_owners():
-            ours = owner == carrier.owner
-            if not ours and owner is not None and await carrier.servers.is_alive(owner):
+            ours = owner == supervisor.owner
+            if not ours and owner is not None and await supervisor.servers.is_alive(owner):
                 continue
             read = partial(self._survey.queued, owner, ready=ours)
             after = self._pages.pop(owner, "")
@@ -151,9 +151,9 @@ class Reconciler:
                     break
 
     def _is_ours(self, run_id: str, is_left: bool) -> bool:
-        """Whether we are first in line for a run, or who is has had its time.
+        """Whether we are first in line for a run, or the first replica has had its time.
 
-        With a run that was answered, whoever has stored the last answer is.
+        For an answered run, the replica that stored the last answer is first.
         """
         others = [one.id for one in self._presence.census.living if not one.draining]
         first = max(others, key=lambda one: _weight(one, run_id), default=None)
@@ -163,18 +163,18 @@ class Reconciler:
         return now - self._yielded.setdefault(run_id, now) >= YIELD_SECONDS
 
     async def _take(self, run_id: str, is_left: bool, room: anyio.CapacityLimiter) -> None:
-        carrier = self._runs.carrier
+        supervisor = self._runs.supervisor
         async with room:
             try:
                 run = await self._journal.run(run_id)
                 if run is None:
                     return
                 if is_left:
-                    wanted = run.status == "running" and await carrier.is_left(run)
+                    wanted = run.status == "running" and await supervisor.is_left(run)
                 else:
-                    wanted = run.status == "needs_approval" and not carrier.goes_on(run_id)
+                    wanted = run.status == "needs_approval" and not supervisor.goes_on(run_id)
                 if wanted:
-                    await carrier.adopt(run)
+                    await supervisor.adopt(run)
             except HarnessError as error:
                 logger.warning("run %s cannot be taken over now: %s", run_id, error)
 

@@ -17,11 +17,11 @@ from ..threads.journals import journal_beside_servers
 __all__ = ["list_replicas"]
 
 _SHOWN = 20
-"""Runs of one replica that are named."""
+"""The most runs to list for one replica."""
 
 
 async def list_replicas(settings: Settings) -> Answer:
-    """Return who shares the journal of the settings, and what each works on.
+    """Return the replicas that share the journal of the settings, and their runs.
 
     Args:
         settings: They say that replicas use the journal.
@@ -29,7 +29,7 @@ async def list_replicas(settings: Settings) -> Answer:
     Raises:
         StateDirError, HarnessError: As for `journal_beside_servers`.
     """
-    async with journal_beside_servers(settings):  # so the journal's tables are there
+    async with journal_beside_servers(settings):  # so the journal's tables exist
         assert settings.journal is not None
         url = settings.journal.get_secret_value()
         database = open_database(url, connections=1)

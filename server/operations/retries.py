@@ -1,7 +1,7 @@
 """Retry requests: ask the servers of a state directory to continue runs.
 
-Only a server carries runs. So a command leaves a small file, as it does to cancel a run. A server
-that finds it goes on with the run, or leaves a file that says why it cannot.
+Only servers execute runs. So a command writes a small file, as it does to cancel a run. A server
+that finds it continues the run, or writes a file that says why it cannot.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..settings.state_dir import StateDir
 __all__ = ["RetryRequests", "take_retries"]
 
 LOOK_SECONDS = 2.0
-"""How often a server looks for requests."""
+"""Seconds between two checks for requests."""
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class RetryRequests:
         self._refused = CancelRequests(state.path / "retry-refusals")
 
     def store(self, run: Run) -> None:
-        """Ask for a run to continue.
+        """Request that a run continues.
 
         Raises:
             OSError: The request cannot be written.
@@ -46,7 +46,7 @@ class RetryRequests:
         self._asked.store(CancelRequest(run.id, run.attempt, "retry"))
 
     def ids(self) -> list[str]:
-        """Return the runs that must continue."""
+        """Return the runs that were requested to continue."""
         return [one.run_id for one in self._asked.all()]
 
     def is_for(self, run: Run) -> bool:
@@ -54,11 +54,11 @@ class RetryRequests:
         return self._asked.of(run) is not None
 
     def discard(self, run_id: str) -> None:
-        """Forget a request."""
+        """Delete a request."""
         self._asked.discard(run_id)
 
     def refuse(self, run: Run, why: str) -> None:
-        """Say why a run cannot continue.
+        """Store why a run cannot continue.
 
         Raises:
             OSError: It cannot be written.
@@ -66,7 +66,7 @@ class RetryRequests:
         self._refused.store(CancelRequest(run.id, run.attempt, why))
 
     def refusal(self, run: Run) -> str | None:
-        """Return why a run cannot continue, and forget it; None if nobody has said so."""
+        """Return why a run cannot continue, and delete the note; None without one."""
         found = self._refused.of(run)
         if found is not None:
             self._refused.discard(run.id)
@@ -76,11 +76,11 @@ class RetryRequests:
 async def take_retries(
     runs: RunManager, journal: Checkpointer, state: StateDir, owner: str
 ) -> None:
-    """Continue runs as commands ask for it; returns when the server stops.
+    """Continue runs when commands request it; returns when the server stops.
 
     Args:
-        runs: Goes on with them.
-        journal: Where they are stored.
+        runs: Continues them.
+        journal: The journal that they are in.
         state: The state directory.
         owner: Id of this server in it.
     """
@@ -94,7 +94,7 @@ async def take_retries(
         for run_id in asked:
             try:
                 await _look(runs, journal, run_id, requests, processes, owner)
-            except (OSError, HarnessError) as error:  # of this one: others need not wait for it
+            except (OSError, HarnessError) as error:  # only this run; the others need not wait
                 logger.warning("run %s does not continue: %s", run_id, error)
         await anyio.sleep(LOOK_SECONDS)
 
@@ -110,15 +110,15 @@ async def _look(
     """Continue a run if it is this server's turn."""
     run = await journal.run(run_id)
     if run is None or not await anyio.to_thread.run_sync(requests.is_for, run):
-        await anyio.to_thread.run_sync(requests.discard, run_id)  # it is settled
+        await anyio.to_thread.run_sync(requests.discard, run_id)  # nothing is left to do
     elif run.owner in (None, owner) or not await processes.is_alive(run.owner):
-        await _retry(runs, run, requests)  # else the server that worked on it last goes on with it
+        await _retry(runs, run, requests)  # else its last server continues it
 
 
 async def _retry(runs: RunManager, run: Run, requests: RetryRequests) -> None:
     await anyio.to_thread.run_sync(requests.discard, run.id)
     try:
-        await runs.carrier.resume(run, {})
+        await runs.supervisor.resume(run, {})
     except HarnessError as error:
         logger.warning("run %s does not continue: %s", run.id, error)
         await anyio.to_thread.run_sync(requests.refuse, run, str(error))

@@ -34,7 +34,7 @@ _LOOK_SECONDS = 0.25
 
 
 async def until_it_stops(journal: Checkpointer, run: Run, seconds: float | None) -> Run:
-    """Return a run once it has paused or ended, or after so many seconds."""
+    """Return a run once it has paused or ended, or after this many seconds."""
     with anyio.move_on_after(seconds):
         while run.status in ("running", "queued"):
             await anyio.sleep(_LOOK_SECONDS)
@@ -59,11 +59,11 @@ async def open_questions(journal: Checkpointer, run: Run) -> Sequence[Interrupt]
 
 
 async def store_answers(journal: Checkpointer, run: Run, answers: Mapping[str, JsonValue]) -> bool:
-    """Store answers; return whether nothing is open any more.
+    """Store answers; return whether all questions are answered.
 
     Raises:
-        UnknownInterrupt, InvalidAnswer: One is to no question of the run, or does not fit it;
-            nothing was stored.
+        UnknownInterrupt, InvalidAnswer: An answer is to no question of the run, or does not fit
+            it; nothing was stored.
     """
     fresh = check_answers(await journal.interrupts(run.id), answers)
     if fresh:
@@ -76,7 +76,7 @@ async def store_answers(journal: Checkpointer, run: Run, answers: Mapping[str, J
 async def tell(journal: Checkpointer, run: Run, message: str) -> CallerMessage | None:
     """Send a message to a run that works or waits in line; None if it does neither, or asks.
 
-    Whoever carries the run takes the message before its next model call.
+    The server that works on the run reads the message before the next model call.
     """
     asked = await journal.interrupts(run.id)
     works = run.kind == "delegate" and run.status in ("running", "queued")
@@ -88,7 +88,7 @@ async def tell(journal: Checkpointer, run: Run, message: str) -> CallerMessage |
 
 
 TAKEN_SECONDS = 10.0
-"""How long a server may take to go on with a run."""
+"""Seconds a server may take to continue a run."""
 
 _LOOK = 0.1
 
@@ -98,7 +98,7 @@ _ENDED = ("done", "failed", "cancelled")
 class RunAdmin:
     """Shows, cancels and retries the runs of a journal.
 
-    Servers of its state directory may be running, and do what has to be done with a run.
+    Servers of its state directory may be running. They carry out what is requested.
 
     Args:
         opened: The journal.
@@ -122,7 +122,7 @@ class RunAdmin:
         async with journal_beside_servers(settings) as opened:
             yield RunAdmin(opened)
 
-    # --- looking ---------------------------------------------------------------------------
+    # --- reading ---------------------------------------------------------------------------
 
     async def list(self, status: RunStatus | None, thread: str | None, limit: int) -> Answer:
         """Return runs, newest first."""
@@ -131,7 +131,8 @@ class RunAdmin:
         runs = await self._journal.find_runs(status=status, thread_id=thread, limit=limit + 1)
         shown = [(run, await self._place(run)) for run in runs[:limit]]
         data: list[JsonValue] = [_facts(run, place) for run, place in shown]
-        text = "" if data else "There are no such runs."
+        none = "There are no such runs." if status or thread else "There are no runs yet."
+        text = "" if data else none
         return Answer(text, {"runs": data, "more": len(runs) > limit})
 
     async def show(self, run_id: str) -> Answer:
@@ -152,7 +153,7 @@ class RunAdmin:
         return Answer(f"{text}\nWhat it did: deep-agent-mcp threads events {run.id}", data)
 
     async def _place(self, run: Run) -> bool | None:
-        """Return whether a server works on a run; None if none should."""
+        """Return whether a server works on a run; None if no server should."""
         if run.status != "running":
             return None
         return not await self._is_left(run)
@@ -170,14 +171,14 @@ class RunAdmin:
     # --- steering --------------------------------------------------------------------------
 
     async def cancel(self, run_ids: Sequence[str], reason: str) -> Answer:
-        """End runs, whichever server works on them; what they have committed stays.
+        """End runs, whichever server works on them; their committed steps stay.
 
         Background tasks of their threads end with them.
 
         Raises:
-            UnknownRun: There is no such run; none was ended.
-            ThreadBusy: The server that works on one is slow to end it; it will. Those before it
-                were ended.
+            UnknownRun: There is no such run; no run was ended.
+            ThreadBusy: The server that works on one is slow to end it, but will. The runs before
+                it were ended.
         """
         found = [await self._find(one) for one in run_ids]
         cancellation = Cancellation(
@@ -209,7 +210,7 @@ class RunAdmin:
 
         Raises:
             UnknownRun: There is no such run.
-            HarnessError: No server works on it, so it would not end.
+            HarnessError: No server works on it, so it would never end.
         """
         run = await self._find(run_id)
         if run.status == "running" and await self._is_left(run):
@@ -230,11 +231,11 @@ class RunAdmin:
         return await open_questions(self._journal, await self._find(run_id))
 
     async def answer(self, run_id: str, answers: Mapping[str, JsonValue]) -> Answer:
-        """Store answers to a run's questions, and have a server continue once all are answered.
+        """Store answers to a run's questions; once all are answered, have a server continue it.
 
         Raises:
             UnknownRun, UnknownInterrupt, InvalidAnswer: Nothing was stored.
-            HarnessError: A server says that it cannot go on.
+            HarnessError: A server says that the run cannot continue.
         """
         run = await self._find(run_id)
         is_last = await store_answers(self._journal, run, answers)
@@ -257,11 +258,11 @@ class RunAdmin:
         return Answer(text, {**run_facts(run), "message_id": sent.id})
 
     async def retry(self, run_id: str) -> Answer:
-        """Have a server continue a run that failed, paused or was left, at its last step.
+        """Have a server continue a failed, paused or abandoned run from its last step.
 
         Raises:
             UnknownRun: There is no such run.
-            HarnessError: It cannot go on; nothing was changed.
+            HarnessError: It cannot continue; nothing was changed.
         """
         run = await self._find(run_id)
         problem = await self._why_not(run)
@@ -276,7 +277,7 @@ class RunAdmin:
             HarnessError: A server says that it cannot.
         """
         if isinstance(self._processes, ReplicaServers):
-            # Any of them goes on with what belongs to nobody.
+            # Any server continues an abandoned run.
             await self._journal.commit(taken_over(run, status="running", owner=None))
             await self._processes.cancel_requests.tell("run", run.id, "left")
             run = await self._find(run.id)

@@ -1,8 +1,8 @@
-"""Running server: what clients, transports and operators use of it, and how it shuts down.
+"""Running server: its interface for clients, transports and operators, and its shutdown.
 
-In order: no more work is started; each run finishes its step and is handed over; whoever waits for
-a run gets the answer that it continues; listen streams are closed; answers get a moment to be sent.
-Then the transport may close.
+A shutdown takes these steps: no more work is started; each run finishes its step and is handed
+over; callers that wait for a run are told that it continues; listen streams are closed; answers get
+a moment to be sent. Then the transport may close.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ if TYPE_CHECKING:
 __all__ = ["App"]
 
 ANSWER_SECONDS = 2.0
-"""How long the last requests may take to be answered."""
+"""Seconds to answer the last requests."""
 
 SEND_SECONDS = 0.1
-"""How long what was answered may take to be sent."""
+"""Seconds to send the last answers."""
 
 
 async def shut_down(
     services: Services, close_streams: Callable[[], None], seconds: float, at_once: anyio.Event
 ) -> None:
-    """Bring a server to where its transport may close.
+    """Shut a server down until its transport may close.
 
     Args:
         services: Its runs and requests.
         close_streams: Ends the listen streams.
-        seconds: How long runs may take to finish their step.
-        at_once: Set when they may take no longer.
+        seconds: Seconds for runs to finish their step.
+        at_once: Set it to end the wait for runs.
     """
     async with anyio.create_task_group() as group:
         group.start_soon(_cut_short, at_once, group.cancel_scope)
@@ -82,19 +82,19 @@ class App:
     """A server that is ready to serve.
 
     Attributes:
-        face: What clients reach.
+        face: The MCP server that clients reach.
         runs: Work in progress.
         agent: Returns the agent of a thread, a run or the caller.
-        announcements: Tells clients of changes.
-        common: What is the same for all agents.
-        settings: What the operator chose, and has changed since.
-        services: What handlers of requests share.
-        journal: Where threads are stored.
-        shared: What the servers of the journal share beside it.
-        group: Where what outlives requests is done.
-        source: Where that comes from; None for the built-in one.
-        fleet: The servers that share the journal; None if it is for one.
-        agenda: What it does by itself; None for nothing.
+        announcements: Notifies clients of changes.
+        common: The files that are the same for all agents.
+        settings: The operator's settings, with later changes.
+        services: Services that handlers of requests share.
+        journal: The journal with all threads.
+        shared: The data that the journal's servers share besides it.
+        group: The task group for work that outlives requests.
+        source: The source of the agent; None for the built-in one.
+        fleet: The servers that share the journal; None if it is not shared.
+        agenda: Its schedules and webhooks; None without them.
     """
 
     face: Face
@@ -120,13 +120,13 @@ class App:
         """Build the agent that was made in Python, and offer the tools it has.
 
         Raises:
-            HarnessError: It cannot be made; clients are offered what they were.
+            HarnessError: It cannot be built; the offered tools stay the same.
         """
         await self.agent.prepare()
         self.face.fit(self.agent())
 
     async def reload_code(self, files: frozenset[str]) -> None:
-        """Make the agent of new runs again, because its code was saved."""
+        """Build the agent again for new runs, because its code was saved."""
         assert self.source is not None
         places = self.agent.all.values()
         if await self.source.reload(files, [one.parts for one in places]):
@@ -146,7 +146,7 @@ class App:
         return self.files.policy
 
     def status(self) -> Mapping[str, JsonValue]:
-        """Return what `/healthz` adds."""
+        """Return the details for `/healthz`."""
         waiting = self.settings.waiting
         return {
             "active_runs": self.runs.active,
@@ -156,7 +156,7 @@ class App:
         }
 
     def health(self) -> Health:
-        """Return what is seen of it over HTTP."""
+        """Return the parts of the server that HTTP serves."""
         from ..transports.health import Health
         from .health import ServerHealth  # not needed on stdio
 
@@ -165,7 +165,7 @@ class App:
 
     @property
     def sessions_of(self) -> SessionsOf | None:
-        """What makes the sessions of older clients over HTTP; None for those of a single server."""
+        """Makes the HTTP sessions of older clients; None for a server without replicas."""
         if self.fleet is None:
             return None
         from .shared_sessions import shared_sessions
@@ -192,6 +192,6 @@ class App:
         )
 
     async def drain(self, at_once: anyio.Event) -> None:
-        """Let runs finish their step, and answer every request; cut short when `at_once` is set."""
+        """Let runs finish their step, and answer every request; stops early if `at_once` is set."""
         seconds = self.settings.current.drain_seconds
         await shut_down(self.services, self.face.close_streams, seconds, at_once)

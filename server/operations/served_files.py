@@ -1,4 +1,4 @@
-"""Served files: which files that instruct agents are broken, and what a saved one changes.
+"""Served files: finds broken files among those that instruct agents, and reloads saved ones.
 
 They are skills, subagents, memory, policies, profiles, settings, and the code of Python agents.
 """
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 __all__ = ["WATCH_AFTER_SECONDS", "ServedFiles"]
 
 WATCH_AFTER_SECONDS = 0.3
-"""Watching files begins this long after the start; changes before that are noticed then."""
+"""Seconds from the start until files are watched. Earlier changes are noticed then."""
 
 _SHOWN = frozenset({"definition", "principal_agents", "task_models"})
-"""Settings that decide what the description of `task` says, and whom hosts discover."""
+"""Settings that change the description of `task`, or the agents that hosts discover."""
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class ServedFiles:
         )
 
     def broken(self) -> dict[str, list[JsonValue]]:
-        """Return the names of broken files by kind, as anybody may see them."""
+        """Return the names of broken files by kind, without names that are private to a user."""
         broken: Mapping[str, Mapping[str, str]] = {
             "broken_code": {} if self.source is None else self.source.errors,
             "broken_agents": self.places.files(lambda parts: parts.subagents).errors,
@@ -84,11 +84,11 @@ class ServedFiles:
         announcements: Announcements,
         reload_code: Callable[[frozenset[str]], Awaitable[None]],
     ) -> None:
-        """Follow all files; returns never.
+        """Watch all files; never returns.
 
         Args:
-            announcements: Tells clients of changes.
-            reload_code: Makes agents anew whose code was saved, given its files.
+            announcements: Notifies clients of changes.
+            reload_code: Called with the saved files of an agent's code; builds the agent again.
         """
         reports = FileReports()
         skills = self.places.files(lambda parts: parts.skills)
@@ -110,12 +110,12 @@ class ServedFiles:
             if kind == "code" and code is not None:
                 await reload_code(names)
                 reports.report(kind, code.errors)
-            if kind in broken:  # memory files say it themselves
+            if kind in broken:  # memory files report it themselves
                 reports.report(kind, broken[kind].errors)
             if kind in ("skills", "agents") or (kind == "settings" and names & _SHOWN):
                 await announcements.menus_changed(tools=kind != "skills")
             elif kind == "policy" and not policy.errors:
-                # It guards everything, so not in silence.
+                # The policy guards everything, so a change is logged.
                 logger.warning("the policy has changed; it applies from the next call on")
             elif kind == "profiles" and not profiles.errors:
                 self._profiles_changed()
@@ -141,5 +141,5 @@ class ServedFiles:
 
 
 def _shown_name(path: Path, private: Path | None) -> str:
-    """Return the name of a file, but not of one that is a user's own: anybody sees it."""
+    """Return the name of a file, unless it belongs to one user: everybody sees the names."""
     return "a user's file" if private is not None and path.is_relative_to(private) else path.name

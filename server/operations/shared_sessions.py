@@ -1,7 +1,7 @@
 """Sessions of older clients, where several servers share a journal. Imported with `--replicas`.
 
-Replicas only. A `task` gets a key, so that the second call finds the run that the first has begun.
-Other calls are repeated only if they just read.
+This is for replicas only. A `task` gets an idempotency key, so that the second call finds the run
+that the first has started. Other calls are repeated only if they are read-only.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _KEY = "idempotency_key"
 
 
 class RepeatedCalls:
-    """Knows which requests of clients may be served again.
+    """Decides which requests of clients may be served again.
 
     Args:
         tools: Returns the tools that are offered, by name.
@@ -38,7 +38,7 @@ class RepeatedCalls:
         self._tools = tools
 
     def prepared(self, request: JSONRPCRequest) -> JSONRPCRequest:
-        """Return a request as it is served: a `task` without a key gets one."""
+        """Return the request to serve: a `task` without a key gets one."""
         arguments = _arguments(request)
         if _tool(request) != "task" or arguments is None or arguments.get(_KEY):
             return request
@@ -47,9 +47,9 @@ class RepeatedCalls:
         return request.model_copy(update={"params": params})
 
     def can_repeat(self, request: JSONRPCRequest) -> bool:
-        """Whether serving a request a second time does nothing more than the first."""
+        """Whether serving a request twice has the same effect as serving it once."""
         if request.method != "tools/call":
-            return True  # all else reads, or sets what it names
+            return True  # all others read, or set a value
         name = _tool(request)
         if name == "task":
             return bool((_arguments(request) or {}).get(_KEY))
@@ -82,28 +82,28 @@ class _Peers:
         return self._presence.owner
 
     async def others(self) -> Sequence[str]:
-        """Return the ids of the other replicas that live, those that have just begun too.
+        """Return the ids of the other live replicas, including those that have just started.
 
         Raises:
             CheckpointError: The database cannot be read.
         """
-        # Not only those that have their lock: whose connection broke is there again in a moment.
+        # Not only those with a lock: a replica whose connection broke will be back in a moment.
         found = (await census_of(self._database)).replicas.values()
         return [one.id for one in found if one.id != self.owner and one.silent <= SILENT_SECONDS]
 
     async def is_alive(self, owner: str) -> bool:
-        """Whether a replica lives; yes as long as nobody can tell."""
+        """Whether a replica is alive; true if that is unknown."""
         return await self._presence.is_alive(owner)
 
 
 def shared_sessions(
     fleet: Fleet, key: bytes, tools: Callable[[], Mapping[str, FaceTool]]
 ) -> SessionsOf:
-    """Return what makes the sessions of a server that all replicas serve.
+    """Return a factory of sessions that all replicas can serve.
 
     Args:
         fleet: The replicas.
-        key: What all of them seal with.
+        key: The key with which all replicas seal.
         tools: Returns the tools that are offered, by name.
     """
 

@@ -1,9 +1,8 @@
-"""Census of replicas: which are alive, and which are dead, as the database sees it.
+"""Census of replicas: which are alive and which are dead, according to the database.
 
-A replica holds an advisory lock for as long as its connection lives, and says every two seconds
-that it works. A process that was killed loses the lock at once. One that stands still, or whose
-machine has vanished, keeps it for a while, but says nothing any more. Only the clock of the
-database counts.
+A replica holds an advisory lock as long as its connection exists, and sends a heartbeat every two
+seconds. A killed process loses the lock at once. A process that hangs, or whose machine is gone,
+keeps the lock for a while, but its heartbeats stop. Only the clock of the database counts.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from ...harness.databases.postgres_tables import Tables
 __all__ = ["SILENT_SECONDS", "Census", "Replica", "census_of", "take_census"]
 
 SILENT_SECONDS = 15.0
-"""A replica that has said nothing for so long is dead, even if it has its lock."""
+"""A replica without a heartbeat for this many seconds is dead, even if it has its lock."""
 
 _FREE_LOOKS = 2
-"""How often in a row a lock must be found free: a connection that broke is soon there again."""
+"""Free locks in a row that prove a replica dead; a broken connection soon comes back."""
 
 _ALL = """
 SELECT r.id, r.host, r.version, extract(epoch FROM r.started_at)::float8,
@@ -38,17 +37,17 @@ FROM {replicas} AS r LEFT JOIN (
 
 @record
 class Replica:
-    """Replica as the others see it.
+    """A replica, as seen by the others.
 
     Attributes:
         id: Its id, which is the `owner` of the runs it works on.
         host: The name of its machine.
         version: Of the program.
         started_at: Unix time in seconds, by the clock of the database.
-        silent: Seconds since it last said that it works.
-        working: How many runs it works on, as it said then.
-        draining: Whether it is being stopped.
-        has_lock: Whether its connection lives.
+        silent: Seconds since its last heartbeat.
+        working: How many runs it works on, by its last heartbeat.
+        draining: Whether it is shutting down.
+        has_lock: Whether its connection exists.
     """
 
     id: str
@@ -63,12 +62,12 @@ class Replica:
 
 @record
 class Census:
-    """Result of one look at all replicas.
+    """The state of all replicas at one moment.
 
     Attributes:
-        replicas: By id, those that died lately too.
-        uptime: For how many seconds the database has been running.
-        free: How often in a row a lock was found free, by id; only those that were.
+        replicas: Replicas by id, including those that died lately.
+        uptime: Seconds for which the database has been running.
+        free: How often in a row a lock was found free, by id, for locks that were.
     """
 
     replicas: Mapping[str, Replica] = field(default_factory=dict[str, Replica])
@@ -76,7 +75,7 @@ class Census:
     free: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def after(self, earlier: Census) -> Census:
-        """Return this census, with what the one before says of locks."""
+        """Return this census, with the counts of free locks carried over from an earlier one."""
         free = {
             one.id: earlier.free.get(one.id, 0) + 1
             for one in self.replicas.values()
@@ -85,7 +84,7 @@ class Census:
         return Census(self.replicas, self.uptime, free)
 
     def is_dead(self, owner: str) -> bool:
-        """Whether a replica is gone: it ended, was killed, or stands still."""
+        """Whether a replica is gone: it ended, was killed, or hangs."""
         found = self.replicas.get(owner)
         return (
             found is None or found.silent > SILENT_SECONDS or self.free.get(owner, 0) >= _FREE_LOOKS
@@ -93,22 +92,22 @@ class Census:
 
     @property
     def living(self) -> list[Replica]:
-        """Those that are there, the oldest first."""
+        """The live replicas, oldest first."""
         living = [one for one in self.replicas.values() if not self.is_dead(one.id)]
         return sorted(living, key=lambda one: (one.started_at, one.id))
 
 
 async def take_census(conn: AsyncConnection, tables: Tables) -> Census:
-    """Look at all replicas."""
+    """Read the state of all replicas."""
     rows = await (await conn.execute(tables.statement(_ALL))).fetchall()
     found = {row[0]: Replica(*row[:8]) for row in rows}
     return Census(found, rows[0][8] if rows else 0.0).after(Census())
 
 
 async def census_of(database: PostgresDatabase) -> Census:
-    """Return who is there, for a program that looks once.
+    """Return the live replicas, for a program that reads the census once.
 
-    Whoever has no lock is taken for dead at once.
+    A replica without its lock counts as dead at once.
     """
     found = await database.read(lambda conn: take_census(conn, database.tables))
     return found.after(found)

@@ -1,7 +1,7 @@
-"""Replica tables: what a single server keeps in files, in the journal's database.
+"""Replica tables: data that a single server keeps in files, stored in the journal's database.
 
-They are in a schema next to the journal's. Nothing in them is the truth about a thread or a run:
-the journal is. What is secret is sealed before it gets here, where there is a journal key.
+They are in a schema next to the journal's. They never decide the state of a thread or run; only the
+journal does. If there is a journal key, secrets are encrypted before they are stored here.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _SHARED = (
 )
 
 _SESSIONS = (
-    # `id` is a digest of the session's id, `replica` the one that has the standing stream.
+    # `id` is a digest of the session's id; `replica` holds the session's open stream.
     """CREATE TABLE {sessions} (
         id text PRIMARY KEY,
         owner text NOT NULL,
@@ -60,7 +60,7 @@ _SESSIONS = (
         uri bytea NOT NULL,
         PRIMARY KEY (session, name)
     )""",
-    # `replica` and `number` are in the event's id, which is known before the row is stored.
+    # The event's id contains `replica` and `number`, so it is known before the row is stored.
     """CREATE TABLE {stream_events} (
         id bigserial PRIMARY KEY,
         session text NOT NULL,
@@ -99,11 +99,11 @@ REPLICAS = DatabaseKind(
 
 
 def open_database(url: str, *, connections: int = 4, timeout: float = 10.0) -> PostgresDatabase:
-    """Return the tables beside the journal at a URL; they are made at the first use.
+    """Return the tables next to the journal at a URL; they are created at the first use.
 
     Args:
         url: Where the journal is: `postgresql:` with or without `?schema=`.
-        connections: How many there are at most.
+        connections: The most connections.
         timeout: Seconds that a caller waits for the database.
     """
     conninfo, schema = place_of(url)

@@ -1,12 +1,12 @@
-"""Presence of a replica: shows others that it is alive, and learns which of them are.
+"""Presence of a replica: shows the others that it is alive, and learns which of them are.
 
-One connection, in a thread of its own, holds the replica's lock, beats, looks at the others, and
-listens for signals. The thread beats only while the event loop of the server works: a server that
-hangs is a dead one to the others.
+One connection, in a thread of its own, holds the replica's lock, sends heartbeats, reads the census
+and listens for signals. The thread sends heartbeats only while the server's event loop works, so a
+server that hangs counts as dead.
 
-Whoever loses the connection judges nobody until it is back and others had time to come back too: a
-restart of the database frees the locks of all. A replica that could not beat for 10 s begins no
-tool calls, because others take its runs over soon.
+A replica that loses the connection considers nobody dead until it is back and the others have had
+time to come back too, because a restart of the database frees all locks. A replica without a
+heartbeat for 10 s starts no tool calls, because others will soon take over its runs.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ __all__ = ["Presence"]
 BEAT_SECONDS = 2.0
 LOOK_SECONDS = 0.5
 STUCK_SECONDS = 10.0
-"""After so long without a tick of the event loop, or a beat, a replica does nothing more."""
+"""Seconds without a tick of the event loop, or a heartbeat, until a replica stops working."""
 
 _TICK_SECONDS = 1.0
 
 _ANSWER_SECONDS = 5.0
-"""How long the database may take to answer before the connection is given up."""
+"""Seconds for the database to answer before the connection is given up."""
 
 _PAUSE, _LAST_PAUSE = 0.1, 2.0
 
 _PREPARE = (
-    "SET synchronous_commit = off",  # who was there does not matter after a power cut
+    "SET synchronous_commit = off",  # after a power cut, the census does not matter
     "SET tcp_keepalives_idle = 5",
     "SET tcp_keepalives_interval = 2",
     "SET tcp_keepalives_count = 3",
 )
-"""So that the server notices within about ten seconds that a machine has vanished."""
+"""Settings with which Postgres notices a vanished machine within about ten seconds."""
 
 _BEAT = """
 INSERT INTO {replicas} (id, lock, host, version, working, draining)
@@ -68,22 +68,22 @@ logger = logging.getLogger(__name__)
 
 
 class Presence:
-    """This replica among the others; see the module.
+    """This replica's presence among the others; see the module.
 
     Args:
         conninfo: The database.
-        tables: Those of the replicas, which are there.
-        schema: The schema of the journal, which replicas hold together.
+        tables: The tables of the replicas, which must exist.
+        schema: The schema of the journal, whose lease all replicas share.
         owner: Our id.
-        channel: Where signals are sent.
-        heard: Given signals, on the event loop.
+        channel: The channel for signals.
+        heard: Receives signals, on the event loop.
         changed: Called on the event loop when another replica has come, gone or died.
-        isolated: Called on the event loop when we could not beat for 10 s.
+        isolated: Called on the event loop after 10 s without a heartbeat.
 
     Attributes:
         owner: Our id.
-        census: The newest look at all replicas.
-        counts: Returns how many runs we work on, and whether we are being stopped. Called in
+        census: The newest census of all replicas.
+        counts: Returns how many runs we work on, and whether we are shutting down. Called in
             another thread.
     """
 
@@ -117,14 +117,14 @@ class Presence:
         self._was_there = False
         self._look_due = 0.0
 
-    # --- what the server asks ----------------------------------------------------------------
+    # --- used by the server ------------------------------------------------------------------
 
     @asynccontextmanager
     async def there(self) -> AsyncGenerator[Presence]:
-        """Be there until the block ends.
+        """Be present until the block ends.
 
         Raises:
-            CheckpointError: Another server has the journal for itself, or the database cannot be
+            CheckpointError: Another server uses the journal exclusively, or the database cannot be
                 reached.
             LeaseLost: Another server has taken the journal while the database was away.
         """
@@ -139,13 +139,13 @@ class Presence:
                 await anyio.to_thread.run_sync(thread.join, _ANSWER_SECONDS)
 
     async def work(self) -> None:
-        """Say all the time that the event loop works; returns never.
+        """Show regularly that the event loop works; never returns.
 
         Raises:
             LeaseLost: Another server has taken the journal while the database was away.
         """
         while True:
-            # Before the tick: without it, the thread does not beat again after a standstill.
+            # Before the tick: without the tick, the thread sends no heartbeat after a standstill.
             if self.may_work:
                 if self._was_isolated:
                     self._was_isolated = False
@@ -163,15 +163,15 @@ class Presence:
 
     @property
     def may_work(self) -> bool:
-        """Whether the others know that we live, so that we may begin something."""
+        """Whether the others know that we are alive, so that we may start work."""
         return time.monotonic() - self._beaten < STUCK_SECONDS
 
     async def is_alive(self, owner: str) -> bool:
-        """Whether a replica lives; yes as long as nobody can tell."""
+        """Whether a replica is alive; true if that is unknown."""
         if owner == self.owner:
             return True
         if self.judges and owner not in self.census.replicas:
-            await self._next_look()  # it may have begun since the last one
+            await self._next_look()  # it may have started since the last census
         return not self.judges or not self.census.is_dead(owner)
 
     def was_killed(self, owner: str) -> bool:
@@ -180,16 +180,16 @@ class Presence:
 
     @property
     def judges(self) -> bool:
-        """Whether we can tell who is dead."""
+        """Whether we can tell which replicas are dead."""
         return self._judges_from is not None and time.monotonic() >= self._judges_from
 
     async def _next_look(self) -> None:
         with anyio.move_on_after(_ANSWER_SECONDS):
-            for _ in range(2):  # the one under way may have begun before
+            for _ in range(2):  # a census under way may have begun before
                 await self._looks.wait()
 
     async def _first_of(self, wait: Coroutine[Any, Any, object]) -> None:
-        """Wait, but no longer than the thread works."""
+        """Wait, but only while the thread works."""
         task = asyncio.ensure_future(wait)
         try:
             await asyncio.wait({task, self._failed}, return_when=asyncio.FIRST_COMPLETED)
@@ -210,7 +210,7 @@ class Presence:
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
-        """End the server: without a presence, the others take it for dead."""
+        """End the server: without a presence, the others consider it dead."""
         self._call(lambda: self._failed.done() or self._failed.set_exception(error))
 
     def _call(self, function: Callable[[], object]) -> None:
@@ -218,7 +218,7 @@ class Presence:
             self._loop.call_soon_threadsafe(function)
 
     async def _keep_up(self) -> None:
-        """Be there, and come back when the connection breaks, until the server ends."""
+        """Be present, and reconnect when the connection breaks, until the server ends."""
         pause, again = _PAUSE, False
         while not self._ended.is_set():
             try:
@@ -237,7 +237,7 @@ class Presence:
                 pause = min(2 * pause, _LAST_PAUSE)
 
     async def _serve(self, conn: AsyncConnection, again: bool) -> None:
-        lock = secrets.randbits(63)  # the one of a connection that broke may still be held
+        lock = secrets.randbits(63)  # the lock of a broken connection may still be held
         with anyio.fail_after(_ANSWER_SECONDS):
             for one in _PREPARE:
                 await conn.execute(one.encode())

@@ -1,7 +1,7 @@
-"""Sealed values: encrypt what replicas store in their tables, if there is a journal key.
+"""Sealed values: encrypts the values in replicas' tables, if there is a journal key.
 
-A sealed value opens only in its table and under its name, so that nobody who can write to the
-database can make one or move one. Without a key, values are stored as they are.
+A sealed value opens only in its table and under its name, so a person who can write to the database
+can neither forge nor move one. Without a key, values are stored as they are.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TABLES = (
     ("tokens", "id", "body"),
     ("logins", "server", "body"),
 )
-"""Tables of sealed values, with the columns of their names and of the values."""
+"""Tables with sealed values, and the columns of their names and values."""
 
 
 class SealError(CheckpointError):
@@ -35,11 +35,11 @@ class SealError(CheckpointError):
 
 
 class ValueSealer:
-    """Seals with the first of some keys, and opens with each.
+    """Seals with the first key, and opens with all of them.
 
     Args:
         keys: The journal's keys; None stores values as they are.
-        plain: Whether values that are not sealed are accepted although there are keys.
+        plain: Whether to accept unsealed values although there are keys.
 
     Raises:
         CheckpointError: The package `cryptography` is missing.
@@ -50,7 +50,7 @@ class ValueSealer:
         self._accepts_plain = plain or keys is None
 
     def seal(self, value: bytes, table: str, name: str) -> bytes:
-        """Return a value as it is stored in a table under a name."""
+        """Return the form of a value to store in a table under a name."""
         if self._cipher is None:
             return _PLAIN + value
         return _SEALED + self._cipher.seal(value, _context(table, name))
@@ -59,7 +59,7 @@ class ValueSealer:
         """Return a stored value.
 
         Raises:
-            SealError: It is sealed with another key or damaged; or it is not sealed.
+            SealError: It is sealed with another key, damaged, or not sealed.
         """
         if stored[:1] == _PLAIN:
             if not self._accepts_plain:
@@ -89,7 +89,7 @@ _NAME_THE_KEY = (
 
 
 def sealer_of(settings: Settings) -> ValueSealer:
-    """Return what seals with the keys of the settings."""
+    """Return a sealer with the keys of the settings."""
     key = settings.journal_key
     return ValueSealer(None if key is None else Keyring.parse(key.get_secret_value()))
 
@@ -110,11 +110,11 @@ async def reseal(database: PostgresDatabase, old: ValueSealer, new: ValueSealer)
 
     Args:
         database: The replicas' tables.
-        old: Opens what is stored.
-        new: Seals it.
+        old: Opens the stored values.
+        new: Seals them again.
 
     Raises:
-        SealError: Something cannot be opened.
+        SealError: A value cannot be opened.
         CheckpointError: The database failed.
     """
 

@@ -1,10 +1,10 @@
-"""Signals between replicas: what has happened to which run or thread, without what it was.
+"""Signals between replicas: notices that a run or thread has changed, without the contents.
 
-A signal is a word and an id. It says "look again": whoever hears it asks the journal. So a signal
-that is lost costs a few seconds, until whoever waits looks again by itself.
+A signal is a word and an id. It means "check again": the receiver reads the journal. A lost signal
+only costs a few seconds, because those who wait also check by themselves.
 
-They are sent after the commit that they are about, several in one statement. A commit that sends
-one itself would hold a lock which all such commits of the database wait for, until it is on disk.
+Signals are sent after their commit, several in one statement. If commits sent them, each would hold
+a lock until it is on disk, and all other commits with signals would wait for it.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ __all__ = ["LEFT", "AnnouncedCheckpointer", "Signals", "channel_of"]
 Kind: TypeAlias = Literal[
     "run", "events", "cancel", "lend", "thread", "menus", "session", "stream", "message"
 ]
-"""`run`: its record changed. `events`: it has more. `cancel`: it shall end. `lend`: a client that
-lends its model waits for it. `thread`: it has other content. `menus`: skills or subagents have.
+"""`run`: its record changed. `events`: it has new ones. `cancel`: end it. `lend`: a client that
+offers its model waits for it. `thread`: its content changed. `menus`: skills or subagents did.
 `session`, `stream`, `message`: see `SessionSignal`."""
 
 More: TypeAlias = str | Callable[[], str]
 
 LEFT = "left"
-"""What is said of a run that was handed over to whoever takes it."""
+"""The word about a run that was handed over for any replica to take."""
 
 LOOK_SECONDS = 5.0
-"""How often those who wait look again, without a signal."""
+"""Seconds between checks without a signal."""
 
 _URGENT = frozenset({"run", "cancel", "lend", "menus", "session", "stream", "message"})
 
 _COLLECT_SECONDS = 0.1
-"""How long signals are collected that nobody waits for."""
+"""Seconds for which signals that nobody waits for are collected."""
 
 _MOST_BYTES = 7_000
-"""Postgres takes 8,000 bytes a signal."""
+"""Most bytes of a signal; Postgres accepts 8,000."""
 
 _MOST = 200
-"""Signals of one statement."""
+"""Most signals in one statement."""
 
 logger = logging.getLogger(__name__)
 
@@ -61,39 +61,39 @@ def channel_of(schema: str) -> str:
 
 
 class Marks(Protocol):
-    """Where runs stand; see `JournalSurvey`."""
+    """The current steps of runs; see `JournalSurvey`."""
 
     async def marks(self, run_ids: Sequence[str]) -> Mapping[str, RunMark]:
-        """Return where runs stand, by id."""
+        """Return a mark of each run's current step, by id."""
         ...
 
 
 @dataclass(slots=True, eq=False)
 class _Watch:
-    """Somebody who waits for news of a run that another replica works on."""
+    """A task that waits for news of a run that another replica works on."""
 
     run_id: str
-    news: anyio.Event = field(default_factory=anyio.Event)
+    changed: anyio.Event = field(default_factory=anyio.Event)
     seen: tuple[str, int] | None = None
     newest: int | None = None
 
     async def next(self, run: Run) -> None:
-        """Wait until there may be news after what the caller has seen of the run."""
+        """Wait until there may be news that the caller has not seen."""
         self.seen = (run.status, run.attempt)
         try:
-            await self.news.wait()
+            await self.changed.wait()
         finally:
             self.seen = None
-            self.news = anyio.Event()
+            self.changed = anyio.Event()
 
     def compare(self, mark: RunMark | None) -> None:
-        """Wake who waits, if there is news."""
+        """Wake the waiting task if there is news."""
         if self.seen is None:
             return
         now = None if mark is None else (mark.status, mark.attempt)
         newest = None if mark is None else mark.newest
         if now != self.seen or (self.newest is not None and newest != self.newest):
-            self.news.set()
+            self.changed.set()
         self.newest = newest
 
 
@@ -101,10 +101,10 @@ class Signals:
     """Sends signals to the other replicas, and passes on what they send.
 
     Args:
-        database: Whose connections are used to send.
-        channel: Where they are sent.
-        owner: Our id, so that we do not hear ourselves.
-        marks: Says where runs stand, for those who wait for them.
+        database: The database whose connections send.
+        channel: The channel for signals.
+        owner: Our id, so that we ignore our own signals.
+        marks: Returns the current steps of runs, for tasks that wait for them.
     """
 
     def __init__(self, database: PostgresDatabase, channel: str, owner: str, marks: Marks) -> None:
@@ -122,18 +122,18 @@ class Signals:
         self.on("events", self._wake_watchers)
 
     def on(self, kind: Kind, handler: Callable[[str, str], None]) -> None:
-        """Have a function called with the id and the rest of each signal of a kind."""
+        """Call a function with the id and the rest of each signal of a kind."""
         self._handlers[kind].append(handler)
 
     def tell(self, kind: Kind, id_: str, more: More = "", *, soon: bool = False) -> None:
-        """Send a signal; a second one about the same replaces it until then.
+        """Queue a signal; until it is sent, a second one about the same id replaces it.
 
         Args:
             kind: What happened.
-            id_: To what.
-            more: Words that the handlers are given, or what returns them when they are sent; left
-                out where they are too long.
-            soon: Whether it may wait a little for others, although somebody may wait for it.
+            id_: The id of what it happened to.
+            more: Words for the handlers, or a function that returns them at sending time; left out
+                if they are too long.
+            soon: Whether it may wait a little for other signals, although a task may wait for it.
         """
         if kind in _URGENT and not soon:
             self._urgent[kind, id_] = more
@@ -143,7 +143,7 @@ class Signals:
         self._wake.set()
 
     def told_of(self, batch: Batch) -> None:
-        """Tell of what a batch has stored."""
+        """Send signals about a stored batch."""
         for run in batch.runs:
             is_left = run.status == "running" and run.owner is None
             self.tell("run", run.id, LEFT if is_left else "", soon=run.kind == "drive")
@@ -152,7 +152,7 @@ class Signals:
             self.tell("events", event.run_id)
 
     def hear(self, signals: Iterable[str]) -> None:
-        """Pass on what was sent on the channel."""
+        """Pass a signal from the channel on to its handlers."""
         for signal in signals:
             sender, kind, id_, more = [*signal.split(" ", 3), "", "", ""][:4]
             if sender != self._owner:
@@ -161,7 +161,7 @@ class Signals:
 
     @contextmanager
     def watching(self, run_id: str) -> Generator[_Watch]:
-        """Note what happens to a run from now on; see `RunNews`."""
+        """Collect changes of a run from now on; see `RunChanges`."""
         watch = _Watch(run_id)
         self._watches[run_id].add(watch)
         try:
@@ -172,17 +172,17 @@ class Signals:
                 del self._watches[run_id]
 
     def lend(self, run_id: str, seconds: float) -> None:
-        """See `RunNews`."""
+        """See `RunChanges`."""
         self.tell("lend", run_id, f"{seconds:.0f}")
 
     def _wake_watchers(self, run_id: str, _: str) -> None:
         for watch in self._watches.get(run_id, ()):
-            watch.news.set()
+            watch.changed.set()
 
     # --- work ---------------------------------------------------------------------------------
 
     async def work(self) -> None:
-        """Send signals, and look again at what is waited for; returns never."""
+        """Send signals, and check the runs that tasks wait for; never returns."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._look_again)
             while True:
@@ -209,7 +209,7 @@ class Signals:
                     (self._channel, list(texts)),
                 )
             )
-        except HarnessError as error:  # the others look again by themselves
+        except HarnessError as error:  # the others check by themselves
             logger.debug("signals were not sent: %s", error)
 
     async def _look_again(self) -> None:
@@ -229,14 +229,14 @@ class Signals:
 
 
 class AnnouncedCheckpointer:
-    """A `Checkpointer` that calls a function after each commit. Stand it outermost.
+    """A `Checkpointer` that calls a function after each commit. Make it the outermost one.
 
     Args:
-        journal: Where it is stored.
-        stored: Given each batch that was stored; must not block.
+        journal: The journal that stores.
+        stored: Called with each stored batch; must not block.
 
     Attributes:
-        superseded: How many commits were refused because another server carries the run.
+        superseded: How many commits were refused because another server works on the run.
     """
 
     def __init__(self, journal: Checkpointer, stored: Callable[[Batch], None]) -> None:

@@ -1,8 +1,8 @@
-"""Accounts of runs: where a run stands, its events, and what it changed or could not do.
+"""Accounts of runs: a run's status, its events, what it changed, and what it could not do.
 
-Accounts are made from the events that are stored with the results of its calls, those of subagents
-too, so they hold after a restart and on every replica. Of some commands nobody knows which files
-they wrote, such as those that run in the background; an account says that there were any.
+Accounts are computed from the stored events of a run and its subagents, so they are the same after
+a restart and on every replica. For some commands, such as those in the background, the files they
+wrote are unknown; an account says so.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 from pydantic import JsonValue
 
@@ -19,20 +19,28 @@ from ...harness._internal.records import record
 from ...harness.checkpoint.base import Checkpointer, Interrupt, Run, RunEvent
 from ...harness.errors import HarnessError
 from ...harness.loop.tools.execution import REFUSED
-from ...harness.loop.tools.outcomes import REJECTED
+from ...harness.loop.tools.outcomes import NOT_ALLOWED, REJECTED
 from ...harness.messages.message import AIMessage, MediaBlock, ToolMessage, is_media
 from ..auth.owned_journal import JournalReader
 from ..results import moment
 from ..sampling.sampled_call import SampledCall
 from .contracts import Agents
 
-__all__ = ["Account", "Accounts", "ChangedFile", "EventPage", "Snapshot", "event_page"]
+__all__ = [
+    "Account",
+    "Accounts",
+    "ChangedFile",
+    "EventPage",
+    "Snapshot",
+    "event_line",
+    "event_page",
+]
 
 ENDED = frozenset({"done", "failed", "cancelled"})
 
 PAGE = 1_000
 MOST_PAGES = 10
-"""So many events of a run are read; one that has more is a rare one, and its account is cut."""
+"""How many events of a run are read. The account of a run with more, which is rare, is cut."""
 
 MOST_KEPT = 1_000
 
@@ -45,9 +53,9 @@ class ChangedFile:
 
     Attributes:
         path: The file.
-        how: What became of it.
-        added: Lines that were added, by all changes together; None if it is no text.
-        removed: Lines that were removed.
+        how: How it changed.
+        added: Lines added by all changes together; None if it is not text.
+        removed: Lines removed.
     """
 
     path: str
@@ -64,10 +72,10 @@ class Account:
         files: The files it has changed, in the order of their last change.
         failed: How many calls of each tool failed.
         refused: Calls that the policy or a person refused, in words.
-        open_todos: What of its todo list is not done.
+        open_todos: The todos that are not done.
         media: Images and recordings in its answer.
-        is_cut: Whether it did more than was looked at.
-        has_unlisted: Whether commands may have changed more files, which are not known.
+        is_cut: Whether it has more events than were read.
+        has_unlisted: Whether commands may have changed further, unknown files.
     """
 
     files: Sequence[ChangedFile] = ()
@@ -80,11 +88,11 @@ class Account:
 
 
 class Accounts:
-    """Makes accounts of runs that have ended; those of the newest ones without media are kept.
+    """Makes accounts of ended runs, and caches the newest ones that have no media.
 
     Args:
         agents: Return the agent of a thread.
-        journal: With everybody's runs.
+        journal: The journal with all users' runs.
     """
 
     def __init__(self, agents: Agents, journal: Checkpointer) -> None:
@@ -100,10 +108,10 @@ class Accounts:
         if key not in self._kept:
             try:
                 account = await self._made(run)
-            except HarnessError:  # its answer is there all the same
+            except HarnessError:  # its answer is available all the same
                 return None
             if account.media:
-                return account  # which is too large to keep
+                return account  # media are too large to cache
             self._kept[key] = account
             if len(self._kept) > MOST_KEPT:
                 self._kept.popitem(last=False)
@@ -130,7 +138,7 @@ class Accounts:
     async def _left(self, run: Run) -> tuple[list[str], list[MediaBlock]]:
         """Return the todos that are open at the end of a run, and the media in its answer.
 
-        Both are empty once something else has moved the thread, and for a run of a subagent.
+        Both are empty for a run of a subagent, and if the thread has changed since.
         """
         if run.kind != "delegate":
             return [], []
@@ -149,7 +157,7 @@ _COMMANDS = ("execute", "shell")
 
 @dataclass(slots=True)
 class _Tally:
-    """Counts what events say."""
+    """Adds up the events of a run."""
 
     run: Run
     files: dict[str, ChangedFile] = field(default_factory=dict[str, ChangedFile])
@@ -169,13 +177,13 @@ class _Tally:
                 self._note(one)
         text = " ".join(str(data.get("text") or "").split())
         is_error = data.get("status") == "error"
-        is_refused = is_error and (REFUSED in text or REJECTED in text)
+        is_refused = is_error and any(one in text for one in (REFUSED, REJECTED, NOT_ALLOWED))
         if name in _COMMANDS and changed is None and not is_refused:
             self.has_unlisted = True
         if not is_error or call == f"call_{self.run.id.partition('_')[2]}":
             return
         if is_refused:
-            said = text.partition(". ")[0].removesuffix(".")  # what follows advises the model
+            said = text.partition(". ")[0].removesuffix(".")  # the rest is advice to the model
             self.refused[call] = said if said.startswith(name) else f"{name}: {said}"
         else:
             self.failed[name] += 1
@@ -210,12 +218,12 @@ class Snapshot:
         run: Its record.
         questions: Open questions, when it waits for answers.
         result: The result of its call, when it is a driven run that has ended.
-        calls: Calls of a client's model that it, or its background tasks, wait for.
-        notes: What became of answers that were not taken; why a call is not recorded.
-        stuck: Why it cannot go on, while it is `running` and nobody works on it.
-        data: Its structured answer, if it owed one and is done.
-        stopping: Whether this server stops, so that the next one goes on with it.
-        account: What it changed and what it could not do, once a delegated run has ended.
+        calls: Calls of a client's model that it or its background tasks wait for.
+        notes: What became of answers that were not used; why a call is not recorded.
+        stuck: Why it cannot continue, if it is `running` and no server works on it.
+        data: Its structured answer, if one was requested and it is done.
+        stopping: Whether this server is stopping, so that the next one continues the run.
+        account: What a delegated run changed and could not do, once it has ended.
         waits_for: What it waits for, in words, while it is `queued`.
     """
 
@@ -243,11 +251,11 @@ class EventPage:
     """Some events of a run, oldest first.
 
     Attributes:
-        events: They, each with `seq`, `time`, `path`, `mode` and what belongs to its mode.
+        events: The events, each with `seq`, `time`, `path`, `mode` and the fields of its mode.
         lines: The same, one line each.
-        missing: How many between them and those the client knows are no longer kept.
-        after: The number to ask on from.
-        more: Whether there are further ones.
+        missing: How many events before these are no longer stored and unknown to the client.
+        after: The number after which the next page starts.
+        more: Whether there are further events.
     """
 
     events: list[JsonValue]
@@ -257,7 +265,7 @@ class EventPage:
     more: bool
 
     def text(self, more: str = "More events: events_after={after}.") -> list[str]:
-        """Return the page in lines; `more` says how to ask for the next one."""
+        """Return the page as lines; `more` says how to request the next page."""
         if not self.lines:
             return [f"Events: none after {self.after}."]
         gap = f" ({self.missing} before them are no longer kept)" if self.missing else ""
@@ -278,7 +286,7 @@ class EventPage:
 
 
 async def event_page(journal: JournalReader, run_id: str, after: int) -> EventPage:
-    """Return the events of a run that come after a number, as many as fit into an answer."""
+    """Return the events of a run after a number, as many as fit into an answer."""
     found = await journal.events(run_id, after=after, limit=PAGE_EVENTS + 1)
     events: list[JsonValue] = []
     lines: list[str] = []
@@ -289,7 +297,9 @@ async def event_page(journal: JournalReader, run_id: str, after: int) -> EventPa
         if events and size > PAGE_CHARS:
             break
         events.append(shown)
-        lines.append(_line(one))
+        place = f"{one.seq}. {moment(one.created_at)} {' / '.join(one.path)}"
+        data = {key: _short(value) for key, value in one.data.items() if value != ""}
+        lines.append(_line(place, one.mode, data))
     last = found[len(events) - 1].seq if events else after
     return EventPage(events, lines, _missing(found, after), last, len(events) < len(found))
 
@@ -314,18 +324,22 @@ def _short(value: JsonValue) -> JsonValue:
     return value if len(text) <= VALUE_CHARS else f"{text[:VALUE_CHARS]} …"
 
 
-def _line(event: RunEvent) -> str:
-    data = {key: value for key, value in event.data.items() if value != ""}
-    what = str(data.pop("event", event.mode))
+def event_line(shown: Mapping[str, Any]) -> str:
+    """Return an event of a page as one line."""
+    place = f"{shown['seq']}. {shown['time']} {' / '.join(shown['path'])}"
+    head = ("seq", "time", "mode", "path")
+    return _line(place, shown["mode"], {k: v for k, v in shown.items() if k not in head})
+
+
+def _line(place: str, mode: str, data: dict[str, JsonValue]) -> str:
+    what = str(data.pop("event", mode))
     name = str(data.pop("name", ""))
     data.pop("tool_call_id", None)
     more = "; ".join(f"{key}: {_one_line(value)}" for key, value in data.items())
-    place = f"{event.seq}. {moment(event.created_at)} {' / '.join(event.path)}"
     head = f"{place}: {what} {name}".rstrip()
     return f"{head}; {more}" if more else head
 
 
 def _one_line(value: JsonValue) -> str:
-    short = _short(value)
-    text = short if isinstance(short, str) else json.dumps(short, ensure_ascii=False)
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return " ".join(text.split())

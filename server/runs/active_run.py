@@ -1,6 +1,6 @@
-"""Active run: a run of this process, one per thread, its listeners, and what it does now.
+"""Active run: a run that this process executes, with its listeners and its current activity.
 
-Short calls wait for the thread in line; long work turns them away.
+A thread has one active run. Short calls wait for each other in line; a long run refuses them.
 """
 
 from __future__ import annotations
@@ -32,29 +32,30 @@ __all__ = [
     "WRITING",
     "ActiveRun",
     "GateHolder",
-    "ThreadLocks",
+    "ThreadGates",
     "ThreadPart",
     "Writing",
     "agent_of",
     "busy",
+    "call_id",
     "is_task",
 ]
 
 MOST_CHARS = 100_000
-"""Of one answer that are kept while it is written; the whole one comes with its step."""
+"""How many characters of an unfinished answer are kept; its step stores the whole answer."""
 
 ANNOUNCE_SECONDS = 0.2
-"""How often watchers are notified that there is more."""
+"""Seconds between two notices that an answer has grown."""
 
 
 @record
 class Written:
-    """The beginning of an answer.
+    """The part of an answer that a model has written so far.
 
     Attributes:
-        path: Agent and call names from the root to the agent that writes.
-        text: What it says so far.
-        thinking: What it has thought so far.
+        path: Names of agents and calls from the root to the agent that writes.
+        text: Its text so far.
+        thinking: Its thinking so far.
         since: Unix time at which it began.
     """
 
@@ -73,7 +74,7 @@ class _Begun:
 
 
 class Writing:
-    """Collects the pieces of answers by agent; those of an answer that is stored are dropped."""
+    """Collects the pieces of unfinished answers by agent, and drops them once one is stored."""
 
     __slots__ = ("_announced", "_begun")
 
@@ -82,7 +83,7 @@ class Writing:
         self._announced = 0.0
 
     def take(self, event: Event) -> bool:
-        """Take in a piece; return whether it is time to tell those who look."""
+        """Add a piece; return whether it is time to notify watchers."""
         kind, text = event.data.get("kind"), event.data.get("text")
         if kind == "dropped":
             self._begun.pop(event.path, None)
@@ -102,7 +103,7 @@ class Writing:
         return True
 
     def end_of(self, path: tuple[str, ...], chars: int) -> str:
-        """Return the end of what an agent writes now, on one line, beginning with a whole word."""
+        """Return the end of an agent's unfinished answer, on one line and from a whole word on."""
         begun = self._begun.get(path)
         pieces, size = list[str](), 0
         for piece in reversed(begun.text if begun is not None else ()):
@@ -118,7 +119,7 @@ class Writing:
         self._begun.pop(path, None)
 
     def now(self) -> list[Written]:
-        """Return what is written now, in the order in which it began."""
+        """Return the unfinished answers, in the order in which they began."""
         return [
             Written(path, "".join(one.text), "".join(one.thinking), one.since)
             for path, one in self._begun.items()
@@ -130,16 +131,16 @@ ThreadPart: TypeAlias = Literal["todos", "transcript", "checkpoints", "files", "
 the answers that models write just now."""
 
 PARTS: tuple[ThreadPart, ...] = ("todos", "transcript", "checkpoints", "files", "steps")
-"""Those that are in the journal."""
+"""The parts that are in the journal."""
 
 WRITING: tuple[ThreadPart, ...] = ("writing",)
-"""The one that is not, and of which other servers know nothing."""
+"""The part that is not in the journal, and is unknown to other servers."""
 
 MAX_UNHEARD = 16
-"""How many events are kept for who will listen."""
+"""How many events are kept for the first listener."""
 
 PARTIAL_CHARS = 160
-"""Of the end of an answer that is shown while it is written."""
+"""How many characters of the end of an unfinished answer are shown."""
 
 
 WRITERS = ("write_file", "edit_file")
@@ -149,7 +150,7 @@ COMMANDS = ("execute", "job")
 """Tools that may write any file."""
 
 _PARTS: Mapping[str, ThreadPart] = {"messages": "transcript", "todos": "todos", "files": "files"}
-"""What clients read of a state key."""
+"""Which part of a thread clients read from a state key."""
 
 
 @dataclass(slots=True)
@@ -159,23 +160,24 @@ class ActiveRun:
     Attributes:
         run_id: The run.
         thread_id: Its thread.
-        brief: A driven call, which others may wait for.
-        counts: Whether it counts as one of its owner's runs at work.
+        brief: Whether it is a driven call, which others may wait for.
+        counts: Whether it counts as one of its owner's working runs.
         is_task: Whether it counts among the background tasks instead.
-        is_new: Whether its thread begins with it.
+        is_new: Whether it creates its thread.
+        principal: On whose behalf it works; empty for the local user.
         control: Ends it.
         finished: Set when it has paused or ended.
         listeners: Receive its events.
-        unheard: Events so far, while nobody has listened yet.
+        unheard: Events so far, if nobody has listened yet.
         written: Paths of files it has written since that was last announced.
-        ran_commands: Whether it has run commands since.
-        line: The newest thing it does that is worth a line.
-        writing: The answers that its models are writing just now.
-        partial: How far the newest of them has come; None once it is stored.
-        offer: What the client lends of its model that made it go; None if it goes on by itself.
-        sampled: Its calls of a client's model, while it is carried.
+        ran_commands: Whether it has run commands since the last announcement.
+        line: A line about its newest activity.
+        writing: The answers that its models are writing now.
+        partial: The newest of them so far; None once it is stored.
+        offer: The offer of the client whose model it needs; None if it needs none.
+        sampled: Its calls of a client's model, while it is executed.
         result: Where it stopped.
-        error: Why it could not be carried at all.
+        error: Why it could not be executed at all.
     """
 
     run_id: str
@@ -184,6 +186,7 @@ class ActiveRun:
     counts: bool = True
     is_task: bool = False
     is_new: bool = False
+    principal: str = ""
     offer: Offer | None = None
     sampled: SampledRun | None = None
     control: RunControl = field(default_factory=RunControl)
@@ -199,14 +202,14 @@ class ActiveRun:
     error: HarnessError | None = None
 
     def hear(self, event: Event) -> None:
-        """Pass an event on, or keep it for the first listener: a run starts before its caller."""
+        """Pass an event on, or keep it for the first listener: runs start before they have one."""
         for listener in self.listeners:
             listener(event)
         if not self.listeners:
             self.unheard.append(event)
 
     def hear_writing(self, event: Event) -> None:
-        """Tell listeners how far an answer has come; those who come later get its newest part."""
+        """Send listeners an unfinished answer; later listeners get its newest part."""
         text = self.writing.end_of(event.path, PARTIAL_CHARS)
         if event.data.get("kind") != "text" or not text:
             return
@@ -215,7 +218,7 @@ class ActiveRun:
             self.hear(self.partial)
 
     async def listen(self, emit: Emit | None) -> None:
-        """Wait until the run has paused or ended; its events go to `emit` meanwhile."""
+        """Wait until the run has paused or ended, and pass its events to `emit` meanwhile."""
         if emit is None:
             await self.finished.wait()
             return
@@ -230,7 +233,7 @@ class ActiveRun:
             self.listeners.remove(emit)
 
     def note_written(self, tool: object, args: object) -> None:
-        """Remember which file a call writes, for the notice that goes out after it."""
+        """Remember which file a call writes, for the notice after the call."""
         self.ran_commands = self.ran_commands or tool in COMMANDS
         if tool in WRITERS and isinstance(args, dict):
             path = cast("dict[str, object]", args).get("path")
@@ -238,9 +241,9 @@ class ActiveRun:
                 self.written["/" + path.lstrip("/")] = None
 
     def changed_by(self, event: Event) -> set[ThreadPart]:
-        """Return what of the thread a checkpoint has changed, but for files it does not hold.
+        """Return the parts of the thread that a checkpoint changed, except files on disk.
 
-        That of a subagent is none of the thread's own: what it brings comes with its caller's.
+        A subagent's checkpoint changes no part of the thread. Its caller's checkpoint does.
         """
         if len(event.path) > 1:
             return {"steps"}
@@ -248,7 +251,7 @@ class ActiveRun:
         return {"checkpoints", "steps", *(_PARTS[key] for key in keys if key in _PARTS)}
 
     def take_written(self) -> tuple[set[ThreadPart], list[str]]:
-        """Return what is to be announced of files that were written, and forget it."""
+        """Return the file changes to announce, and forget them."""
         parts: set[ThreadPart] = {"files"} if self.ran_commands else set()
         files = [*self.written]
         self.written.clear()
@@ -258,7 +261,7 @@ class ActiveRun:
 
 @record
 class GateHolder:
-    """The run that moves a thread. `brief` is a driven call that others may wait for."""
+    """The run that holds a thread. `brief` is a driven call that others may wait for."""
 
     run_id: str
     brief: bool
@@ -266,15 +269,15 @@ class GateHolder:
 
 @dataclass(slots=True)
 class _Gate:
-    # Made by the first who has to wait for it. A lock must be released by the task that took it;
-    # a call is carried by another one.
+    # Made by the first task that has to wait. It is no lock, because a lock must be released by
+    # the task that took it, and a call is executed by another task.
     turn: anyio.Semaphore | None = None
     holder: GateHolder | None = None
     users: int = 0
 
 
-class ThreadLocks:
-    """Gates of all threads that are in use, each first come, first served."""
+class ThreadGates:
+    """Gates of all threads in use; each is first come, first served."""
 
     def __init__(self) -> None:
         self._gates: dict[str, _Gate] = {}
@@ -296,7 +299,7 @@ class ThreadLocks:
             gate.holder = holder
             return None
         if gate.turn is None:
-            # Taking a free turn must not yield: between the turn and the holder nobody may look.
+            # Taking a free turn must not yield: no other task may run before the holder is set.
             gate.turn = anyio.Semaphore(0, fast_acquire=True)
         try:
             with anyio.move_on_after(seconds):
@@ -310,7 +313,7 @@ class ThreadLocks:
         return gate.holder or holder
 
     def leave(self, thread_id: str) -> None:
-        """Let the next one in."""
+        """Let the next run in."""
         gate = self._gates[thread_id]
         gate.holder = None
         if gate.turn is not None:
@@ -323,8 +326,13 @@ class ThreadLocks:
             self._gates.pop(thread_id, None)
 
 
+def call_id(run_id: str) -> str:
+    """Return the id of a driven run's tool call, which finds its result."""
+    return "call_" + run_id.partition("_")[2]
+
+
 def is_task(run: Run) -> bool:
-    """Whether a run is one of a background task, and not a call that a client drove there."""
+    """Whether a run executes a background task, and is no driven call on its thread."""
     return run.kind == "delegate" and parent_thread(run.thread_id) is not None
 
 
@@ -332,7 +340,7 @@ def agent_of(run: Run, main: Agent, tasks: BackgroundSubAgents | None) -> Agent:
     """Return who a run belongs to: the main agent, or the subagent of a background task.
 
     Raises:
-        HarnessError: It is one of a task, and there are none here.
+        HarnessError: It belongs to a background task, and this server has none.
     """
     if run.kind == "drive" or parent_thread(run.thread_id) is None or run.agent == main.name:
         return main
@@ -345,7 +353,7 @@ def agent_of(run: Run, main: Agent, tasks: BackgroundSubAgents | None) -> Agent:
 
 
 def busy(thread_id: str, run_id: str) -> ThreadBusy:
-    """Return the error of a call that found its thread in use."""
+    """Return the error for a call whose thread is in use."""
     return ThreadBusy(
         f"Thread {thread_id} is in use: run {run_id} is working on it; nothing was done. Wait for "
         f'it with wait(run_id="{run_id}"), end it with cancel(run_id="{run_id}"), or use another '

@@ -1,8 +1,8 @@
-"""Background tasks of delegated runs: runs of the server like all others.
+"""Background tasks of delegated runs, which are runs of the server like all others.
 
-A task is accepted as a run that nobody works on, and offered to the engine, so that any server may
-carry it. `wait`, `reply` and `cancel` work on a task's run id, and whoever goes on with other runs
-of dead servers goes on with a task, too (`--background-subagents`).
+A task is stored as a run that nobody works on yet, and offered to the engine, so any server may
+execute it. `wait`, `reply` and `cancel` take a task's run id. If its server dies, another server
+continues the task like any other run (`--background-subagents`).
 """
 
 from __future__ import annotations
@@ -36,33 +36,33 @@ class ServedTasks:
         journal: The server's.
 
     Attributes:
-        launcher: For the main agent; to be entered before the first run.
+        launcher: The main agent's launcher; enter it before the first run.
     """
 
     def __init__(self, journal: Checkpointer) -> None:
         self._journal = journal
         self._agents: AgentSource
-        self._carrier: RunSupervisor
-        # How many work at a time is for the engine to say.
+        self._supervisor: RunSupervisor
+        # The engine decides how many work at a time.
         self.launcher = BackgroundSubAgents(journal, engine=self._engine, max_running=ALL)
 
     def _engine(self, agents: AgentSource) -> ServedTasks:
         self._agents = agents
         return self
 
-    def attach(self, carrier: RunSupervisor) -> None:
-        """Say who executes the runs."""
-        self._carrier = carrier
-        carrier.tasks = self.launcher
+    def attach(self, supervisor: RunSupervisor) -> None:
+        """Set the supervisor that executes the runs."""
+        self._supervisor = supervisor
+        supervisor.tasks = self.launcher
 
     async def begin(
         self, agent: str, thread_id: str, update: Mapping[str, Any], behalf: Behalf | None
     ) -> Run:
-        """See `RunEngine`. A task belongs to whom its caller's thread belongs to."""
+        """See `RunEngine`. A task belongs to the owner of its caller's thread."""
         owner = owner_of(thread_id)
         options = RunOptions(
             run_id=new_id(f"run_{owner}" if owner else "run"),
-            owner=self._carrier.owner,
+            owner=self._supervisor.owner,
             log_events=True,
             context=behalf.context if behalf else None,
             principal=behalf.principal if behalf else "",
@@ -72,41 +72,41 @@ class ServedTasks:
         )
 
     async def carry(self, run: Run, behalf: Behalf | None) -> None:
-        """See `RunEngine`. Whoever has room executes it; it is waited for wherever it is.
+        """See `RunEngine`. Any server with room executes it, and it can be waited for on all.
 
-        A task that asks a client's model works where its caller does.
+        A task that uses a client's model works on the same server as its caller.
         """
         models = self._agents(run.agent).definition.models
         here = any(is_sampling(one.name) for one in models)
         run = await self._journal.run(run.id) or run
         if run.status != "running" and not here:
-            await self._carrier.queue.go_on(run)
+            await self._supervisor.queue.go_on(run)
         elif here and (run.status != "running" or await self.is_left(run)):
-            await self._carrier.resume(run, {})
-        with self._carrier.servers.news.watching(run.id) as watch:
+            await self._supervisor.resume(run, {})
+        with self._supervisor.servers.run_changes.watching(run.id) as watch:
             await self._until_stopped(run.id, watch)
 
     async def _until_stopped(self, run_id: str, watch: RunWatch) -> None:
-        """Return when a run has paused or ended; see to it meanwhile that somebody continues."""
-        carrier, offered = self._carrier, -math.inf
+        """Wait until a run has paused or ended, and make sure meanwhile that it continues."""
+        supervisor, offered = self._supervisor, -math.inf
         while (run := await self._journal.run(run_id)) and run.status == "running":
-            live = carrier.live.get(run_id)
+            live = supervisor.live.get(run_id)
             is_due = anyio.current_time() - offered >= LOOK_SECONDS
             if live is not None:
                 await live.finished.wait()
-            elif carrier.stopping.has_begun:
-                return  # the next server goes on
+            elif supervisor.stopping.has_begun:
+                return  # the next server continues
             elif is_due and await self.is_left(run):
                 offered = anyio.current_time()
-                await carrier.adopt(run)
+                await supervisor.adopt(run)
             else:
                 with anyio.move_on_after(LOOK_SECONDS):
                     await watch.next(run)
 
     async def cancel(self, run: Run, reason: str) -> Run:
         """See `RunEngine`."""
-        return await self._carrier.end(run, reason)
+        return await self._supervisor.cancellation.end(run, reason)
 
     async def is_left(self, run: Run) -> bool:
         """See `RunEngine`."""
-        return await self._carrier.is_left(run)
+        return await self._supervisor.is_left(run)

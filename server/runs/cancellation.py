@@ -1,8 +1,8 @@
 """Cancellation of runs, and takeover from dead processes, among servers of one state directory.
 
 A request to cancel a run of another process is one small file in the state directory. The process
-that carries the run looks for it twice a second. If it died, whoever takes the run over finds the
-request, so the run ends instead of going on.
+that executes the run checks for it twice a second. If that process has died, the process that
+takes over the run finds the request and ends the run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ...harness.errors import (
 )
 from ..settings.state_dir import StateDir
 from .active_run import ActiveRun
-from .contracts import CancelBox, CancelRequest, PolledNews, Servers
+from .contracts import CancelBox, CancelRequest, PolledRunChanges, Servers
 
 __all__ = ["CancelRequest", "CancelRequests", "Cancellation", "ServerProcesses"]
 
@@ -45,26 +45,24 @@ class ServerProcesses:
     """The server processes that share a state directory.
 
     Attributes:
-        cancel_requests: What they wish of each other.
-        news: Tells of runs that the others work on.
+        cancel_requests: Their requests to each other.
+        run_changes: Changes of runs that the others work on.
+        may_work: Whether the others see that this server is alive: its lock shows it.
     """
+
+    may_work = True
 
     def __init__(self, state: StateDir) -> None:
         self._state = state
         self.cancel_requests: CancelBox = _InThreads(state.path / "cancel-requests")
-        self.news = PolledNews()
-
-    @property
-    def may_work(self) -> bool:
-        """Yes: its lock says that it lives."""
-        return True
+        self.run_changes = PolledRunChanges()
 
     async def is_alive(self, owner: str) -> bool:
         """Whether the server with this id is running."""
         return owner.isalnum() and await anyio.to_thread.run_sync(self._state.is_alive, owner)
 
     def was_killed(self, owner: str) -> bool:
-        """Whether a server left its lock behind."""
+        """Whether a server was killed: it left its lock behind."""
         return owner in self._state.killed
 
     @asynccontextmanager
@@ -92,7 +90,7 @@ class CancelRequests:
     """Cancel requests of the server processes that share a state directory. All methods block.
 
     Args:
-        directory: Where they are kept; made when the first one is stored.
+        directory: The directory for the requests; created with the first one.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -125,7 +123,7 @@ class CancelRequests:
         return found
 
     def asked_for(self, run_ids: Sequence[str]) -> list[str]:
-        """Return those of some runs for which there are requests."""
+        """Return the runs among these that somebody asked to end."""
         try:
             names = set(os.listdir(self._directory))
         except FileNotFoundError:
@@ -133,13 +131,13 @@ class CancelRequests:
         return [one for one in run_ids if self._file(one).name in names]
 
     def all(self) -> list[CancelRequest]:
-        """Return all of them."""
+        """Return all requests."""
         found = map(_read, self._directory.glob("*.json"))
         return [one for one in found if one is not None]
 
     def discard(self, run_id: str) -> None:
         """Forget the request for a run; it is fine if there is none."""
-        with suppress(OSError):  # somebody else may read it right now (Windows): it does no harm
+        with suppress(OSError):  # another process is reading it (Windows); leaving it does no harm
             self._file(run_id).unlink()
 
     def _file(self, run_id: str) -> Path:
@@ -155,14 +153,11 @@ def _read(path: Path) -> CancelRequest | None:
 
 
 class _InThreads:
-    """`CancelRequests` for the event loop; a `CancelBox`."""
-
-    @property
-    def look_seconds(self) -> float:
-        return LOOK_SECONDS
+    """`CancelRequests` whose methods do not block the event loop; a `CancelBox`."""
 
     def __init__(self, directory: Path) -> None:
         self._files = CancelRequests(directory)
+        self.look_seconds = LOOK_SECONDS
 
     async def store(self, request: CancelRequest) -> None:
         await anyio.to_thread.run_sync(self._files.store, request)
@@ -180,11 +175,11 @@ class _InThreads:
         await anyio.to_thread.run_sync(self._files.discard, run_id)
 
 
-_PATIENCE_SECONDS = 0.5
-"""How often it is seen whether a process still lives that was asked to end a run."""
+_ALIVE_SECONDS = 0.5
+"""Seconds between checks that a process which was asked to end a run is still alive."""
 
 LOOK_SECONDS = 0.5
-"""How often the runs of this process are looked up among the files of cancel requests."""
+"""Seconds between checks for requests to end runs of this process."""
 
 CANCEL_SECONDS = 20.0
 """How long to wait for another process to end a run: middleware has 10 s to stop what it runs."""
@@ -195,14 +190,14 @@ _ENDED = ("done", "failed", "cancelled")
 
 
 class Cancellation:
-    """Ends runs of this process, of others, and those that nobody works on.
+    """Ends runs: those of this process, those of other processes, and abandoned ones.
 
     Args:
         journal: The journal.
         servers: The processes that share it.
         live: The runs this process works on.
         is_left: Says whether nobody works on a run that is recorded as `running`.
-        ended: Told of a run that was ended while nobody worked on it.
+        ended: Called with each run that was ended while nobody worked on it.
     """
 
     def __init__(
@@ -223,11 +218,11 @@ class Cancellation:
         self._unrecorded: dict[str, str] = {}
 
     async def end(self, run: Run, reason: str) -> Run:
-        """End a run; what it has committed stays. One that has ended is returned as it is.
+        """End a run; its committed steps stay. A run that has ended is returned as it is.
 
         Raises:
             ThreadBusy: Another process works on it and has not ended it within 20 s. The request
-                is stored, so it still ends there, or where the run is taken over.
+                is stored: that process, or one that takes over the run, will still end it.
             CheckpointError: The journal cannot be written. A run of this process has stopped, and
                 its end is recorded as soon as that is possible.
             HarnessError: The request to another process cannot be stored.
@@ -252,7 +247,7 @@ class Cancellation:
         return run
 
     def _stop(self, live: ActiveRun, reason: str) -> None:
-        """Stop a run of this process, and remember that until its end is recorded."""
+        """Stop a run of this process, and remember this until its end is recorded."""
         self._unrecorded[live.run_id] = reason
         live.control.cancel(reason)
 
@@ -260,7 +255,7 @@ class Cancellation:
         return run.status == "running" and not await self._is_left(run)
 
     async def _end_left(self, run: Run, reason: str) -> None:
-        """Record the end of a run that waits or was left, unless it continues in this moment."""
+        """Record the end of a waiting or abandoned run, unless it is continued just now."""
         async with self._servers.takeover():
             now = await self._journal.run(run.id)
             if now is None or now.status in _ENDED or await self._is_anothers(now):
@@ -271,7 +266,7 @@ class Cancellation:
         try:
             await self._journal.commit(taken_over(run, status="cancelled", reason=reason))
         except Superseded:
-            return  # it goes on, or was ended, in this moment: look again
+            return  # it was just continued or ended: check again
         except StaleThread:
             raise
         except CheckpointError as error:
@@ -286,7 +281,7 @@ class Cancellation:
         self._ended(run)
 
     async def _have_ended(self, run: Run, reason: str) -> None:
-        """Ask the process that works on a run to end it, and wait until it stopped there.
+        """Ask the process that works on a run to end it, and wait until it has.
 
         Raises:
             ThreadBusy: It takes too long.
@@ -302,10 +297,13 @@ class Cancellation:
                 "disk and the permissions of the state directory, then try again; or cancel the "
                 "run through the server that works on it."
             ) from error
-        with anyio.move_on_after(CANCEL_SECONDS), self._servers.news.watching(run.id) as watch:
+        with (
+            anyio.move_on_after(CANCEL_SECONDS),
+            self._servers.run_changes.watching(run.id) as watch,
+        ):
             now: Run | None = await self._journal.run(run.id)
             while now is not None and now.attempt == run.attempt and await self._is_anothers(now):
-                with anyio.move_on_after(_PATIENCE_SECONDS):  # who works on it may die
+                with anyio.move_on_after(_ALIVE_SECONDS):  # who works on it may die
                     await watch.next(now)
                 now = await self._journal.run(run.id)
             return
@@ -319,9 +317,9 @@ class Cancellation:
     # --- what other processes ask of this one ------------------------------------------------
 
     def look_out(self, group: TaskGroup) -> None:
-        """See to it that requests are noticed while this process works on runs.
+        """Check for requests while this process works on runs.
 
-        Ends of runs that could not be recorded are recorded as soon as possible.
+        Also retry to record the ends of runs that could not be recorded.
         """
         if not self._looks:
             self._looks = True
@@ -338,7 +336,7 @@ class Cancellation:
             self._looks = False
 
     async def look(self) -> None:
-        """End the runs of this process that others wish to be ended."""
+        """End the runs of this process that other processes asked to end."""
         try:
             await self._look()
         except (OSError, HarnessError) as error:
@@ -354,14 +352,14 @@ class Cancellation:
                 self._stop(live, request.reason)
 
     async def _try_to_record(self, run_id: str, reason: str) -> None:
-        """Record the end of a run that was stopped, unless that is done or not possible yet."""
+        """Record the end of a stopped run, unless that is done or not possible yet."""
         if run_id in self._live:
             return
         try:
             run = await self._journal.run(run_id)
             if run is not None and run.status not in _ENDED:
                 await self._end_left(run, reason)
-        except HarnessError as error:  # whoever cancelled got an answer; the next check tries again
+        except HarnessError as error:  # the caller has its answer; the next check retries
             logger.debug("the end of run %s cannot be recorded: %s", run_id, error)
         else:
             self._unrecorded.pop(run_id, None)
@@ -375,12 +373,12 @@ class Cancellation:
         return await self._requests.of(run)
 
     async def require_unasked(self, run: Run) -> None:
-        """End a run that was left behind if a request for it was not noticed any more.
+        """End an abandoned run if its process died before it noticed the request to end it.
 
-        To be called where no other process can resume the run.
+        Call it only while no other process can resume the run.
 
         Raises:
-            RunEnded: So it was.
+            RunEnded: There was a request; the run is ended now.
         """
         request = await self._request(run)
         if request is None:
@@ -390,7 +388,7 @@ class Cancellation:
         raise RunEnded(f"Run {run.id} is cancelled: {request.reason}.")
 
     async def forget_settled(self) -> None:
-        """Discard requests for runs that have ended, or have been resumed, since."""
+        """Discard requests for runs that have since ended or been resumed."""
         for request in await self._requests.all():
             run = await self._journal.run(request.run_id)
             if run is None or run.status != "running" or run.attempt != request.attempt:

@@ -19,19 +19,19 @@ __all__ = [
     "CancelBox",
     "CancelRequest",
     "Changed",
-    "PolledNews",
-    "RunNews",
+    "PolledRunChanges",
+    "RunChanges",
     "RunWatch",
     "Servers",
     "Work",
 ]
 
 POLL_SECONDS = 0.5
-"""How often a run of another server process is looked at."""
+"""Seconds between two checks of a run that another server process works on."""
 
 
 class Agents(Protocol):
-    """Returns the agent that works on a thread or run: not all have the same files."""
+    """Returns the agent for a thread or run; agents can differ in their files."""
 
     @property
     def prepares(self) -> bool:
@@ -39,7 +39,7 @@ class Agents(Protocol):
         ...
 
     def __call__(self, id_: str = "") -> Agent:
-        """Return it; without an id that of the caller.
+        """Return the agent of a thread or run; without an id, the caller's.
 
         Raises:
             HarnessError: There is none.
@@ -47,12 +47,12 @@ class Agents(Protocol):
         ...
 
     async def prepare(self, id_: str = "") -> None:
-        """Make what takes time, so that the call does not; raises the same."""
+        """Build the slow parts in advance, so that the call is quick; raises the same errors."""
         ...
 
 
 class Changed(Protocol):
-    """Told when a thread has moved on; see `Announcements.thread_changed`."""
+    """Called when a thread has changed; see `Announcements.thread_changed`."""
 
     def __call__(
         self,
@@ -76,8 +76,8 @@ class CancelRequest:
 
     Attributes:
         run_id: The run to end.
-        attempt: The attempt of it that was at work. A later one was begun by somebody who knows.
-        reason: What its record shall say.
+        attempt: The attempt to end. Whoever began a later attempt knew of the request.
+        reason: The reason to store in its record.
     """
 
     run_id: str
@@ -105,11 +105,11 @@ class CancelBox(Protocol):
         ...
 
     async def asked_for(self, run_ids: Sequence[str]) -> Sequence[str]:
-        """Return those of some runs for which there are requests."""
+        """Return the runs among these that somebody asked to end."""
         ...
 
     async def all(self) -> Sequence[CancelRequest]:
-        """Return all of them."""
+        """Return all requests."""
         ...
 
     async def discard(self, run_id: str) -> None:
@@ -118,10 +118,10 @@ class CancelBox(Protocol):
 
 
 class RunWatch(Protocol):
-    """Waits for news of one run that another server works on."""
+    """Waits for changes of one run that another server works on."""
 
     async def next(self, run: Run) -> None:
-        """Return when there may be news since the watch began, or since the last return.
+        """Return when it may have changed since the watch began, or since the last return.
 
         Args:
             run: Its record, as the caller has read it.
@@ -129,34 +129,34 @@ class RunWatch(Protocol):
         ...
 
 
-class RunNews(Protocol):
-    """Tells of runs that other servers work on."""
+class RunChanges(Protocol):
+    """News of runs that other servers work on."""
 
     def watching(self, run_id: str) -> AbstractContextManager[RunWatch]:
-        """Watch a run. To be entered before its record is read, so that nothing is missed."""
+        """Watch a run. Enter it before you read the run's record, so that you miss no change."""
         ...
 
     def lend(self, run_id: str, seconds: float) -> None:
-        """Tell whoever works on a run that a client which offers its model is here for a while."""
+        """Tell the server that works on a run that a client here offers its model for a while."""
         ...
 
 
 class Servers(Protocol):
-    """The servers that share a journal: which of them live, and what they wish of each other."""
+    """The servers that share a journal: which are alive, and their requests to each other."""
 
     @property
     def cancel_requests(self) -> CancelBox:
-        """What these servers wish of each other."""
+        """The requests of these servers to each other."""
         ...
 
     @property
-    def news(self) -> RunNews:
+    def run_changes(self) -> RunChanges:
         """Tells of runs that the others work on."""
         ...
 
     @property
     def may_work(self) -> bool:
-        """Whether the others see that this server lives, so that it may begin something."""
+        """Whether the others can see that this server is alive, so that it may start work."""
         ...
 
     async def is_alive(self, owner: str) -> bool:
@@ -164,27 +164,27 @@ class Servers(Protocol):
         ...
 
     def was_killed(self, owner: str) -> bool:
-        """Whether a server that `is_alive` says is gone did not end by itself, as far as is known.
+        """Whether a server that is no longer alive was killed, as far as is known.
 
-        A run that it worked on may be the cause.
+        One of its runs may be the cause.
         """
         ...
 
     def takeover(self) -> AbstractAsyncContextManager[None]:
-        """Keep every other process from resuming a run meanwhile, where the journal does not."""
+        """Keep other processes from resuming a run meanwhile, if the journal does not do that."""
         ...
 
 
-class PolledNews:
-    """News of runs in other processes of this machine: they are looked at twice a second."""
+class PolledRunChanges:
+    """Changes of runs in other processes of this machine, which are checked twice a second."""
 
     @contextmanager
     def watching(self, run_id: str) -> Generator[RunWatch]:
-        """See `RunNews`."""
+        """See `RunChanges`."""
         yield self
 
     def lend(self, run_id: str, seconds: float) -> None:
-        """Do nothing: servers of one machine have no client of another one's run."""
+        """Do nothing: here, no client of one server waits for a run of another."""
 
     async def next(self, run: Run) -> None:
         """See `RunWatch`."""

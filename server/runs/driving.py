@@ -23,21 +23,21 @@ from ..auth.owned_journal import NAMES, OwnedJournal
 from ..results import unknown
 from ..sampling.queue import Offer
 from .accounts import Accounts, Snapshot
-from .active_run import ActiveRun, agent_of, busy
+from .active_run import ActiveRun, agent_of, busy, call_id
 from .contracts import Agents, Work
-from .goals import Goal, call_id
+from .goals import Goal
 from .supervisor import QUEUE_SECONDS, RunSupervisor
 
 __all__ = ["CallDriver"]
 
 DRIVE_SECONDS = 45.0
-"""How long a driven call is waited for, unless its client is known to wait longer or less."""
+"""Seconds to wait for a driven call, unless its client is known to wait for more or less."""
 
 _TRIES, _PAUSE = 100, 0.05
-"""How often a call tries again that others were faster than, and after how many seconds at most."""
+"""How often a call is retried when other calls were faster, and the longest pause, in seconds."""
 
 LONG_TOOLS = frozenset({"execute"})
-"""Driven calls that count as runs at work."""
+"""Driven calls that count as working runs."""
 
 
 def _unrecorded(live: ActiveRun, why: HarnessError, *, is_new: bool) -> str:
@@ -51,26 +51,26 @@ def _unrecorded(live: ActiveRun, why: HarnessError, *, is_new: bool) -> str:
 
 
 class CallDriver:
-    """Runs calls of clients' own models, and begins what has its thread to itself.
+    """Runs calls of clients' own models, and starts queued calls when their thread is free.
 
     Args:
-        carrier: Carries the runs.
+        supervisor: Executes the runs.
         agent: Returns the agent of a thread or run, built when it is first needed.
         checkpointer: The journal.
-        group: Where runs live.
+        group: The task group that runs live in.
     """
 
     def __init__(
         self,
-        carrier: RunSupervisor,
+        supervisor: RunSupervisor,
         agent: Agents,
         checkpointer: Checkpointer,
         group: TaskGroup,
     ) -> None:
         self._agent = agent
         self._journal = checkpointer
-        self._carrier = carrier
-        self._queue = self._carrier.queue
+        self._supervisor = supervisor
+        self._queue = self._supervisor.queue
         self._queue.begin = self._begin_queued
         self._accounts = Accounts(agent, checkpointer)
         self._starting: dict[str, ActiveRun] = {}
@@ -88,9 +88,9 @@ class CallDriver:
         trust_cache: bool = True,
         tries: int = _TRIES,
     ) -> Snapshot:
-        """Run one tool call of a client's own model; return where it ended, or is after `seconds`.
+        """Run one tool call of a client's own model; return its status, after `seconds` at most.
 
-        Calls on one thread wait for each other. A request that is dropped while it waits in line
+        Calls on one thread wait for each other. A request that is cancelled while it waits in line
         runs nothing; once its call has begun, the call is finished.
 
         Args:
@@ -98,9 +98,9 @@ class CallDriver:
             args: Its arguments.
             thread_id: The thread; a new one by default.
             seconds: How long to wait for the end.
-            begins: Whether the thread begins with this call if there is none of that id.
-            trust_cache: Whether the newest state that this process has seen will do.
-            tries: How often it tries again when calls through other servers were faster.
+            begins: Whether to create the thread if no thread has that id.
+            trust_cache: Whether to use the newest state this process has seen, without reading it.
+            tries: How often to retry when calls through other servers were faster.
 
         Raises:
             UnknownThread: There is no such thread.
@@ -113,7 +113,8 @@ class CallDriver:
             thread_id, trust_cache = caller.new_id("thr"), False
             run_id = caller.new_id("run")
         else:
-            await self._require_owned(thread_id)
+            if not caller.owns(thread_id):
+                raise await self._unknown_thread(thread_id)
             if self._agent.prepares:
                 await self._agent.prepare(thread_id)
             trust_cache = trust_cache and self._agent(thread_id).recalls(thread_id)
@@ -126,7 +127,7 @@ class CallDriver:
             self._require_room(live)
         call = ToolCall(call_id(live.run_id), tool, args)
         live.note_written(tool, args)
-        self._carrier.spawn(
+        self._supervisor.spawn(
             live,
             lambda agent, given: agent.adrive([call], thread_id=live.thread_id, options=given),
             modes=("checkpoints",),
@@ -135,12 +136,12 @@ class CallDriver:
         )
         await live.finished.wait(seconds)
         if not live.finished.is_set():
-            stopping = self._carrier.stopping.has_begun
+            stopping = self._supervisor.stopping.has_begun
             return Snapshot(self._unrecorded(live), stopping=stopping)
         if isinstance(live.error, StaleThread | ThreadBusy) and (
             trust_cache or (tries and await self._may_try_again(live))
         ):
-            # Another process has moved the thread, or does so now: look at what it did.
+            # Another process has changed the thread, or is changing it: read the new state.
             tries -= not trust_cache
             return await self.drive(
                 tool, args, thread_id, seconds, begins=begins, trust_cache=False, tries=tries
@@ -160,7 +161,7 @@ class CallDriver:
         )
 
     async def _may_try_again(self, live: ActiveRun) -> bool:
-        """Whether a call that others were faster than has done nothing."""
+        """Tell whether a call did nothing because other calls were faster."""
         has_done_nothing = await self._journal.run(live.run_id) is None
         await anyio.sleep(random.uniform(0, _PAUSE))
         return has_done_nothing
@@ -176,27 +177,27 @@ class CallDriver:
     async def _begin_queued(self, run: Run, goal: Goal, offer: Offer | None) -> None:
         """Begin a run that waited in line; see `Begin`."""
         live = ActiveRun(run.id, run.thread_id, offer=offer)
-        await self._carrier.take_gate(live)
-        self._carrier.spawn(live, self._work(goal, live), accepted=run)
+        await self._supervisor.take_gate(live)
+        self._supervisor.spawn(live, self._work(goal, live), accepted=run)
         await live.control.accepted.wait()
         if live.error is not None:
             raise live.error
 
     async def _agent_on(self, thread_id: str, main: Agent) -> Agent:
-        """Return who continues a thread: on that of a background task its subagent."""
+        """Return the agent that continues a thread; for a background task, its subagent."""
         if parent_thread(thread_id) is None:
             return main
         runs = await self._journal.find_runs(thread_id=thread_id, limit=20)
         newest = next((one for one in runs if one.kind == "delegate"), None)
-        return main if newest is None else agent_of(newest, main, self._carrier.tasks)
+        return main if newest is None else agent_of(newest, main, self._supervisor.tasks)
 
     async def _enter(self, live: ActiveRun, *, known_idle: bool, begins: bool = False) -> bool:
-        """Take the gate of an idle thread; return whether there is none yet, which `begins` allows.
+        """Take the gate of an idle thread; return whether the thread is new, which `begins` allows.
 
         Raises:
             UnknownThread, ThreadBusy: As for `start`.
         """
-        await self._carrier.take_gate(live)
+        await self._supervisor.take_gate(live)
         if known_idle:
             return False
         try:
@@ -206,7 +207,7 @@ class CallDriver:
             await self._require_idle(live, anyio.current_time() + waits)
             return False
         except BaseException:
-            self._carrier.leave_gate(live)
+            self._supervisor.leave_gate(live)
             raise
 
     @asynccontextmanager
@@ -222,7 +223,7 @@ class CallDriver:
         try:
             yield live.run_id
         finally:
-            self._carrier.leave_gate(live)
+            self._supervisor.leave_gate(live)
 
     async def _require_idle(self, live: ActiveRun, until: float) -> None:
         while (newest := await self._newest(live.thread_id)) is not None:
@@ -242,14 +243,14 @@ class CallDriver:
                 )
             if newest.status != "running":
                 return
-            if await self._carrier.is_left(newest):
-                self._carrier.adopt_soon(newest)
+            if await self._supervisor.is_left(newest):
+                self._group.start_soon(self._supervisor.adopt, newest)
             elif newest.kind == "drive" and await self._has_ended(newest, until):
                 continue
             raise busy(live.thread_id, newest.id)
 
     async def _require_no_line(self, live: ActiveRun) -> None:
-        """Refuse a run where others wait in line before it; a client's own calls need not wait.
+        """Refuse a run if others wait in line before it; driven calls need not wait.
 
         Raises:
             ThreadBusy: Some do.
@@ -265,14 +266,14 @@ class CallDriver:
             )
 
     async def _newest(self, thread_id: str) -> Run | None:
-        """Return the newest run of a thread; None for a copy, whose runs are those of another."""
+        """Return the newest run of a thread; None for a copy, which has no runs of its own."""
         runs = await self._journal.find_runs(thread_id=thread_id, limit=1)
         if not runs and await self._journal.load(thread_id) is None:
             raise await self._unknown_thread(thread_id)
         return runs[0] if runs else None
 
     async def _exists(self, thread_id: str) -> bool:
-        """Whether there is a thread; a copy has no runs of its own."""
+        """Tell whether a thread exists; a copy has no runs of its own."""
         runs = await self._journal.find_runs(thread_id=thread_id, limit=1)
         return bool(runs) or await self._journal.load(thread_id) is not None
 
@@ -280,7 +281,7 @@ class CallDriver:
         """Wait until a call of another server on the thread has ended; return whether it has."""
         with (
             anyio.move_on_after(max(0.0, until - anyio.current_time())),
-            self._carrier.servers.news.watching(run.id) as watch,
+            self._supervisor.servers.run_changes.watching(run.id) as watch,
         ):
             now = await self._journal.run(run.id)
             while now is not None and now.status == "running":
@@ -294,20 +295,20 @@ class CallDriver:
             raise await self._unknown_thread(thread_id)
 
     def _require_room(self, live: ActiveRun) -> None:
-        """Refuse one more call of somebody who has enough working runs, and leave its gate."""
+        """Refuse a call of a user who has too many working runs, and release its gate."""
         try:
             self._require_place(live.run_id)
         except ThreadBusy:
-            self._carrier.leave_gate(live)
+            self._supervisor.leave_gate(live)
             raise
 
     def _require_place(self, run_id: str) -> None:
         owner = owner_of(run_id)
-        if owner and len(self._carrier.working(owner)) >= self._carrier.bounds.max_runs:
+        if owner and len(self._supervisor.working(owner)) >= self._supervisor.bounds.max_runs:
             self._refuse_for_want_of_room(run_id)
 
     def _refuse_for_want_of_room(self, run_id: str) -> NoReturn:
-        working = self._carrier.working(owner_of(run_id))
+        working = self._supervisor.working(owner_of(run_id))
         first = f' Wait for one with wait(run_id="{working[0]}"), or cancel one.' if working else ""
         raise ThreadBusy(
             f"{len(working)} of your runs are working, which is the limit; nothing "
@@ -320,5 +321,5 @@ class CallDriver:
         return UnknownThread(unknown("thread", thread_id, [row.thread_id for row in rows], advice))
 
     def _unrecorded(self, live: ActiveRun) -> Run:
-        """Return the record of a running run whose input waits for its first act."""
+        """Return the record of a running run whose input is stored with its first step."""
         return Run(live.run_id, live.thread_id, "drive", self._agent(live.run_id).name)

@@ -1,12 +1,12 @@
-"""Goals: what a caller of `task` wants done, with the files that come with it.
+"""Goals: the work that a caller of `task` asks for, with the files attached to it.
 
-A goal that waits in line is an event of its run. So it is sealed, deleted and exported like all
-that a run has left, and whichever server begins the run finds it there.
+A goal that waits in line is stored as an event of its run. So it is encrypted, deleted and
+exported with the run's other data, and any server that starts the run finds it.
 
-Files are written when the run has its thread to itself, just before its input is accepted. A call
-that is refused leaves none; one that is cut off in between leaves files that nobody knows about.
+Files are written when the run holds its thread, just before its input is accepted. A call that is
+refused leaves no files; a call that is interrupted in between leaves unused files.
 
-Also remembered here is which answers are JSON of a schema, because a run's record does not say.
+This module also remembers which answers are JSON of a schema, because a run's record does not.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from ...harness.messages.message import (
 from ...harness.policy import CallAuthorization
 from ..engine import USUAL_PRIORITY
 from ..settings.settings import Settings
+from .active_run import call_id
 from .contracts import Agents
 
 __all__ = [
     "Goal",
     "StructuredRuns",
     "TaskInput",
-    "call_id",
     "inputs_directory",
     "kept_goal",
     "structured_result",
@@ -56,16 +56,16 @@ __all__ = [
 _INPUTS = "inputs"
 
 _MOST_SHOWN = 7_000_000
-"""Bytes of images in one message."""
+"""The most bytes of images in one message."""
 
 
 @record
 class TaskInput:
-    """A file that comes with a goal.
+    """A file attached to a goal.
 
     Attributes:
-        path: Where the agent finds it.
-        data: What it holds.
+        path: Its path for the agent.
+        data: Its content.
     """
 
     path: str
@@ -73,14 +73,14 @@ class TaskInput:
 
     @property
     def line(self) -> str:
-        """The line about it for the agent and the caller."""
+        """A line about the file, for the agent and the caller."""
         media = media_type_of(self.data)
         about = size_text(len(self.data))
         return f"{self.path} ({about if media is None else f'{media}, {about}'})"
 
 
 def inputs_directory(settings: Settings, backend: Backend) -> str:
-    """Return where files of goals go: with commands on, where commands see them."""
+    """Return the directory for files of goals; if commands are on, one that commands can see."""
     if settings.execute == "off" or settings.root is None:
         return f"/{_INPUTS}"
     from ...harness.backends.mounts import mounted_directories  # few run commands
@@ -91,7 +91,7 @@ def inputs_directory(settings: Settings, backend: Backend) -> str:
 
 
 def told(goal: str, inputs: Sequence[TaskInput]) -> str:
-    """Return a goal that names the files that came with it."""
+    """Return the text of a goal followed by the names of its files."""
     if not inputs:
         return goal
     return "\n".join(
@@ -100,9 +100,9 @@ def told(goal: str, inputs: Sequence[TaskInput]) -> str:
 
 
 async def with_images(goal: str, inputs: Sequence[TaskInput]) -> Content:
-    """Return what a model reads: the goal, the names of its files, and its images themselves.
+    """Return the message for the model: the goal, the names of its files, and its images.
 
-    Images beyond `_MOST_SHOWN` are among the files alone.
+    Images beyond `_MOST_SHOWN` bytes are only named.
     """
     text = told(goal, inputs)
     blocks: list[TextBlock | ImageBlock] = [TextBlock(text)]
@@ -121,7 +121,7 @@ async def with_images(goal: str, inputs: Sequence[TaskInput]) -> Content:
 async def place_inputs(
     agent: Agent, thread_id: str, inputs: Sequence[TaskInput], principal: str
 ) -> None:
-    """Write the files, as far as the rules let `write_file` do so.
+    """Write the files, if the rules allow `write_file` to do so.
 
     Raises:
         HarnessError: One cannot be written; nothing was started.
@@ -158,13 +158,13 @@ _MOST = 10_000
 
 
 class StructuredRuns:
-    """Of the runs that ended in this process, or were looked up: whether the answer is data."""
+    """Remembers which runs have a structured answer, for runs that ended or were read here."""
 
     def __init__(self) -> None:
         self._known: dict[str, bool] = {}
 
     async def data_of(self, run: Run, agents: Agents) -> JsonValue:
-        """Return the structured answer of a run, which its record has as JSON; None without one."""
+        """Return the structured answer of a run, parsed from its record; None without one."""
         if run.kind != "delegate" or run.status != "done" or not (run.answer or "").startswith("{"):
             return None
         is_structured = self._known.get(run.id)
@@ -173,7 +173,7 @@ class StructuredRuns:
                 await agents.prepare(run.id)
                 agent = agents(run.id)
                 choices = await agent.choices_of(run.id)
-            except HarnessError:  # of an agent that cannot be built now; the text is there
+            except HarnessError:  # its agent cannot be built now; the answer's text is still there
                 return None
             chosen = choices is not None and choices.output_schema is not None
             is_structured = chosen or agent.definition.output is not None
@@ -184,7 +184,7 @@ class StructuredRuns:
             return None
 
     def note(self, run_id: str, *, is_structured: bool) -> None:
-        """Remember it."""
+        """Remember whether a run has a structured answer."""
         if len(self._known) >= _MOST:
             self._known.clear()
         self._known[run_id] = is_structured
@@ -203,26 +203,21 @@ def structured_result(result: ToolMessage | None) -> JsonValue:
 
 
 QUEUED = "queued"
-"""Mode of the event that keeps a goal; always the first one of its run."""
-
-
-def call_id(run_id: str) -> str:
-    """Return the id of the tool call of a driven run: its result is found by it."""
-    return "call_" + run_id.partition("_")[2]
+"""Mode of the event that stores a goal; it is always the first event of its run."""
 
 
 @record
 class Goal:
-    """A goal with all that belongs to it.
+    """A goal with its options and files.
 
     Attributes:
-        text: What shall be done.
-        agent: The subagent that it is given to directly; empty for the main agent.
-        task_id: The subagent of an earlier call that goes on; empty for none.
-        choices: What the caller chose.
-        inputs: Files that come with it.
-        priority: Among the caller's goals; see `Leg`.
-        interrupts: Whether it is next on its thread, and the run at work there is ended for it.
+        text: What to do.
+        agent: The subagent that gets it directly; empty for the main agent.
+        task_id: The earlier call whose subagent continues; empty for none.
+        choices: The options that the caller chose.
+        inputs: The attached files.
+        priority: Its priority among the caller's goals; see `Leg`.
+        interrupts: Whether it ends the working run of its thread and comes next.
     """
 
     text: str
@@ -236,20 +231,20 @@ class Goal:
     async def begin(
         self, own: Agent, main: Agent, run_id: str, thread_id: str, options: RunOptions
     ) -> RunResult:
-        """Have agents work on it, and return where the run stops.
+        """Run the goal, and return where the run stops.
 
         Args:
-            own: Who goes on with the thread.
-            main: Who calls subagents.
+            own: The agent that continues the thread.
+            main: The agent that calls subagents.
             run_id: The run.
             thread_id: Its thread.
-            options: Of the run.
+            options: The run's options.
         """
         options = replace(options, choices=self.choices)
         named = {"subagent_type": self.agent, "task_id": self.task_id}
         args: dict[str, JsonValue] = {key: value for key, value in named.items() if value}
         if self.inputs:
-            # First what may be refused: files would stay.
+            # First the checks that may refuse the goal, because files would stay.
             await anyio.to_thread.run_sync(own.definition.chosen, self.choices)
             await place_inputs(own, thread_id, self.inputs, options.principal)
         if not args:
@@ -261,14 +256,14 @@ class Goal:
 
     @property
     def kind(self) -> Literal["drive", "delegate"]:
-        """What its run is recorded as."""
+        """The kind of its run in the record."""
         return "drive" if self.agent or self.task_id else "delegate"
 
     def screened(self, agent: Agent) -> Goal:
-        """Return it as it may be stored: without what the agent redacts in input.
+        """Return the goal as it may be stored: redacted like the agent's input.
 
         Raises:
-            HarnessError: It may not be stored outside of its thread, or a rule blocks it.
+            HarnessError: It must not be stored outside its thread, or a rule blocks it.
         """
         rules = agent.definition.states.rules
         if not rules:
@@ -281,7 +276,7 @@ class Goal:
         return replace(self, text=RunRedaction(rules, Keys()).text(self.text, "input"))
 
     def kept(self, run_id: str) -> RunEvent:
-        """Return the event that keeps it."""
+        """Return the event that stores the goal."""
         data: dict[str, JsonValue] = {"event": QUEUED, "goal": self.text}
         if self.agent:
             data["agent"] = self.agent
@@ -299,7 +294,7 @@ class Goal:
 
     @staticmethod
     def of(event: RunEvent) -> Goal:
-        """Return what `kept` made."""
+        """Return the goal that an event of `kept` stores."""
         data = cast("dict[str, Any]", event.data)
         return Goal(
             data["goal"],
@@ -313,6 +308,6 @@ class Goal:
 
 
 async def kept_goal(journal: Checkpointer, run_id: str) -> Goal | None:
-    """Return the goal of a run that waits, or has waited, in line; None if it is not kept."""
+    """Return the goal of a run that waits, or has waited, in line; None if it is not stored."""
     found = await journal.events(run_id, limit=1)
     return Goal.of(found[0]) if found and found[0].mode == QUEUED else None

@@ -1,10 +1,10 @@
-"""Life cycle of a server's runs: counts starts and stops, and hands runs over when it ends.
+"""Life cycle of a server's runs: counts starts and stops, and hands runs over at shutdown.
 
-A server that ends begins nothing more. Each run finishes the step it works on, which is stored, and
-then belongs to nobody, so that the next server goes on with it. No tool is cut in the middle.
+A server that shuts down starts nothing more. Each run finishes and stores its current step, and is
+then left for the next server to continue. No tool call is interrupted.
 
-A run whose journal cannot be reached is left as it is stored, and goes on when the journal is back.
-Of a run that another server works on, those who wait here hear what is stored of its events.
+A run whose journal cannot be reached stays as it is stored, and continues when the journal is back.
+Callers that wait here for a run of another server receive the events that server has stored.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ class RunFigures:
     """Counts of runs since the server was started. A run that is resumed counts again.
 
     Attributes:
-        started: Runs that began or went on, by kind.
-        stopped: Runs that paused or ended, by kind and what they are then: a status of runs,
-            `handed_over`, or `error` for what could not be carried at all.
-        taken_over: Runs of other servers that this one has gone on with.
-        heard: Told of each run that begins, and again when it has stopped; must not block.
+        started: Runs that were started or resumed, by kind.
+        stopped: Runs that paused or ended, by kind and outcome: a status of runs,
+            `handed_over`, or `error` for runs that could not be executed at all.
+        taken_over: Runs of other servers that this one has continued.
+        heard: Called with each run when it starts, and again when it has stopped; must not block.
     """
 
     started: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(KINDS, 0)))
@@ -83,19 +83,19 @@ class RunFigures:
 
 
 def kind_of(live: ActiveRun) -> str:
-    """Return what a run is: a call of a client's model, or a goal."""
+    """Return the kind of a run: a call of a client's model, or a goal."""
     return "drive" if live.brief else "delegate"
 
 
 class Stopping:
-    """Whether a server stops, and who waits for its runs meanwhile.
+    """The shutdown of a server: whether it has begun, and who still waits for runs.
 
     Args:
-        live: Its runs at work, by id.
+        live: Its working runs, by id.
         servers: This server among the others.
 
     Attributes:
-        has_begun: Whether nothing more is begun.
+        has_begun: Whether new work is refused.
     """
 
     def __init__(self, live: Mapping[str, ActiveRun], servers: Servers) -> None:
@@ -106,10 +106,10 @@ class Stopping:
         self._released = False
 
     def require_serving(self) -> None:
-        """Refuse to begin something once the server stops, or the others take it for dead.
+        """Refuse new work if the server is stopping, or if the others consider it dead.
 
         Raises:
-            ServerStopping: It stops.
+            ServerStopping: It is stopping.
             JournalAway: It has not reached the journal for a while.
         """
         if self.has_begun:
@@ -122,7 +122,7 @@ class Stopping:
 
     @contextmanager
     def waiting(self, scope: anyio.CancelScope) -> Generator[None]:
-        """Cancel a scope, in which somebody waits for a run, when the server has no more time."""
+        """Cancel a scope in which a caller waits for a run, when the server's time is up."""
         if self._released:
             scope.cancel()
         self._waiting.add(scope)
@@ -132,7 +132,7 @@ class Stopping:
             self._waiting.discard(scope)
 
     def release(self) -> None:
-        """End all waits: what is still at work is left as it is."""
+        """End all waits, and leave the working runs as they are."""
         self.has_begun = self._released = True
         for scope in self._waiting:
             scope.cancel()
@@ -140,7 +140,7 @@ class Stopping:
             one.finished.wake()
 
     async def drain(self, seconds: float) -> None:
-        """Let runs finish their step and hand them over, for so many seconds at most.
+        """Let runs finish their step and hand them over, within this many seconds.
 
         A call of a client's own model is one step, so it ends as usual.
         """
@@ -172,12 +172,12 @@ _PAGE = 200
 
 
 class FarEvents:
-    """Events of a run that another server works on, as far as it has stored them.
+    """The stored events of a run that another server works on.
 
     Args:
         journal: The journal.
         run_id: The run.
-        emit: Receives them; None for nobody.
+        emit: Receives them, if given.
     """
 
     def __init__(self, journal: Checkpointer, run_id: str, emit: Emit | None) -> None:
@@ -187,9 +187,9 @@ class FarEvents:
         self._newest: int | None = None
 
     async def pass_on(self) -> None:
-        """Pass on what was stored since the last call; the first one only sees what there is.
+        """Pass on the events stored since the last call; the first call only finds the newest one.
 
-        Whoever begins to wait has seen what there is, also when a run is taken over. While the
+        Callers know the earlier events when they begin to wait, also after a takeover. While the
         journal cannot be reached, nothing is passed on.
         """
         if self._emit is not None:
@@ -211,19 +211,19 @@ class FarEvents:
 
 
 _FIRST_LOOK, _LAST_LOOK = 0.25, 5.0
-"""Seconds after which a journal that cannot be reached is tried again, at first and later."""
+"""Seconds between attempts to reach the journal: the first pause, and the longest."""
 
 
 class JournalWait:
-    """Runs that were left while the journal could not be reached.
+    """Runs that stopped because the journal could not be reached.
 
     Attributes:
         wait_seconds: Seconds for which they wait for it.
-        run_ids: The runs. Whoever waits for one, or goes on with it, says so here at once.
+        run_ids: The runs. A task that waits for one, or continues it, changes this at once.
 
     Args:
         journal: The journal.
-        go_on: Goes on with a run, if nobody else does.
+        go_on: Continues a run, if no other server does.
     """
 
     def __init__(self, journal: Checkpointer, go_on: Callable[[Run], Awaitable[None]]) -> None:
@@ -235,7 +235,8 @@ class JournalWait:
     async def wait(self, run_id: str) -> None:
         """Continue a run when the journal is back.
 
-        A run that has waited too long stays left: whoever asks for it, or starts a server, goes on.
+        A run that has waited too long is left. The next request for it, or the next server,
+        continues it.
         """
         logger.warning("run %s waits for the journal, which cannot be reached", run_id)
         pause, deadline = _FIRST_LOOK, anyio.current_time() + self.wait_seconds

@@ -1,8 +1,8 @@
-"""Losses: count how often the server of a run died without progress.
+"""Losses: how often the server of a run died without progress.
 
-A run can kill its carrier, with memory or a crash of native code. So each further server waits a
-little longer, and after five the run is given up. Every loss is an event of the run, and the
-newest checkpoint stands in it: a run that got further starts to count anew.
+A run can kill its server, by using up its memory or crashing native code. So each further server
+waits a little longer, and after five the run is given up. Every loss is an event of the run that
+names the newest checkpoint. If the run has made progress since, counting starts again.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from ...harness.errors import Superseded
 __all__ = ["MOST_LOSSES", "CarrierLosses", "given_up"]
 
 MOST_LOSSES = 5
-"""Carriers that a run may lose without a new checkpoint."""
+"""How many servers a run may lose without a new checkpoint."""
 
 BACKOFF = (0.0, 5.0, 30.0, 120.0)
-"""Seconds before the next server takes a run over, by how many it has lost."""
+"""Seconds before the next server takes a run over, by the number of lost servers."""
 
 _MODE = "carriers"
 _LOST, _GIVEN_UP = "carrier_lost", "given_up"
@@ -48,10 +48,10 @@ class CarrierLosses:
         self._known: OrderedDict[tuple[str, int], int] = OrderedDict()
 
     async def lost(self, run: Run) -> int:
-        """Return how many carriers a run has lost where it stands, the newest one included.
+        """Return how many servers a run has lost since its last progress, the newest one included.
 
         Args:
-            run: Its record, which shows the attempt of the carrier that died.
+            run: Its record, which shows the attempt of the server that died.
 
         Raises:
             HarnessError: The journal cannot be used.
@@ -69,7 +69,7 @@ class CarrierLosses:
         return BACKOFF[min(losses, len(BACKOFF)) - 1]
 
     def note_given_up(self, run: Run) -> RunEvent:
-        """Return the event after which losses count again."""
+        """Return the event that restarts the count of losses."""
         return RunEvent(run.id, _MODE, (run.agent,), {"event": _GIVEN_UP})
 
     async def _count(self, run: Run) -> int:
@@ -90,12 +90,12 @@ class CarrierLosses:
                 {"event": _LOST, "attempt": run.attempt, "place": place, "losses": len(attempts)},
             )
             fence = Fence(run.id, run.attempt)
-            with suppress(Superseded):  # somebody goes on with it already
+            with suppress(Superseded):  # another server continues it already
                 await self._journal.commit(Batch(run.thread_id, events=[event], fences=[fence]))
         return len(attempts)
 
     async def _place(self, thread_id: str) -> str:
-        """Return what changes when a thread, or the subagent at work on it, gets further."""
+        """Return a value that changes whenever a thread, or its subagent, makes progress."""
         newest: list[str] = []
         for ns in {"": None, **dict.fromkeys([*await self._journal.namespaces(thread_id)][-1:])}:
             newest += [one.id for one in await self._journal.history(thread_id, ns, limit=1)]

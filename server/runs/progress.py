@@ -1,4 +1,4 @@
-"""Progress of a run: what its events mean to a person, and notices that rise with its todo list.
+"""Progress of a run: lines about its events, and progress that rises with its todo list.
 
 A call that waits for a run gets progress: one line per step, and a sign of life in between. If the
 run has a todo list, progress is the number of finished todos; what happens between two of them is a
@@ -30,13 +30,13 @@ __all__ = [
 ]
 
 PARTIAL_SECONDS = 1.0
-"""How often, at most."""
+"""Shortest time between two notices, in seconds."""
 
 HEARTBEAT_SECONDS = 10.0
-"""Several hosts give up on a silent call after 60 s."""
+"""Seconds until a sign of life, because several hosts give up on a silent call after 60 s."""
 
 FLUSH_SECONDS = 1.0
-"""How long a client that reads slowly may hold up the result."""
+"""Seconds for which a slow client may delay the result."""
 
 BACKLOG = 32
 
@@ -50,7 +50,7 @@ Todos: TypeAlias = tuple[int, int]
 
 
 def describe(event: Event) -> str | None:
-    """Return what an event means to a person, or None if it is not worth a line."""
+    """Return a line about an event for people, or None if it is not worth one."""
     data = event.data
     agents = AGENT_SEPARATOR.join(event.path[::2])
     match data.get("event"):
@@ -76,7 +76,7 @@ def describe(event: Event) -> str | None:
 
 
 def _noted(agents: str, data: object) -> str | None:
-    """Return what middleware says of a model call that has to be made again."""
+    """Return the line of middleware about a model call that is retried."""
     match data:
         case {"event": "model_retry", "text": str(text)}:
             return f"{agents}: {text}"
@@ -98,7 +98,7 @@ def _subject(args: object) -> str:
 
 
 def todos_of(event: Event) -> Todos | None:
-    """Return what an event says of the todo list of the main agent; None if nothing."""
+    """Return the state of the main agent's todo list in an event; None if it has none."""
     data = event.data.get("data")
     if event.mode != "custom" or len(event.path) > 2 or not isinstance(data, dict):
         return None
@@ -139,15 +139,19 @@ class RisingProgress:
 
 
 @asynccontextmanager
-async def reporting(report: Report, todos: Todos = (0, 0)) -> AsyncGenerator[Emit]:
-    """Yield a function for events; what it is given is reported until the block ends.
+async def reporting(
+    report: Report, known: Callable[[], Awaitable[Todos]] | None = None
+) -> AsyncGenerator[Emit]:
+    """Yield a function for events, and report the events it receives until the block ends.
 
     Args:
         report: Sends a notice.
-        todos: What is known of the todo list.
+        known: Returns the state of the todo list before the first event about it. It is called
+            inside the block, so that no event is missed meanwhile.
     """
     send, receive = anyio.create_memory_object_stream[str](BACKLOG)
     progress = RisingProgress()
+    todos: Todos | None = None
     silent_until = 0.0
 
     def emit(event: Event) -> None:
@@ -162,13 +166,13 @@ async def reporting(report: Report, todos: Todos = (0, 0)) -> AsyncGenerator[Emi
             send.send_nowait(line)
 
     async def pump() -> None:
-        last = "working"
+        last, before = "working", (await known()) if known is not None else (0, 0)
         with suppress(anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
             while True:
                 with anyio.move_on_after(HEARTBEAT_SECONDS) as silence:
                     last = await receive.receive()
                 text = f"still at it: {last}" if silence.cancelled_caught else last
-                await report(*progress.next(todos), text)
+                await report(*progress.next(todos or before), text)
 
     refused: HarnessError | None = None
     with send, receive:
@@ -176,7 +180,7 @@ async def reporting(report: Report, todos: Todos = (0, 0)) -> AsyncGenerator[Emi
             tasks.start_soon(pump)
             try:
                 yield emit
-            except HarnessError as error:  # raised again below, outside of the group's wrapping
+            except HarnessError as error:  # raised again below, so that the group does not wrap it
                 refused = error
             send.close()  # what is left goes out before the result
             tasks.cancel_scope.deadline = anyio.current_time() + FLUSH_SECONDS
@@ -185,7 +189,7 @@ async def reporting(report: Report, todos: Todos = (0, 0)) -> AsyncGenerator[Emi
 
 
 def note_event(live: ActiveRun, event: Event, changed: Changed) -> None:
-    """Pass an event of a run on to its listeners, and say what of its thread has changed."""
+    """Pass an event of a run on to its listeners, and announce what changed in its thread."""
     if event.mode == "messages":
         if live.writing.take(event):
             changed(live.thread_id, parts=WRITING)

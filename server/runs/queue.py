@@ -1,8 +1,8 @@
-"""Run queue: runs that were accepted and have not started, and runs that nobody executes.
+"""Run queue: accepted runs that have not started, and runs that no server executes.
 
-A run waits in line for one of two things: its thread, on which another run is open, or a place,
-which the engine gives. What waits is in the journal with status `queued`; who waits for what is
-found there again after a crash.
+A run waits in line for one of two things: for its thread, if another run is open there, or for a
+place, which the engine assigns. Waiting runs are in the journal with status `queued`, so the line
+survives a crash.
 """
 
 from __future__ import annotations
@@ -31,37 +31,37 @@ from .active_run import is_task
 from .goals import Goal, kept_goal
 from .lifecycle import ServerStopping
 from .losses import MOST_LOSSES, CarrierLosses, given_up
-from .thread_queues import PAUSE, Carrier, ThreadQueues
+from .thread_queues import PAUSE, Supervisor, ThreadQueues
 
 __all__ = ["Begin", "RunQueue"]
 
 Begin = Callable[[Run, Goal, Offer | None], Awaitable[None]]
-"""Begins a run that waited, on its free thread; returns once its input is in the journal."""
+"""Starts a queued run on its free thread; returns once its input is in the journal."""
 
 
 _MOST_OFFERS = 10_000
-"""How many offers of models are kept for runs that have not begun here; the oldest go first."""
+"""How many offers of clients' models to keep for runs that have not started; oldest go first."""
 
 _COUNTED_SECONDS, _COUNTED_TIMES = 2.0, 20.0
-"""How long the number of somebody's queued runs counts, and how many times as long as counting."""
+"""Seconds for which a count of queued runs is cached, at least; and as a multiple of its cost."""
 
 
 logger = logging.getLogger(__name__)
 
 
 class RunQueue:
-    """Queues runs, and has them begin or continue when their turn comes.
+    """Queues runs, and starts or continues them when their turn comes.
 
     Args:
         journal: The journal.
-        engine: Says when a run begins, and where.
-        carrier: Carries runs on this server.
-        group: Where waiting is done.
+        engine: Decides when and where a run starts.
+        supervisor: Executes runs on this server.
+        group: The task group in which it waits.
 
     Attributes:
-        begin: Begins a run here.
+        begin: Starts a run here.
         engine: The same.
-        size: Queued runs of one caller that there may be; 0 for none.
+        size: The most queued runs of one caller; 0 for none.
         threads: The line of each thread.
     """
 
@@ -69,45 +69,45 @@ class RunQueue:
         self,
         journal: Checkpointer,
         engine: RunEngine,
-        carrier: Carrier,
+        supervisor: Supervisor,
         group: TaskGroup,
     ) -> None:
         self.engine = engine
         self.size = 1_000
         self.begin: Begin
         self._journal = journal
-        self._carrier = carrier
+        self._supervisor = supervisor
         self._group = group
         self._losses = CarrierLosses(journal)
-        self.threads = ThreadQueues(journal, carrier, group, self.offer)
+        self.threads = ThreadQueues(journal, supervisor, group, self.offer)
         self._offers: dict[str, Offer | None] = {}
         self._counts: dict[str, tuple[float, int]] = {}
         self._counting: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
         self._serves = False
 
     def serve(self) -> None:
-        """Execute what the engine hands out from now on."""
+        """Begin to execute the runs that the engine hands out."""
         if not self._serves:
             self._serves = True
             self._group.start_soon(self.engine.serve, self.carry, name="engine")
 
     def admits(self, run_id: str, attempt: int = 1, *, is_task: bool = False) -> bool:
-        """Whether a run may begin here at once; it has to, then."""
+        """Whether a run may start here at once; if so, it must."""
         return self.engine.admits(Leg(run_id, attempt, owner_of(run_id), is_task=is_task))
 
     # --- putting in line -----------------------------------------------------------------------
 
     async def accept(self, run: Run, goal: Goal, offer: Offer | None, *, waits: bool) -> None:
-        """Store a run that does not begin yet, and have it begin when its turn comes.
+        """Store a run that has to wait, and start it when its turn comes.
 
         Args:
             run: Its record.
-            goal: As it may be stored.
-            offer: What its caller lends of a model.
-            waits: Whether others on its thread come first.
+            goal: Its goal, as it may be stored.
+            offer: Its caller's offer of a model.
+            waits: Whether other runs of its thread come first.
 
         Raises:
-            ThreadBusy: Its owner has too much in line.
+            ThreadBusy: Its owner has too many runs in line.
             KnownRun: There is a run with its key.
             HarnessError: It cannot be stored.
         """
@@ -124,7 +124,7 @@ class RunQueue:
                 waits = not await self._try_to_offer(run, goal.priority)
             if waits:
                 self.threads.guard(run.thread_id)
-        self._carrier.changed(run.thread_id, is_new=not waits)
+        self._supervisor.changed(run.thread_id, is_new=not waits)
 
     async def _require_size(self, owner: str) -> None:
         until, known = self._counts.get(owner, (-math.inf, 0))
@@ -134,10 +134,10 @@ class RunQueue:
         self._counts[owner] = until, known + 1
 
     async def _count(self, owner: str) -> tuple[float, int]:
-        """Return how many runs of somebody wait in line, and until when that may be believed."""
+        """Return how many runs of a user wait in line, and when to count again."""
         begin = anyio.current_time()
         until, known = self._counts.get(owner, (-math.inf, 0))
-        if begin <= until and known < self.size:  # somebody has just counted
+        if begin <= until and known < self.size:  # another task has just counted
             return until, known
         prefix = f"run_{owner}_" if owner else ""
         found = await self._journal.find_runs(status="queued", prefix=prefix, limit=self.size + 1)
@@ -154,7 +154,7 @@ class RunQueue:
             return False
 
     async def offer(self, run: Run, priority: int | None = None, delay: float = 0.0) -> bool:
-        """Have the engine begin a run, or continue it; returns whether somebody will.
+        """Ask the engine to start or continue a run; return whether some server will.
 
         Raises:
             HarnessError: The engine, or the journal, cannot be used.
@@ -167,60 +167,60 @@ class RunQueue:
         if await self.engine.offer(leg):
             return True
         owner = run.owner if run.status == "queued" else None
-        try:  # that attempt was offered before, so begin the next one
+        try:  # that attempt was offered before, so offer the next one
             await self._journal.commit(taken_over(run, owner=owner))
         except Superseded:
             return False
         return await self.engine.offer(replace(leg, attempt=run.attempt + 1))
 
     async def go_on(self, run: Run) -> None:
-        """Queue a run that stopped where it can continue, as one that nobody works on.
+        """Queue a stopped run that can continue, like an abandoned one.
 
         Raises:
-            HarnessError: It cannot go on; nothing was stored.
+            HarnessError: It cannot continue; nothing was stored.
         """
         batch = taken_over(run, status="running", owner=None, reason=None, answer=None)
         await self._journal.commit(batch)
         await self._try_to_offer(batch.runs[0])
 
     async def is_left(self, run: Run) -> bool:
-        """Whether nobody looks after a run that is recorded as running, or as queued."""
+        """Whether no server works on a running run, or no line holds a queued one."""
         if run.status != "queued":
-            return await self._carrier.is_left(run)
-        if run.owner == self._carrier.owner:
+            return await self._supervisor.is_left(run)
+        if run.owner == self._supervisor.owner:
             return False
-        return run.owner is None or not await self._carrier.servers.is_alive(run.owner)
+        return run.owner is None or not await self._supervisor.servers.is_alive(run.owner)
 
     async def withdraw(self, run_id: str) -> None:
         """Take a run out of the line."""
         self._offers.pop(run_id, None)
         try:
             await self.engine.withdraw(run_id)
-        except HarnessError as error:  # whoever takes it finds that it has ended
+        except HarnessError as error:  # the server that receives it finds that it has ended
             logger.debug("run %s stays in the queue: %s", run_id, error)
 
     # --- carrying ------------------------------------------------------------------------------
 
     async def carry(self, run_id: str) -> None:
-        """Begin a run or go on with it, and return when it has stopped here; see `Carry`."""
-        while not await self._try_to_carry(run_id):
+        """Start or continue a run, and return when it has stopped here; see `Carry`."""
+        while not await self._try_to_execute(run_id):
             pass
-        live = self._carrier.live.get(run_id)
+        live = self._supervisor.live.get(run_id)
         if live is not None:
             await live.finished.wait()
 
-    async def _try_to_carry(self, run_id: str) -> bool:
-        """Return whether it was done; else the journal was away, and it has to be tried again.
+    async def _try_to_execute(self, run_id: str) -> bool:
+        """Return whether the run was handled; if not, the journal was away: try again.
 
-        The engine has forgotten what it has given to us.
+        The engine no longer knows that it gave us the run.
         """
-        stops = self._carrier.stopping.has_begun
+        stops = self._supervisor.stopping.has_begun
         try:
             run = await self._journal.run(run_id)
             if run is not None and stops:
                 await self._hand_back(run)
             elif run is not None:
-                await self._carry(run)
+                await self._execute(run)
         except HarnessError as error:
             logger.warning("run %s cannot be started now: %s", run_id, error)
             if isinstance(error, JournalAway) and not stops:
@@ -229,26 +229,26 @@ class RunQueue:
         return True
 
     async def _hand_back(self, run: Run) -> None:
-        """Have another server execute a run that came while this one stops."""
+        """Pass a run that arrives during shutdown to another server."""
         if run.status not in ("queued", "running"):
             return
-        await anyio.sleep(PAUSE)  # else we might be given it again and again
-        if run.status == "running" and not await self._carrier.is_left(run):
+        await anyio.sleep(PAUSE)  # otherwise the engine might give it to us again and again
+        if run.status == "running" and not await self._supervisor.is_left(run):
             return
         batch = taken_over(run, owner=None)
         await self._journal.commit(batch)
         await self._try_to_offer(batch.runs[0])
 
-    async def _carry(self, run: Run) -> None:
+    async def _execute(self, run: Run) -> None:
         if run.status == "queued":
             await self._begin_queued(run)
-        elif run.status == "running" and await self._carrier.is_left(run):
-            await self._carrier.adopt(run, here=True)
+        elif run.status == "running" and await self._supervisor.is_left(run):
+            await self._supervisor.adopt(run, here=True)
         elif run.status == "needs_approval":
             known = await self._journal.interrupts(run.id)
             asked = [one for one in known if one.kind != "message"]
-            if any(one.answered for one in asked) and not self._carrier.goes_on(run.id):
-                await self._carrier.adopt(run, here=True)
+            if any(one.answered for one in asked) and not self._supervisor.goes_on(run.id):
+                await self._supervisor.adopt(run, here=True)
 
     async def _begin_queued(self, run: Run) -> None:
         line = await self._journal.find_runs(thread_id=run.thread_id, status="queued", limit=2)
@@ -264,7 +264,7 @@ class RunQueue:
             raise
         except HarnessError as error:
             if isinstance(error, StaleThread) or getattr(error, "run_id", None) is not None:
-                self.threads.guard(run.thread_id)  # others were faster, or somebody ended it
+                self.threads.guard(run.thread_id)  # another server was faster, or it was ended
                 return
             logger.warning("run %s cannot begin: %s", run.id, error)
             await self._fail(run, str(error))
@@ -278,14 +278,14 @@ class RunQueue:
 
     async def _fail(self, run: Run, reason: str) -> None:
         await self._journal.commit(taken_over(run, status="failed", reason=reason))
-        self._carrier.changed(run.thread_id)
+        self._supervisor.changed(run.thread_id)
 
     # --- what is left --------------------------------------------------------------------------
 
     async def may_adopt(self, run: Run) -> bool:
-        """Whether a run that nobody works on may continue here at once; otherwise it is queued.
+        """Whether an abandoned run may continue here at once; otherwise it is queued.
 
-        One that has lost too many carriers is given up.
+        A run whose servers have died too often is given up.
 
         Raises:
             HarnessError: The journal, or the engine, cannot be used.
@@ -310,9 +310,9 @@ class RunQueue:
 
     def _was_lost(self, run: Run) -> bool:
         """Whether the server that worked on a run was killed, perhaps by the run."""
-        if run.owner is None or run.owner == self._carrier.owner:
+        if run.owner is None or run.owner == self._supervisor.owner:
             return False
-        return self._carrier.servers.was_killed(run.owner)
+        return self._supervisor.servers.was_killed(run.owner)
 
     async def _give_up(self, run: Run) -> None:
         logger.error("run %s was given up: %s", run.id, given_up())
@@ -322,21 +322,21 @@ class RunQueue:
             await self._journal.commit(batch)
         except Superseded:
             return
-        self._carrier.changed(run.thread_id)
+        self._supervisor.changed(run.thread_id)
 
     async def take(self, run: Run) -> None:
-        """Look after a queued run whose server has gone.
+        """Take over a queued run whose server has gone.
 
         Raises:
             HarnessError: The journal cannot be written.
         """
-        if run.owner != self._carrier.owner:
-            batch = taken_over(run, owner=self._carrier.owner)
+        if run.owner != self._supervisor.owner:
+            batch = taken_over(run, owner=self._supervisor.owner)
             try:
                 await self._journal.commit(batch)
             except Superseded:  # another server does
                 return
-            run = replace(run, owner=self._carrier.owner, attempt=run.attempt + 1)
+            run = replace(run, owner=self._supervisor.owner, attempt=run.attempt + 1)
         if not await self._try_to_offer(run):
             self.threads.guard(run.thread_id)
 

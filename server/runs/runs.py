@@ -1,8 +1,8 @@
-"""Runs as background work: they live in the app's task group, requests only wait for them.
+"""Runs as background work: they live in the app's task group, and requests only wait for them.
 
 So a client that gives up, disconnects or times out ends its wait and nothing else. What a run is
-doing is in the journal; what is held in memory is only who works on what right now. A run left
-behind by a server that died is continued by the next one that sees it.
+doing is in the journal; memory only holds which run is being worked on now. If a server dies,
+the next server that finds its runs continues them.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 __all__ = ["RunManager"]
 
 _MOST_QUEUED = 100_000
-"""Queued runs that a server goes on with when it starts."""
+"""The most queued runs that a server continues when it starts."""
 
 LEND_SECONDS = 30.0
-"""How long a client that polls counts as being here."""
+"""Seconds for which a client that polls counts as connected."""
 
 logger = logging.getLogger(__name__)
 
@@ -53,9 +53,9 @@ class RunManager(RunWatcher):
     """Starts, watches, answers and ends runs; see `RunStarter` for the arguments."""
 
     @property
-    def carrier(self) -> RunSupervisor:
-        """Who executes the runs, those of background tasks too."""
-        return self._carrier
+    def supervisor(self) -> RunSupervisor:
+        """Executes the runs, background tasks included."""
+        return self._supervisor
 
     @property
     def queue(self) -> RunQueue:
@@ -65,37 +65,37 @@ class RunManager(RunWatcher):
     def bound(
         self, limits: Limits, bounds: Bounds, queue_size: int, journal_patience: float
     ) -> None:
-        """Let these limits hold for what begins from now on."""
-        self._carrier.bounds = bounds
+        """Apply these limits to runs that start from now on."""
+        self._supervisor.bounds = bounds
         self._queue.size = queue_size
         self._queue.engine.stirred()
-        self._carrier.limits = limits
-        self._carrier.journal_wait.wait_seconds = journal_patience
+        self._supervisor.limits = limits
+        self._supervisor.journal_wait.wait_seconds = journal_patience
 
     @property
     def active(self) -> int:
         """How many runs this process works on."""
-        return len(self._carrier.live)
+        return len(self._supervisor.live)
 
     @property
     def at_work(self) -> Mapping[str, int]:
         """How many of each kind it works on."""
-        counts = Counter(map(kind_of, self._carrier.live.values()))
+        counts = Counter(map(kind_of, self._supervisor.live.values()))
         return {kind: counts[kind] for kind in KINDS}
 
     @property
     def figures(self) -> RunFigures:
-        """How many have begun and stopped here."""
-        return self._carrier.figures
+        """How many runs have started and stopped here."""
+        return self._supervisor.figures
 
     @property
     def stopping(self) -> Stopping:
-        """Whether this server stops."""
-        return self._carrier.stopping
+        """Whether this server is stopping."""
+        return self._supervisor.stopping
 
     async def drain(self, seconds: float) -> None:
-        """Begin nothing more, and hand over what is at work; see `RunSupervisor.drain`."""
-        await self._carrier.drain(seconds)
+        """Start nothing more, and hand over the working runs; see `RunSupervisor.drain`."""
+        await self._supervisor.drain(seconds)
 
     # --- steering --------------------------------------------------------------------------
 
@@ -107,18 +107,18 @@ class RunManager(RunWatcher):
         offer: Offer | None = None,
         how: How = "reply",
     ) -> dict[str, JsonValue]:
-        """Store answers and let the run continue; without answers, let a failed run try again.
+        """Store answers and continue the run; without answers, retry a failed run.
 
         The first answer of a question stands. The same one again changes nothing.
 
         Args:
             run_id: The run.
             answers: By question.
-            offer: What the client lends of its model that lets it try again.
-            how: In which way the caller answers.
+            offer: The client's offer of its model, if the client retries the run.
+            how: The way in which the caller answers.
 
         Returns:
-            What stands in place of answers that came too late, by question.
+            The stored answers, by question, for those answers that came too late.
 
         Raises:
             UnknownRun, RunEnded, UnknownInterrupt, InvalidAnswer: Nothing was stored.
@@ -129,9 +129,9 @@ class RunManager(RunWatcher):
             asked = await self.asked(run_id) if answers else ()
             stored = {one.id: one.answer for one in asked if one.answered}
             fresh = {key: value for key, value in answers.items() if key not in stored}
-            # A server that died may have stored the last answer and not gone on.
+            # A server may have died after it stored the last answer.
             waits_in_vain = run.status == "needs_approval" and len(stored) == len(asked)
-            if run_id in self._carrier.live:
+            if run_id in self._supervisor.live:
                 await self._agent_of(run).answer(run_id, fresh)
             elif fresh or not answers or waits_in_vain:
                 try:
@@ -144,25 +144,25 @@ class RunManager(RunWatcher):
                     if not answers or (
                         left and not (elsewhere and await self._answered_elsewhere(run_id, left))
                     ):
-                        raise  # otherwise it was all answered through another process meanwhile
+                        raise  # otherwise another process has stored all answers meanwhile
         await note_decisions(self._journal, run, fresh.keys() - stored.keys(), how)
         return {
             key: stored[key] for key in answers if answers[key] != stored.get(key, answers[key])
         }
 
     async def _go_on(self, run: Run, answers: Mapping[str, JsonValue], offer: Offer | None) -> None:
-        """Let a run continue with answers: at once if it may, and else when its turn comes.
+        """Continue a run with answers: at once if possible, or else when its turn comes.
 
         Raises:
             RunEnded, UnknownInterrupt, InvalidAnswer, StaleThread, ThreadBusy: Nothing was stored.
         """
-        self._carrier.stopping.require_serving()
+        self._supervisor.stopping.require_serving()
         stands = run.status in ("needs_approval", "paused", "failed") and run.kind == "delegate"
-        if is_parked(run):  # it wants the client's model, so it goes on where that client is
+        if is_parked(run):  # it continues where its client's model is
             self._require_place(run.id)
         here = not stands or is_parked(run)
         if here or self._queue.admits(run.id, run.attempt, is_task=is_task(run)):
-            await self._carrier.resume(run, answers, offer=offer)
+            await self._supervisor.resume(run, answers, offer=offer)
             return
         agent = self._agent_of(run)
         if answers:
@@ -170,10 +170,10 @@ class RunManager(RunWatcher):
         await self._queue.go_on(run)
 
     def _agent_of(self, run: Run) -> Agent:
-        return agent_of(run, self._agent(run.id), self._carrier.tasks)
+        return agent_of(run, self._agent(run.id), self._supervisor.tasks)
 
     async def tell(self, run: Run, message: str) -> CallerMessage:
-        """Send a message to a running run, or that waits; see `Agent.asteer`."""
+        """Send a message to a running or waiting run; see `Agent.asteer`."""
         await self._agent.prepare(run.id)
         agent = self._agent_of(run)
         try:
@@ -182,7 +182,7 @@ class RunManager(RunWatcher):
             raise RunEnded(f"The message was not stored: {error}.") from error
 
     async def messages(self, run: Run) -> Sequence[CallerMessage]:
-        """Return what its caller has sent to a run while it was at work, oldest first."""
+        """Return the messages that its caller sent to a run while it worked, oldest first."""
         if run.kind == "drive":
             return ()
         return messages_of(run, await self._journal.interrupts(run.id))
@@ -190,49 +190,51 @@ class RunManager(RunWatcher):
     async def _answered_elsewhere(self, run_id: str, answers: Mapping[str, JsonValue]) -> bool:
         """Store answers for a run that another server works on, or has just paused.
 
-        That server goes on with them when it comes to the questions, or this one does if it has.
+        That server continues with them when it reaches the questions. If it already has, this
+        server does.
 
         Returns:
             Whether it is such a run.
         """
-        run = await self._find(run_id)
-        if run.status not in OPEN or (run.status == "running" and await self._carrier.is_left(run)):
+        run, supervisor = await self._find(run_id), self._supervisor
+        if run.status not in OPEN or (run.status == "running" and await supervisor.is_left(run)):
             return False
         await self._agent_of(run).answer(run_id, answers)
         run = await self._find(run_id)
         if run.status == "needs_approval" and not await self.questions(run_id):
-            await self._carrier.adopt(run)
+            await self._supervisor.adopt(run)
         return True
 
     async def unpark(self, run_id: str, seconds: float = LEND_SECONDS) -> None:
-        """Let a run continue that waits for a client that offers its model.
+        """Continue a run that waits for a client's model.
 
-        So do background tasks of its thread, whatever became of the run itself. A run whose thread
-        has moved on without it is recorded as failed. Another server that works on the run pauses
-        it when it asks the model, so that it can go on here.
+        The background tasks of its thread continue as well, whatever became of the run itself. If
+        the thread has changed without the run, the run is recorded as failed. If another server
+        works on the run, it pauses the run at the next call of the model, so that it can continue
+        here.
 
         Args:
             run_id: The run.
-            seconds: How long such a client is here.
+            seconds: How long the client stays connected.
 
         Raises:
             UnknownRun: There is no such run.
             ThreadBusy: Another run is on its thread, or the caller has enough runs at work.
-            HarnessError: The run cannot go on now.
+            HarnessError: The run cannot continue now.
         """
         run = await self._find(run_id)
-        if self._carrier.tasks is not None:
-            await self._unpark_tasks(self._carrier.tasks, run.thread_id)
+        if self._supervisor.tasks is not None:
+            await self._unpark_tasks(self._supervisor.tasks, run.thread_id)
         if not is_parked(run):
-            if run.status == "running" and run_id not in self._carrier.live:
-                self._carrier.servers.news.lend(run_id, seconds)
+            if run.status == "running" and run_id not in self._supervisor.live:
+                self._supervisor.servers.run_changes.lend(run_id, seconds)
             return
         try:
             await self.reply(run_id, {}, offer="tools")
         except RunEnded as error:
-            await self._carrier.end_superseded(run, error)
+            await self._supervisor.end_superseded(run, error)
         except ThreadBusy:
-            faster = self._carrier.holds_gate(run) or not is_parked(await self._find(run_id))
+            faster = self._supervisor.holds_gate(run) or not is_parked(await self._find(run_id))
             if not faster:
                 raise
 
@@ -241,19 +243,19 @@ class RunManager(RunWatcher):
             if not is_parked(run) or not run.thread_id.startswith(f"{thread_id}."):
                 continue
             try:
-                await tasks.answer(run.id, {})  # in line, so that no more go on than may work
-            except HarnessError as error:  # it is no fault of the run that is waited for
+                await tasks.answer(run.id, {})  # in line, because of the limit on working runs
+            except HarnessError as error:  # the run that the caller waits for is not at fault
                 logger.warning("background run %s stays paused: %s", run.id, error)
 
     async def cancel(self, run_id: str, reason: str) -> Run:
-        """End a run; what it has committed stays. A run that has ended is returned as it is.
+        """End a run; its committed steps stay. A run that has ended is returned as it is.
 
         Background tasks of its thread end with it.
 
         Raises:
             UnknownRun: There is no such run.
             HarnessError: The caller may not cancel it.
-            ThreadBusy: Another server process works on it and is slow to end it; it will.
+            ThreadBusy: Another server process works on it and is slow to end it, but will.
         """
         run = await self._find(run_id)
         caller = current_caller.get()
@@ -261,23 +263,23 @@ class RunManager(RunWatcher):
             raise HarnessError(
                 f"Cancelling run {run_id} needs the scope 'delegate'; nothing was done."
             )
-        run = await self._carrier.end(run, reason)
-        if run.status == "cancelled" and self._carrier.tasks is not None and not is_task(run):
-            await self._carrier.tasks.cancel_all(run.thread_id, reason)
+        run = await self._supervisor.cancellation.end(run, reason)
+        if run.status == "cancelled" and self._supervisor.tasks is not None and not is_task(run):
+            await self._supervisor.tasks.cancel_all(run.thread_id, reason)
         return run
 
     # --- what servers that died have left ----------------------------------------------------
 
     async def recover(self) -> list[str]:
         """Continue the runs of servers that died, and return their ids."""
-        await self._carrier.cancellation.forget_settled()
+        await self._supervisor.cancellation.forget_settled()
         left = [*await self._journal.find_runs(status="running", limit=1_000)]
-        # The oldest first, so that they begin in the order in which they came.
+        # The oldest first, so that they start in the order of their arrival.
         left += [*await self._journal.find_runs(status="queued", limit=_MOST_QUEUED)][::-1]
         continued = [
             one.id
             for one in left
-            if await self._queue.is_left(one) and await self._carrier.adopt(one)
+            if await self._queue.is_left(one) and await self._supervisor.adopt(one)
         ]
         if continued:
             logger.warning("continuing %d runs of a server that ended", len(continued))

@@ -18,16 +18,16 @@ from .goals import Goal
 __all__ = ["Began", "OnBusy", "RunStarter"]
 
 OnBusy: TypeAlias = Literal["refuse", "queue", "interrupt"]
-"""What becomes of a goal whose thread is in use."""
+"""What to do with a goal whose thread is in use."""
 
 Began: TypeAlias = Callable[[str], None]
-"""Told the id of a run as soon as it is started."""
+"""Called with the id of a run as soon as it is started."""
 
 _ASK_TO_WAIT = 'To wait for the thread, call task again with on_busy="queue".'
 
 
 class RunStarter(CallDriver):
-    """Begins runs, and knows those of this process; see `CallDriver` for the arguments."""
+    """Starts runs, and knows those of this process; see `CallDriver` for the arguments."""
 
     async def start(
         self,
@@ -40,19 +40,19 @@ class RunStarter(CallDriver):
         began: Began | None = None,
         on_busy: OnBusy = "refuse",
     ) -> str:
-        """Accept a goal, and return its run's id once that is in the journal.
+        """Accept a goal, and return its run's id once the run is in the journal.
 
-        The run begins at once if it may, and waits in line otherwise.
+        The run starts at once if it may, and waits in line otherwise.
 
         Args:
-            goal: What shall be done.
-            thread_id: The thread to go on with; a new one by default.
-            begins: Whether it begins with this run if there is none of that id.
-            key: Of the caller's choice: a second start with it finds the first one's run.
-            offer: What the client lends of its model; None if nobody knows.
-            began: Told the run's id if this call starts it, before its input is stored.
-            on_busy: What if the thread is in use: the goal is refused, waits in line on it, or
-                ends the run at work and is next.
+            goal: What to do.
+            thread_id: The thread to continue; a new one by default.
+            begins: Whether to create the thread if no thread has that id.
+            key: An idempotency key: a second start with the same key finds the first one's run.
+            offer: The client's offer of its model; None if unknown.
+            began: Called with the run's id if this call starts it, before its input is stored.
+            on_busy: What to do if the thread is in use: refuse the goal, queue it, or end the
+                working run and start the goal next.
 
         Raises:
             UnknownThread: There is no such thread.
@@ -88,12 +88,12 @@ class RunStarter(CallDriver):
     async def _begin(
         self, live: ActiveRun, goal: Goal, key: str | None, on_busy: OnBusy
     ) -> bool | None:
-        """Begin a run whose gate was taken; return whether it has to wait after all.
+        """Start a run that holds its thread's gate; return whether it has to wait after all.
 
         Raises:
-            HarnessError: It cannot begin; nothing was stored.
+            HarnessError: It cannot start; nothing was stored.
         """
-        self._carrier.spawn(live, self._work(goal, live), key=key, is_new=live.is_new)
+        self._supervisor.spawn(live, self._work(goal, live), key=key, is_new=live.is_new)
         await live.control.accepted.wait()
         if isinstance(live.error, ThreadBusy) and on_busy != "refuse":
             return True  # another server was faster
@@ -104,9 +104,9 @@ class RunStarter(CallDriver):
     async def _waits(
         self, live: ActiveRun, is_new: bool, begins: bool, on_busy: OnBusy
     ) -> bool | None:
-        """Return what a run waits for: others on its thread, or a place; None if it may begin.
+        """Return what a run waits for: runs on its thread, or a place; None if it may start.
 
-        Then the gate of its thread is its own.
+        If it may start, it holds the gate of its thread.
 
         Raises:
             UnknownThread, ThreadBusy: As for `start`.
@@ -119,7 +119,7 @@ class RunStarter(CallDriver):
             return True
         if self._queue.admits(live.run_id) or self._works_with_its_client(live):
             return None
-        self._carrier.leave_gate(live)
+        self._supervisor.leave_gate(live)
         if not self._queue.size:
             self._refuse_for_want_of_room(live.run_id)
         return False
@@ -131,13 +131,13 @@ class RunStarter(CallDriver):
         return any(is_sampling(one.name) for one in self._agent(live.run_id).definition.models)
 
     async def _put_in_line(self, live: ActiveRun, goal: Goal, key: str | None, waits: bool) -> None:
-        """Store a run that begins later.
+        """Store a run that starts later.
 
         Raises:
             ThreadBusy: Too many of its owner's runs wait.
             HarnessError: It cannot be stored.
         """
-        self._carrier.stopping.require_serving()
+        self._supervisor.stopping.require_serving()
         if self._agent.prepares:
             await self._agent.prepare(live.run_id)
         main = self._agent(live.run_id)
@@ -149,7 +149,7 @@ class RunStarter(CallDriver):
             main.name,
             "queued",
             kept.text[:500],
-            self._carrier.owner,
+            self._supervisor.owner,
             idempotency_key=key,
         )
         await self._queue.accept(run, kept, live.offer, waits=waits)
@@ -171,11 +171,11 @@ class RunStarter(CallDriver):
         return known[0].id
 
     def _release(self, key: str, live: ActiveRun) -> None:
-        if live.run_id not in self._carrier.live:
-            live.control.accepted.set()  # nothing was started, so let the next one look
+        if live.run_id not in self._supervisor.live:
+            live.control.accepted.set()  # nothing was started, so let the next caller try
         if live.control.accepted.is_set():
             self._starting.pop(key, None)
-        else:  # the request was dropped, and its run is not yet to be found by the key
+        else:  # the request was cancelled, and the key does not find its run yet
             self._group.start_soon(self._release_once_stored, key, live)
 
     async def _release_once_stored(self, key: str, live: ActiveRun) -> None:

@@ -31,7 +31,7 @@ from ..auth.caller import Principals, owner_of
 from ..engine import Bounds, MakeEngine
 from ..engine.local import LocalRuns
 from ..sampling.queue import Offer, SamplingQueue
-from .active_run import ActiveRun, GateHolder, ThreadLocks, agent_of, busy, is_task
+from .active_run import ActiveRun, GateHolder, ThreadGates, agent_of, busy, is_task
 from .cancellation import Cancellation
 from .contracts import Agents, Changed, Servers, Work
 from .goals import StructuredRuns
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 __all__ = ["QUEUE_SECONDS", "RunSupervisor"]
 
 QUEUE_SECONDS = 30.0
-"""How long a driven call waits for other calls on its thread."""
+"""Seconds that a driven call waits for other calls on its thread."""
 
 logger = logging.getLogger(__name__)
 
@@ -56,25 +56,25 @@ class RunSupervisor:
     Args:
         agent: Returns the agent of a thread or run, built when it is first needed.
         journal: The journal.
-        group: Where runs live.
+        group: The task group that runs live in.
         owner: Id of this server process.
-        servers: Which other processes live.
-        changed: Told when a thread moved on.
-        limits: Bounds of each run tree.
-        principals: Whose each run is.
-        bounds: How many runs may be at work.
-        engine: Makes what says when a run begins.
+        servers: Says which other processes are alive.
+        changed: Called when a thread has changed.
+        limits: Limits of each run tree.
+        principals: Says which user a run belongs to.
+        bounds: How many runs may work at the same time.
+        engine: Makes the engine, which decides when a run starts.
 
     Attributes:
-        live: Runs at work, by id.
-        stuck: Why runs that nobody works on cannot go on, as far as was tried.
+        live: Working runs, by id.
+        stuck: Why abandoned runs cannot continue, by id, for those that were tried.
         cancellation: Ends runs.
-        structured: Whose answers are data.
-        stopping: Whether this server stops, and who waits for its runs.
-        figures: How many runs have begun and stopped here.
-        consents: Decisions that last.
+        structured: Which runs have structured answers.
+        stopping: Whether this server is stopping, and who waits for its runs.
+        figures: How many runs have started and stopped here.
+        consents: Approvals that apply to later calls.
         journal_wait: The runs that wait for a journal that cannot be reached.
-        queue: Those that wait for their turn.
+        queue: The runs that wait for their turn.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class RunSupervisor:
         self.stopping = Stopping(self.live, servers)
         self.figures = RunFigures()
         self.journal_wait = JournalWait(journal, self._adopt_if_left)
-        self._let_go: dict[str, LazyEvent] = {}
+        self._undecided: dict[str, LazyEvent] = {}
         self.sampling = SamplingQueue(changed)
         self.changed = changed
         self._agent = agent
@@ -106,7 +106,7 @@ class RunSupervisor:
         self.servers = servers
         self.limits = limits
         self._principals = principals
-        self._gates = ThreadLocks()
+        self._gates = ThreadGates()
         self.tasks: BackgroundSubAgents | None = None
         self.consents = RunConsents(journal)
         self.bounds = bounds or Bounds()
@@ -114,27 +114,28 @@ class RunSupervisor:
         self.cancellation = Cancellation(journal, servers, self.live, self.is_left, self._was_ended)
 
     async def take_gate(self, live: ActiveRun) -> None:
-        """Wait for driven calls on the thread, then keep everybody else off it.
+        """Wait for driven calls on the thread, then reserve it.
 
         Raises:
             ThreadBusy: A delegated run is on it, or the driven calls take too long.
+            HarnessError: The run is nobody's who is known.
         """
-        if self._principals is not None:  # for `spawn`, which waits for nothing
-            await self._principals.find(live.run_id)
+        if self._principals is not None:
+            live.principal = await self._principals.find(live.run_id)
         wanted = GateHolder(live.run_id, live.brief)
         holder = await self._gates.enter(live.thread_id, wanted, QUEUE_SECONDS)
         if holder is not None:
             raise busy(live.thread_id, holder.run_id)
 
     def holds_gate(self, run: Run) -> bool:
-        """Whether the gate of its thread is a run's own: it is executed, or about to be."""
+        """Whether a run holds the gate of its thread: it is executed, or about to be."""
         holder = self._gates.holder(run.thread_id)
         return holder is not None and holder.run_id == run.id
 
     def working(self, owner: str | None = None, *, tasks: bool = False) -> list[str]:
-        """Return the runs, or the background tasks, of somebody or all that are working here.
+        """Return the runs, or background tasks, that work here: all, or those of one user.
 
-        Those that do not count are left out.
+        Runs that do not count towards limits are left out.
         """
         return [
             run_id
@@ -143,7 +144,7 @@ class RunSupervisor:
         ]
 
     def leave_gate(self, live: ActiveRun) -> None:
-        """Let others on the thread; `spawn` does it by itself in the end."""
+        """Release the gate of a thread; `spawn` does so by itself at the end."""
         self._gates.leave(live.thread_id)
 
     def spawn(
@@ -160,12 +161,11 @@ class RunSupervisor:
         """Execute a run whose gate was taken, independent of the request that asked for it.
 
         Raises:
-            HarnessError: It is nobody's who is known, or this server stops; the gate was left.
+            HarnessError: Its user is unknown, or this server is stopping; the gate was released.
         """
         try:
             self.stopping.require_serving()
-            principal = self._principals.of(live.run_id) if self._principals else ""
-        except BaseException:
+        except HarnessError:
             self.leave_gate(live)
             raise
         options = RunOptions(
@@ -178,7 +178,7 @@ class RunSupervisor:
             idempotency_key=key,
             log_events=not live.brief,
             trust_cache=trust_cache,
-            principal=principal,
+            principal=live.principal,
             accepted=accepted,
         )
         self.live[live.run_id] = live
@@ -186,10 +186,12 @@ class RunSupervisor:
         self.figures.begun(live)
         self.cancellation.look_out(self._group)
         name = f"run {live.run_id}"
-        self._group.start_soon(self._carry, live, work, options, is_new, name=name)
+        self._group.start_soon(self._execute, live, work, options, is_new, name=name)
 
-    async def _carry(self, live: ActiveRun, work: Work, options: RunOptions, is_new: bool) -> None:
-        """Execute a run to its pause or end. Nothing it does may end the task group."""
+    async def _execute(
+        self, live: ActiveRun, work: Work, options: RunOptions, is_new: bool
+    ) -> None:
+        """Execute a run until it pauses or ends. No error of it may end the task group."""
         try:
             with self.sampling.carrying(
                 live.run_id, live.thread_id, live.control.pause, live.offer
@@ -198,8 +200,7 @@ class RunSupervisor:
                     await self._agent.prepare(live.run_id)
                 agent = self._agent(live.run_id)
                 if agent.limits is not None:
-                    bounds = narrowed(options.limits or self.limits, agent.limits)
-                    options = replace(options, limits=bounds)
+                    options = replace(options, limits=narrowed(self.limits, agent.limits))
                 with consenting(self.consents):
                     live.result = await work(agent, options)
             if not live.brief:
@@ -213,26 +214,23 @@ class RunSupervisor:
                 "the server's log has the details. What it had committed stays."
             )
         finally:
-            decided = self._let_go[live.run_id] = LazyEvent()
             del self.live[live.run_id]
             self.figures.ended(live)
             self._gates.leave(live.thread_id)
             live.control.accepted.set()
             live.finished.set()
-            self.queue.engine.stirred()
+            if live.counts:  # so there is room for another one
+                self.queue.engine.stirred()
         parts, files = live.take_written()
         if live.result is None or live.result.unrecorded is None:
             self.changed(live.thread_id, parts=parts, files=files, is_new=is_new)
         if self.tasks is not None:
             self.tasks.stirred(live.thread_id)
         if live.result is not None and live.result.run.status == "needs_approval":
-            await self._go_on_if_answered(live.result)
-        if self._let_go.get(live.run_id) is decided:
-            del self._let_go[live.run_id]
-        decided.set()
+            await self._let_go(live.result)
 
     def _left(self, live: ActiveRun, error: HarnessError) -> HarnessError:
-        """Return the error for those who wait for a run that stopped with an error."""
+        """Return the error to raise for callers that wait for a run which stopped with an error."""
         if isinstance(error, Superseded):
             logger.warning("run %s continues elsewhere: %s", live.run_id, error)
             return busy(live.thread_id, live.run_id)
@@ -250,8 +248,17 @@ class RunSupervisor:
             live.control.leave()
         note_event(live, event, self.changed)
 
+    async def _let_go(self, result: RunResult) -> None:
+        """Leave a run that waits for answers, unless it goes on at once."""
+        run_id = result.run.id
+        decided = self._undecided[run_id] = LazyEvent()
+        await self._go_on_if_answered(result)
+        if self._undecided.get(run_id) is decided:
+            del self._undecided[run_id]
+        decided.set()
+
     async def _go_on_if_answered(self, result: RunResult) -> None:
-        """Resume a run that got its answer in the moment in which it went to wait for it."""
+        """Resume a run that got its answer just as it paused to wait for it."""
         open_ids = {one.id for one in result.interrupts}
         try:
             known = await self._journal.interrupts(result.run.id)
@@ -270,12 +277,12 @@ class RunSupervisor:
         *,
         offer: Offer | None = None,
     ) -> None:
-        """Continue a run that waits, failed, or was left behind.
+        """Continue a run that waits, has failed, or was abandoned.
 
         Args:
             run: The run.
-            answers: What was answered.
-            offer: What the client lends of its model that makes it go on.
+            answers: The answers to its questions.
+            offer: The client's offer of its model, if the client continues the run.
 
         Raises:
             ThreadBusy: Its thread is in use, or another living process works on it.
@@ -314,28 +321,24 @@ class RunSupervisor:
             raise live.error
 
     def goes_on(self, run_id: str) -> bool:
-        """Whether a run works here, or is about to if it asks nothing any more."""
-        return run_id in self.live or run_id in self._let_go
+        """Whether a run works here, or will as soon as it has no open questions."""
+        return run_id in self.live or run_id in self._undecided
 
     async def decided(self, run_id: str) -> None:
-        """Return once a run that went to wait either works again or stays where it is."""
-        about_to = self._let_go.get(run_id)
+        """Wait until a run that paused either works again or stays paused."""
+        about_to = self._undecided.get(run_id)
         if about_to is not None:
             await about_to.wait()
 
     async def drain(self, seconds: float) -> None:
-        """Begin nothing more, and let the working runs finish their step; hand over what is left.
+        """Start nothing more, let the working runs finish their step, and hand over the rest.
 
-        Runs that are not through with their step after `seconds` stay as they are.
+        Runs that have not finished their step after `seconds` stay as they are.
         """
         if self.tasks is not None:
             self.tasks.begin_no_more()
         await self.queue.engine.drain()
         await self.stopping.drain(seconds)
-
-    async def end(self, run: Run, reason: str) -> Run:
-        """End a run, whichever process works on it; see `Cancellation.end`."""
-        return await self.cancellation.end(run, reason)
 
     def _was_ended(self, run: Run) -> None:
         self.stuck.pop(run.id, None)
@@ -345,7 +348,7 @@ class RunSupervisor:
     async def is_left(self, run: Run) -> bool:
         """Whether nobody works on a run that is recorded as `running`.
 
-        This process leaves one, too, where its journal did not take in how it ended.
+        This process can abandon a run as well, if the journal could not store how it ended.
         """
         if run.id in self.live:
             return False
@@ -355,10 +358,10 @@ class RunSupervisor:
         return run.owner is None or not await self.servers.is_alive(run.owner)
 
     async def adopt(self, run: Run, *, here: bool = False) -> bool:
-        """Continue a run that nobody works on; return whether it is this process's run now.
+        """Continue a run that nobody works on; return whether this process works on it now.
 
-        It waits for its turn, unless its turn is `here`. What stands in the way is no caller's
-        fault, and the next look tries again.
+        It waits for its turn, unless its turn is `here`. Errors are not raised, because no caller
+        is at fault; the next check tries again.
         """
         if run.id in self.live or self.stopping.has_begun:
             return run.id in self.live
@@ -384,17 +387,13 @@ class RunSupervisor:
             await self.end_superseded(run, error)
 
     async def end_superseded(self, run: Run, error: HarnessError) -> None:
-        """Record that a run cannot continue, unless somebody has moved it on."""
+        """Record that a run cannot continue, unless another process has continued it."""
         if await self._is_still(run):
-            with suppress(Superseded):  # somebody was faster
+            with suppress(Superseded):  # another process was faster
                 await self._journal.commit(taken_over(run, status="failed", reason=str(error)))
                 self.changed(run.thread_id)
 
     async def _is_still(self, run: Run) -> bool:
-        """Whether nobody has moved the run on since its record was read."""
+        """Whether the run is unchanged since its record was read."""
         now = await self._journal.run(run.id)
         return now is not None and now.status == run.status
-
-    def adopt_soon(self, run: Run) -> None:
-        """Continue a run in the background."""
-        self._group.start_soon(self.adopt, run)

@@ -1,4 +1,4 @@
-"""Queues of threads: on each thread one run works, and the others wait in line for it."""
+"""Thread queues: each thread has one working run, and its other runs wait in line."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from ...harness.errors import (
     HarnessError,
 )
 from .active_run import ActiveRun
+from .cancellation import Cancellation
 from .contracts import Changed, Servers
 from .goals import kept_goal
 from .lifecycle import Stopping
@@ -22,57 +23,57 @@ from .lifecycle import Stopping
 __all__ = ["LOOK_SECONDS", "PAUSE", "ThreadQueues"]
 
 LOOK_SECONDS = 5.0
-"""How long a run that is first in line on its thread is waited for before it is looked at again."""
+"""Seconds to wait for the first run in line on a thread before it is checked again."""
 
 _MOST_IN_LINE = 1_000
-"""Queued runs of one thread that are looked at."""
+"""The most queued runs of one thread that are read."""
 
 PAUSE = 1.0
-"""Seconds before what failed is tried again."""
+"""Seconds to wait before a failed attempt is repeated."""
 
 logger = logging.getLogger(__name__)
 
 
-class Carrier(Protocol):
-    """Who carries runs on this server; see `RunSupervisor`."""
+class Supervisor(Protocol):
+    """Executes runs on this server; see `RunSupervisor`."""
 
     owner: str
     servers: Servers
     stopping: Stopping
+    cancellation: Cancellation
     changed: Changed
     live: dict[str, ActiveRun]
 
     def goes_on(self, run_id: str) -> bool: ...
     async def is_left(self, run: Run) -> bool: ...
     async def adopt(self, run: Run, *, here: bool = False) -> bool: ...
-    async def end(self, run: Run, reason: str) -> Run: ...
 
 
 class ThreadQueues:
-    """Has the queued runs of each thread begin, one after the other.
+    """Starts the queued runs of each thread, one after the other.
 
     Args:
         journal: The journal.
-        carrier: Carries runs on this server.
-        group: Where waiting is done.
-        offer: Has the engine begin a run.
+        supervisor: Executes runs on this server.
+        group: The task group in which it waits.
+        offer: Asks the engine to start a run.
     """
 
     def __init__(
         self,
         journal: Checkpointer,
-        carrier: Carrier,
+        supervisor: Supervisor,
         group: TaskGroup,
         offer: Callable[[Run], Awaitable[bool]],
     ) -> None:
         self._journal = journal
-        self._carrier = carrier
+        self._supervisor = supervisor
         self._group = group
         self._offer = offer
         self._guarded: dict[str, anyio.Event] = {}
 
     def guard(self, thread_id: str) -> None:
-        """See to it that the queued runs of a thread begin, one after the other."""
+        """Make sure that the queued runs of a thread start, one after the other."""
         if thread_id in self._guarded:
             self._guarded[thread_id].set()
             return
@@ -81,7 +82,7 @@ class ThreadQueues:
 
     async def _guard(self, thread_id: str) -> None:
         try:
-            while not self._carrier.stopping.has_begun:
+            while not self._supervisor.stopping.has_begun:
                 try:
                     waits = await self._let_on(thread_id)
                     if not (waits or self._guarded[thread_id].is_set()):  # nor has one just come
@@ -93,7 +94,7 @@ class ThreadQueues:
             del self._guarded[thread_id]
 
     async def _let_on(self, thread_id: str) -> bool:
-        """Wait until something has moved on a thread; return whether anything is in line there."""
+        """Wait for a change on a thread; return whether any of its runs are in line."""
         self._guarded[thread_id] = anyio.Event()
         line = await self.line(thread_id)
         if not line:
@@ -105,15 +106,15 @@ class ThreadQueues:
             return True
         goal = await kept_goal(self._journal, first.id)
         if goal is not None and goal.interrupts and await self._is_older(holder, first):
-            await self._carrier.end(holder, f"interrupted by run {first.id}")
+            await self._supervisor.cancellation.end(holder, f"interrupted by run {first.id}")
             return True
-        if holder.status == "running" and await self._carrier.is_left(holder):
-            await self._carrier.adopt(holder)
+        if holder.status == "running" and await self._supervisor.is_left(holder):
+            await self._supervisor.adopt(holder)
         await self._moved(holder)
         return True
 
     async def _moved(self, run: Run) -> None:
-        """Wait until a run, or the line on its thread, has moved on; a few seconds at most."""
+        """Wait a few seconds at most for a change of a run, or of the line on its thread."""
         with anyio.move_on_after(LOOK_SECONDS):
             async with raising_one(), anyio.create_task_group() as group:
                 group.start_soon(self._run_moved, run, group.cancel_scope)
@@ -121,11 +122,11 @@ class ThreadQueues:
                 group.cancel_scope.cancel()
 
     async def _run_moved(self, run: Run, scope: anyio.CancelScope) -> None:
-        live = self._carrier.live.get(run.id)
+        live = self._supervisor.live.get(run.id)
         if live is not None:
             await live.finished.wait()
         else:
-            with self._carrier.servers.news.watching(run.id) as watch:
+            with self._supervisor.servers.run_changes.watching(run.id) as watch:
                 now = await self._journal.run(run.id)
                 while now is not None and (now.status, now.attempt) == (run.status, run.attempt):
                     await watch.next(now)
@@ -156,9 +157,9 @@ class ThreadQueues:
         return None
 
     async def _is_older(self, run: Run, other: Run) -> bool:
-        """Whether a run was accepted before another one of its thread.
+        """Tell whether a run was accepted before another run of its thread.
 
-        The journal knows; the times in their records are those of several machines.
+        The journal keeps the order. The times in the records come from clocks of several machines.
         """
         known = await self._journal.find_runs(thread_id=run.thread_id, limit=_MOST_IN_LINE)
         newer = next((one.id for one in known if one.id in (run.id, other.id)), other.id)

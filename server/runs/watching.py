@@ -1,7 +1,7 @@
 """Run watching: the status of runs for their callers, and waiting for a change.
 
-A run does not depend on who waits for it. It may be at work in this process, wait for its turn, be
-carried by another server, or have been left by one that died; whoever waits sees no difference.
+A run does not depend on who waits for it. It may work in this process, wait for its turn, work on
+another server, or have lost its server in a crash. For the caller it makes no difference.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from ..auth.owned_journal import OwnedJournal
 from ..results import unknown
 from ..sampling.queue import SamplingQueue
 from .accounts import Snapshot
+from .active_run import ActiveRun, call_id
 from .contracts import POLL_SECONDS
-from .goals import call_id, structured_result
+from .goals import structured_result
 from .lifecycle import FarEvents
 from .progress import Todos
 from .starting import RunStarter
@@ -45,35 +46,38 @@ class RunWatcher(RunStarter):
 
     @property
     def sampling(self) -> SamplingQueue:
-        """Where runs leave calls of a client's model."""
-        return self._carrier.sampling
+        """Where runs put the calls that a client's model has to answer."""
+        return self._supervisor.sampling
 
     async def wait(
         self, run_id: str, seconds: float, emit: Emit | None = None, *, to_lend: bool = False
     ) -> Snapshot:
-        """Return the status of a run when it pauses or ends, or after `seconds`.
+        """Wait until a run pauses or ends, or for `seconds`; return its status.
 
         Args:
             run_id: The run.
             seconds: How long to wait at most.
             emit: Receives its events.
-            to_lend: Return, too, when it wants to ask a client's model.
+            to_lend: Also return when the run wants to call the client's model.
 
         Raises:
             UnknownRun: There is no such run.
         """
-        stopping = self._carrier.stopping
+        supervisor = self._supervisor
+        stopping = supervisor.stopping
         with anyio.move_on_after(seconds) as scope, ExitStack() as watching:
             watching.enter_context(stopping.waiting(scope))
-            watch = watching.enter_context(self._carrier.servers.news.watching(run_id))
+            watch = watching.enter_context(supervisor.servers.run_changes.watching(run_id))
             far = FarEvents(self._journal, run_id, emit)
+            live = self._own_live(run_id)
             if to_lend:
-                thread_id = (await self._find(run_id)).thread_id
+                thread_id = (live or await self._find(run_id)).thread_id
                 watching.enter_context(self.sampling.watching(thread_id, scope.cancel))
-            while _is_at_work(run := await self._find_patiently(run_id)) or await self._goes_on(
-                run
-            ):
-                live = self._carrier.live.get(run_id)
+            if live is not None:  # a quick run would end while the journal is asked for it
+                await live.listen(emit)
+            run = await self._find_once_reachable(run_id)
+            while _is_at_work(run) or await self._goes_on(run):
+                live = supervisor.live.get(run_id)
                 if live is not None:
                     await live.listen(emit)
                 elif stopping.has_begun:
@@ -81,18 +85,19 @@ class RunWatcher(RunStarter):
                 elif run.status == "queued" and not await self._queue.is_left(run):
                     await far.pass_on()
                     await watch.next(run)
-                elif run.status == "needs_approval" and self._carrier.goes_on(run_id):
-                    await self._carrier.decided(run_id)
+                elif run.status == "needs_approval" and supervisor.goes_on(run_id):
+                    await supervisor.decided(run_id)
                 elif run.status == "needs_approval":  # whoever has it goes on at once, or is dead
                     with anyio.move_on_after(2 * POLL_SECONDS):
                         await watch.next(run)
-                    await self._carrier.adopt(run)
-                elif not await self._carrier.is_left(run) or not await self._carrier.adopt(run):
+                    await supervisor.adopt(run)
+                elif not await supervisor.is_left(run) or not await supervisor.adopt(run):
                     await far.pass_on()
                     await watch.next(run)
+                run = await self._find_once_reachable(run_id)
         return await self.snapshot(run_id)
 
-    async def _find_patiently(self, run_id: str) -> Run:
+    async def _find_once_reachable(self, run_id: str) -> Run:
         """Return a run; wait while the journal cannot be reached."""
         while True:
             try:
@@ -101,7 +106,7 @@ class RunWatcher(RunStarter):
                 await anyio.sleep(POLL_SECONDS)
 
     async def _goes_on(self, run: Run) -> bool:
-        """Whether a run was answered in the moment in which it went to wait for it."""
+        """Whether a run got its answer just as it paused to wait for it."""
         asked = await self.asked(run.id) if run.status == "needs_approval" else ()
         return bool(asked) and all(one.answered for one in asked)
 
@@ -117,39 +122,39 @@ class RunWatcher(RunStarter):
             if questions:
                 return Snapshot(run, questions, calls=self.sampling.calls(run.thread_id))
             run = await self._find(run_id)
-            if self._carrier.goes_on(run_id) and await self._goes_on(run):
+            if self._supervisor.goes_on(run_id) and await self._goes_on(run):
                 run = replace(run, status="running")
         if run.status == "queued":
-            stopping = self._carrier.stopping.has_begun
+            stopping = self._supervisor.stopping.has_begun
             return Snapshot(
                 run, stopping=stopping, waits_for=await self._queue.threads.waits_for(run)
             )
         if run.status == "running":
             calls = self.sampling.calls(run.thread_id)
-            if self._carrier.stopping.has_begun:
+            if self._supervisor.stopping.has_begun:
                 return Snapshot(run, calls=calls, stopping=True)
-            stuck = None if run_id in self._carrier.live else self._carrier.stuck.get(run_id)
+            stuck = None if run_id in self._supervisor.live else self._supervisor.stuck.get(run_id)
             return Snapshot(run, calls=calls, stuck=stuck)
         if run.kind == "drive" and run.status == "done":
             result = await self._tool_result(run)
-            # No model summed it up, so the result of the call is the answer.
+            # No model writes an answer, so the result of the call is the answer.
             data = structured_result(result)
             answer = result.text if result else None
             is_task = result is not None and result.name == "task"
             account = await self._accounts.of(run) if is_task else None
             return Snapshot(replace(run, answer=answer), (), result, data=data, account=account)
-        data = await self._carrier.structured.data_of(run, self._agent)
+        data = await self._supervisor.structured.data_of(run, self._agent)
         return Snapshot(run, data=data, account=await self._accounts.of(run))
 
     async def is_stored(self, run_id: str) -> bool:
-        """Whether a run is in the journal: a driven one is once its first act is."""
+        """Whether a run is in the journal. A driven run is stored with its first step."""
         return await self._journal.run(run_id) is not None
 
     def doing(self, run_id: str) -> str | None:
-        """Return a line about what a run does right now, if this process works on it."""
-        live = self._carrier.live.get(run_id)
+        """Return a line about what a run is doing now, if it works in this process."""
+        live = self._supervisor.live.get(run_id)
         if live is None:
-            away = run_id in self._carrier.journal_wait.run_ids
+            away = run_id in self._supervisor.journal_wait.run_ids
             return "the journal cannot be reached; the run waits for it" if away else None
         asked = live.sampled.calls.values() if live.sampled is not None else ()
         if asked:
@@ -159,7 +164,7 @@ class RunWatcher(RunStarter):
     async def todos(self, run_id: str) -> Todos:
         """Return how many todos of a run's thread are done, and how many there are.
 
-        A list on which nothing is open is of work before, and counts as none.
+        A list with no open todos is left from earlier work, and counts as none.
         """
         try:
             state = await self._agent().get_state((await self._find(run_id)).thread_id)
@@ -170,22 +175,22 @@ class RunWatcher(RunStarter):
         return (done, len(todos)) if done < len(todos) else (0, 0)
 
     async def choices_of(self, run: Run) -> RunChoices | None:
-        """Return what the caller of a run chose for it."""
+        """Return the options that its caller chose for a run."""
         await self._agent.prepare(run.id)
         return await self._agent(run.id).choices_of(run.id)
 
     async def asked(self, run_id: str) -> Sequence[Interrupt]:
-        """Return the questions of a run, answered or not, also while it works on other calls."""
+        """Return all questions of a run, answered or open, even while it works on other calls."""
         asked = await self._journal.interrupts(run_id)
         return [one for one in asked if one.is_question]
 
     async def questions(self, run_id: str) -> list[Interrupt]:
-        """Return those of them that are open."""
+        """Return the open questions of a run."""
         return [one for one in await self.asked(run_id) if not one.answered]
 
     async def moved_on(self, run: Run) -> None:
-        """Return once a run is no longer where it was, whichever process has moved it."""
-        with self._carrier.servers.news.watching(run.id) as watch:
+        """Wait for a change in a run, whichever process makes it."""
+        with self._supervisor.servers.run_changes.watching(run.id) as watch:
             now = await self._journal.run(run.id)
             while now is not None and (now.status, now.attempt) == (run.status, run.attempt):
                 await watch.next(now)
@@ -195,7 +200,7 @@ class RunWatcher(RunStarter):
         """Return the result of a driven run's call; None after a rewind to before it.
 
         Raises:
-            UnknownRun: It was deleted in this moment, with its thread.
+            UnknownRun: It was just deleted, with its thread.
         """
         try:
             await self._agent.prepare(run.thread_id)
@@ -209,10 +214,14 @@ class RunWatcher(RunStarter):
                 return message
         return None
 
+    def _own_live(self, run_id: str) -> ActiveRun | None:
+        """Return a run of the caller's that is executed here; None if it is somebody else's."""
+        return self._supervisor.live.get(run_id) if current_caller.get().owns(run_id) else None
+
     async def _find(self, run_id: str) -> Run:
         owned = current_caller.get().owns(run_id)
         run = await self._journal.run(run_id) if owned else None
-        live = self._carrier.live.get(run_id) if owned else None
+        live = self._own_live(run_id)
         if run is None and live is not None:
             return self._unrecorded(live)
         if run is None:

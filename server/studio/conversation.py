@@ -121,7 +121,7 @@ class Conversation:
         }
 
     def _live(self, thread_id: str) -> ActiveRun | None:
-        works = self._services.runs.carrier.live.values()
+        works = self._services.runs.supervisor.live.values()
         return next((one for one in works if one.thread_id == thread_id), None)
 
     async def _branch(self, thread_id: str) -> Branch:

@@ -168,7 +168,7 @@ class Rules:
 
     @property
     def _remembered(self) -> Remembered:
-        found = self._services.runs.carrier.consents.remembered
+        found = self._services.runs.supervisor.consents.remembered
         if found is None:
             raise MCPError(INVALID_REQUEST, "This server remembers no decisions.")
         return found

@@ -168,9 +168,9 @@ async def fleet(services: Services) -> dict[str, JsonValue]:
 
     Only callers who may see everybody's threads see the replicas.
     """
-    caller, carrier = current_caller.get(), services.runs.carrier
+    caller, supervisor = current_caller.get(), services.runs.supervisor
     queued = await services.journal.find_runs(status="queued", limit=MOST_QUEUED)
-    bounds = carrier.bounds
+    bounds = supervisor.bounds
     shown: dict[str, JsonValue] = {
         "queued": [
             {
@@ -187,10 +187,10 @@ async def fleet(services: Services) -> dict[str, JsonValue]:
             "max_runs": bounds.max_runs,
             "per_minute": bounds.per_minute,
         },
-        "working": len(carrier.working(caller.owner)),
+        "working": len(supervisor.working(caller.owner)),
         "schedules": "schedules://all" if services.schedules is not None else None,
     }
-    servers = carrier.servers
+    servers = supervisor.servers
     census = servers.census if isinstance(servers, ReplicaServers) else None
     if census is not None and (not caller.principal or caller.may("admin")):
         shown["replicas"] = [
@@ -202,7 +202,7 @@ async def fleet(services: Services) -> dict[str, JsonValue]:
                 "silent_seconds": one.silent,
                 "working": one.working,
                 "draining": one.draining,
-                "self": one.id == carrier.owner,
+                "self": one.id == supervisor.owner,
             }
             for one in census.living
         ]

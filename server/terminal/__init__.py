@@ -1,26 +1,27 @@
 """Terminal: runs and conversations, in this process or on a server.
 
-Texts of models and tools may not move the cursor, change colours, or hide from the reader.
+Texts of models and tools are cleaned: they cannot move the cursor, change colours, or hide text.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from datetime import UTC, datetime
 
-__all__ = ["ago", "clean", "dollars", "one_line", "seconds_of"]
+__all__ = ["ago", "clean", "dollars", "forget_output", "one_line", "seconds_of"]
 
 _ODD = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
     "\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\ud800-\udfff"
     "\U000e0000-\U000e0fff]"
 )
-"""Characters that a terminal obeys, or that nobody sees."""
+"""Characters that control a terminal, or are invisible."""
 
 
 def clean(text: str) -> str:
-    """Return a text in which characters that are invisible, or are commands, show their number."""
+    """Replace invisible and control characters of a text by their code points."""
     return _ODD.sub(lambda found: f"[U+{ord(found[0]):04X}]", text.replace("\r\n", "\n"))
 
 
@@ -28,6 +29,13 @@ def one_line(text: str, most: int = 100) -> str:
     """Return the beginning of a text as a single, clean line."""
     line = " ".join(clean(text[: 4 * most]).split())
     return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def forget_output() -> None:
+    """Let what is still to be written go nowhere, such as the interpreter's last flush."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for descriptor in (1, 2):
+        os.dup2(nowhere, descriptor)
 
 
 def dollars(cost: float) -> str:
@@ -45,10 +53,10 @@ def ago(then: float, now: float | None = None) -> str:
 
 
 def seconds_of(text: str) -> float:
-    """Return the Unix time that a result of the server names, such as `2026-01-31T12:00:00Z`.
+    """Return a time of a server's result, such as `2026-01-31T12:00:00Z`, as Unix time.
 
     Raises:
-        ValueError: It is no such time.
+        ValueError: It is not a time in this form.
     """
     found = datetime.fromisoformat(text.replace("Z", "+00:00"))
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()

@@ -1,4 +1,4 @@
-"""Chat: a conversation with an agent at a terminal, each message a run on one thread."""
+"""Chat: a conversation with an agent at a terminal; each message is a run on one thread."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .live import LiveView
 from .places import Place
 from .questions import Asker
 from .session import Outcome, Session, interrupts
-from .states import Exit, LinkError, RunState, Task
+from .states import Exit, LinkError, NotStarted, RunState, Task
 from .views import BOXES
 
 __all__ = ["Chat", "history_in"]
@@ -44,7 +44,7 @@ STEPS_SHOWN = 15
 
 
 def history_in(folder: Path | None) -> History:
-    """Return what was typed before, kept in a file for this user only; in memory without one."""
+    """Return the input history, in a file that only this user can read, or in memory."""
     if folder is None:
         return InMemoryHistory()
     file = folder / "chat-history"
@@ -62,9 +62,10 @@ class Chat:
     Args:
         place: Where runs work.
         view: Where they are shown.
-        asker: Who decides what needs approval.
-        history: What was typed before.
-        first: What the first message goes with: thread, files, limits.
+        asker: Decides on calls that need approval.
+        history: Earlier input.
+        first: The options of the first message: thread, files, limits.
+        require_model: Raises NotStarted if the model cannot be used.
 
     Attributes:
         thread_id: The thread; empty before the first message.
@@ -77,10 +78,12 @@ class Chat:
         asker: Asker,
         history: History,
         first: Task,
+        require_model: Callable[[], object] = lambda: None,
     ) -> None:
         self._link = place.link
         self._view = view
-        self._session = Session(place, view, asker, _advice)
+        self._session = Session(place, view, asker, _advice, require_model)
+        self._require_model = require_model
         self._next = first
         self.thread_id = first.thread_id
         self._last: RunState | None = None
@@ -98,7 +101,11 @@ class Chat:
         )
 
     async def talk(self) -> None:
-        """Take messages and commands until the person leaves."""
+        """Read messages and commands until the person leaves."""
+        try:
+            self._require_model()
+        except NotStarted as error:
+            self._view.note(str(error))
         self._say("Enter sends, Alt-Enter begins a new line, /help lists commands, Ctrl-D ends.")
         while True:
             try:
@@ -141,7 +148,7 @@ class Chat:
     # --- messages --------------------------------------------------------------------------
 
     async def _turn(self, task: Task | str) -> None:
-        """Give the agent a message, or continue a run."""
+        """Send the agent a message, or continue a run."""
         with interrupts() as heard:
             outcome: Outcome
             if isinstance(task, str):
@@ -160,7 +167,7 @@ class Chat:
             return
         await self._turn(run_id)
 
-    # --- looking ---------------------------------------------------------------------------
+    # --- reading ---------------------------------------------------------------------------
 
     async def _help(self, rest: str) -> None:
         wide = max(map(len, HELP))
@@ -216,7 +223,7 @@ class Chat:
         self._say("The thread is back at that step.")
 
     async def _agreed(self, checkpoint: str) -> bool:
-        """Show what going back would change; return whether the person wants that."""
+        """Show what a rewind would change; return whether the person wants it."""
         uri = f"thread://{self.thread_id}/rewind/{quote(checkpoint, safe='')}"
         would = json.loads(await self._link.read(uri))
         if not would.get("allowed", True):
@@ -263,11 +270,11 @@ def _advice(state: RunState, code: Exit) -> str:
 
 
 def _keys() -> KeyBindings:
-    """Return what Enter does: it sends, and with Alt it begins a new line."""
+    """Return key bindings: Enter sends, Alt+Enter starts a new line."""
     keys = KeyBindings()
 
     @keys.add("enter")
-    @keys.add("c-j")  # what Enter is if it was pressed before we read keys one by one
+    @keys.add("c-j")  # sent for Enter if it was pressed before we read single keys
     def _send(event: KeyPressEvent) -> None:  # pyright: ignore[reportUnusedFunction]
         event.current_buffer.validate_and_handle()
 

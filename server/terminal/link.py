@@ -1,7 +1,7 @@
-"""Link: a connection to a server, and what a terminal asks of it.
+"""Link: a connection to a server, with the calls that the terminal commands need.
 
-The server is in this process or elsewhere; the tools and resources are those of every MCP client,
-so one set of rules holds for all of them.
+The server is in this process or elsewhere. The link uses the same tools and resources as every MCP
+client, so the same rules apply.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from uuid import uuid4
 import anyio
 from mcp import Client
 from mcp.shared.exceptions import MCPError
-from mcp.types import CallToolResult, TextContent, TextResourceContents
-from pydantic import JsonValue
+from mcp.types import CallToolResult, Request, TextContent, TextResourceContents
+from pydantic import BaseModel, ConfigDict, JsonValue
 
 from ...harness.mcp_servers.transports import LOST, UNSENT
 from .states import LinkError, Question, RunState, Task
@@ -24,22 +24,26 @@ from .states import LinkError, Question, RunState, Task
 __all__ = ["Link", "OnLine"]
 
 WAIT_SECONDS = 600.0
-"""How long one call waits for a run; the server may allow less."""
+"""Seconds for which one call waits for a run; the server may allow less."""
 
 RECONNECT_SECONDS = 120.0
-"""How long a server may be away before a call gives up."""
+"""Seconds for which a server may be unreachable before a call gives up."""
 
 OnLine: TypeAlias = Callable[[str], object]
-"""Told what a run does right now."""
+"""Called with what a run is doing now."""
+
+
+class _Facts(BaseModel):
+    model_config = ConfigDict(extra="allow")
 
 
 class Link:
     """Calls on one connection.
 
     Args:
-        client: Connected.
+        client: A connected client.
         is_local: Whether the server is in this process, so that the run ends with it.
-        on_lost: Told, in words, when the server is away; and with "" when it is back.
+        on_lost: Called with a message when the server is unreachable, and with "" when it is back.
     """
 
     def __init__(self, client: Client, *, is_local: bool, on_lost: OnLine = lambda _: None) -> None:
@@ -50,7 +54,7 @@ class Link:
     # --- runs ------------------------------------------------------------------------------
 
     async def start(self, task: Task) -> RunState:
-        """Give an agent a goal; return its run.
+        """Start a run with a goal; return the run.
 
         Raises:
             LinkError: Nothing was started.
@@ -67,7 +71,7 @@ class Link:
         return await self._run("wait", {"run_id": run_id, "wait_seconds": 0})
 
     async def wait(self, run_id: str, on_line: OnLine) -> RunState:
-        """Wait until a run pauses or ends, or as long as the server allows; return its state.
+        """Wait until a run pauses or ends, or as long as the server allows; return its status.
 
         Raises:
             LinkError: The run cannot be waited for.
@@ -80,7 +84,7 @@ class Link:
         return await self._run("wait", args, on_progress)
 
     async def answer(self, run_id: str, answers: Mapping[str, JsonValue]) -> RunState:
-        """Answer questions of a run; without answers, let a paused or failed one continue.
+        """Answer questions of a run; without answers, continue a paused or failed run.
 
         Raises:
             LinkError: Nothing was stored.
@@ -97,7 +101,7 @@ class Link:
         return await self._run("cancel", {"run_id": run_id})
 
     async def events(self, run_id: str, after: int) -> tuple[list[dict[str, Any]], bool]:
-        """Return a page of stored events after a number, and whether there are more now.
+        """Return a page of stored events after a number, and whether there are more.
 
         Raises:
             LinkError: There is no such run.
@@ -106,7 +110,7 @@ class Link:
         return page["events"], bool(page["events_more"])
 
     async def whole_answer(self, state: RunState) -> RunState:
-        """Return a state with all of a long answer.
+        """Return a status with the whole of a long answer.
 
         Raises:
             LinkError: The rest cannot be read.
@@ -122,7 +126,7 @@ class Link:
     # --- threads ---------------------------------------------------------------------------
 
     async def call(self, tool: str, **args: Any) -> dict[str, Any]:
-        """Call a tool; return its facts.
+        """Call a tool; return its structured content.
 
         Raises:
             LinkError: It failed.
@@ -131,7 +135,7 @@ class Link:
         return facts or {"text": text}
 
     async def said(self, tool: str, **args: Any) -> tuple[str, dict[str, Any]]:
-        """Call a tool; return what it says in words, and its facts.
+        """Call a tool; return its text and its structured content.
 
         Raises:
             LinkError: It failed.
@@ -145,7 +149,7 @@ class Link:
         """Return a resource's text.
 
         Raises:
-            LinkError: It is not there, or no text.
+            LinkError: It does not exist, or is not text.
         """
 
         async def reading() -> Any:
@@ -156,6 +160,28 @@ class Link:
         if not isinstance(content, TextResourceContents):
             raise LinkError(f"{uri} is no text")
         return content.text
+
+    async def act(self, method: str, **params: Any) -> dict[str, Any]:
+        """Have the server do what is no tool, as no model may ask for it; return its answer.
+
+        Raises:
+            LinkError: It was refused, or the server was lost before it answered.
+        """
+        request = Request[dict[str, Any], str](method=method, params=params)
+
+        async def acting() -> Any:
+            try:
+                answer = await self._client.session.send_request(request, _Facts)
+                return answer.model_extra or {}
+            except MCPError as error:
+                if error.error.data != LOST:
+                    raise
+            raise LinkError(
+                f"The server was lost before it answered {method}, so it may have done it. Look "
+                "with `threads list` before you try again."
+            )
+
+        return await self._patiently(acting)
 
     # --- the wire --------------------------------------------------------------------------
 
@@ -183,7 +209,7 @@ class Link:
         return await self._patiently(calling)
 
     async def _patiently(self, work: Callable[[], Awaitable[Any]]) -> Any:
-        """Do something again while the server is away; all of our calls may come twice."""
+        """Retry while the server is unreachable; all our calls may safely be repeated."""
         until, pause, lost = anyio.current_time() + RECONNECT_SECONDS, 0.25, False
         while True:
             try:

@@ -1,4 +1,4 @@
-"""Live view of a run at a terminal: steps above, and current work in the last lines."""
+"""Live view of a run at a terminal: finished steps above, current work in the last lines."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ FRAMES_PER_SECOND = 8
 
 
 class LiveView(View):
-    """Shows steps as they are stored, the todo list, and a line that moves.
+    """Shows steps as they are stored, the todo list, and an animated line.
 
     Args:
         out: Where the answer goes.
-        err: Where everything else goes; a terminal.
+        err: Where everything else goes, a terminal.
         quiet: Leave out steps and todos.
     """
 
@@ -70,7 +70,7 @@ class LiveView(View):
 
     @override
     def step(self, step: Step) -> None:
-        """Print a step above the moving lines."""
+        """Print a step above the animated lines."""
         indent = 2 * step.depth
         who = f"{step.agent.rpartition(SEPARATOR)[2]}: " if step.depth else ""
         if step.kind == "text":
@@ -92,13 +92,13 @@ class LiveView(View):
 
     @override
     def doing(self, line: str, used: str) -> None:
-        """Change the line that moves."""
+        """Change the animated line."""
         self._line = one_line(line, 200) or self._line
         self._used = used or self._used
 
     @override
     def lost(self, text: str) -> None:
-        """Say in the line that moves that the server is away."""
+        """Show in the animated line that the server is unreachable."""
         self._line = one_line(text, 200) or "the server is back"
 
     @override
@@ -108,7 +108,7 @@ class LiveView(View):
 
     @override
     def settled(self, state: RunState, advice: str) -> None:
-        """Print what came of it, then the answer."""
+        """Print the result of the run, then the answer."""
         self._close()
         seconds = time.monotonic() - self._since
         if self._todos and state.status == "done":
@@ -127,7 +127,7 @@ class LiveView(View):
     @override
     @contextmanager
     def paused(self) -> Generator[None]:
-        """Stop moving while somebody else writes to the terminal."""
+        """Pause the animation while another program writes to the terminal."""
         was_open = self._live is not None
         self._close()
         try:
@@ -138,12 +138,12 @@ class LiveView(View):
 
     @override
     def log_handler(self) -> logging.Handler:
-        """Return what prints log records above the moving lines."""
+        """Return a handler that prints log records above the animated lines."""
         return _LogHandler(self)
 
     @override
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
         self._close()
 
     # --- drawing ---------------------------------------------------------------------------
@@ -193,10 +193,10 @@ class LiveView(View):
 
 
 class _LogHandler(logging.Handler):
-    """Prints log records above the moving lines.
+    """Prints log records above the animated lines.
 
     Args:
-        view: Where.
+        view: The view to print in.
     """
 
     def __init__(self, view: LiveView) -> None:
@@ -204,5 +204,5 @@ class _LogHandler(logging.Handler):
         self._view = view
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print one."""
+        """Print a record."""
         self._view.note(f"{record.levelname.lower()}: {record.getMessage()}")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Place", "local_place", "remote_place"]
 
 END_SECONDS = 2.0
-"""How long a run that is stopped at once may take to be recorded."""
+"""Seconds to record the end of a run that is stopped at once."""
 
 CONNECT_SECONDS = 30.0
 
@@ -43,17 +43,17 @@ class Place(Protocol):
         ...
 
     def pause(self, run_id: str) -> bool:
-        """Let a run finish its step, then pause; return whether it will."""
+        """Pause a run after its current step; return whether it will pause."""
         ...
 
     async def stop(self, run_id: str) -> None:
-        """Pause a run at once: its model call and its tools are cut off."""
+        """Pause a run at once, interrupting its model call and tools."""
         ...
 
 
 class _Here:
     def __init__(self, app: App, link: Link) -> None:
-        self._live = app.runs.carrier.live
+        self._live = app.runs.supervisor.live
         self.link = link
 
     def pause(self, run_id: str) -> bool:
@@ -78,7 +78,7 @@ class _Elsewhere:
         return False
 
     async def stop(self, run_id: str) -> None:
-        """The run is the server's."""
+        """Nothing: the run belongs to the server."""
 
 
 def _info() -> Implementation:
@@ -87,7 +87,7 @@ def _info() -> Implementation:
 
 @asynccontextmanager
 async def local_place(settings: Settings) -> AsyncGenerator[Place]:
-    """Open a server in this process; runs that others left are not continued by it.
+    """Open a server in this process that does not continue abandoned runs of others.
 
     Raises:
         HarnessError, SettingsError, StateDirError: As for `create_app`.

@@ -1,7 +1,7 @@
-"""Questions of a run, shown whole and decided by the person at the terminal.
+"""Questions of a run, shown in full and decided by the person at the terminal.
 
-A change of a file is shown as its difference from the file as it is now, a command with where it
-runs, anything else as its arguments. What cannot be shown whole cannot be approved here.
+A change of a file is shown as a diff against the current file, a command with the place it runs in,
+any other call with its arguments. A call that cannot be shown in full cannot be approved here.
 """
 
 from __future__ import annotations
@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Ask", "Asker", "Interrupted", "Reject", "Stop", "WholeQuestion", "shown", "whole"]
 
-REFUSED = (
-    "approvals are off in this run (--approve never); find another way, or report what is missing"
-)
+NOBODY = "nobody was asked (--approve never). Find another way, or report what is missing"
 
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
@@ -39,14 +37,14 @@ class Interrupted(Exception):
 
 @record
 class WholeQuestion:
-    """A question with all that a person needs to decide it.
+    """A question with everything a person needs to decide it.
 
     Attributes:
-        question: As the run has it, with all of the call's arguments where they can be had.
-        preview: What the call would change, as the server works it out; None if it does not.
-        why: What the agent said before the call.
-        rule: The rule that asks.
-        digest: Says to the server what was shown.
+        question: The question, with all of the call's arguments if they are available.
+        preview: What the call would change, computed by the server; None if unknown.
+        why: The agent's words before the call.
+        rule: The rule that requires approval.
+        digest: A digest of what was shown, for the server.
     """
 
     question: Question
@@ -57,16 +55,16 @@ class WholeQuestion:
 
     @property
     def can_approve(self) -> bool:
-        """Whether the call can be shown whole."""
+        """Whether the call can be shown in full."""
         return self.question.is_whole
 
     def proof(self) -> dict[str, JsonValue]:
-        """Return what tells the server with an approval that the whole call was shown."""
+        """Return the part of an approval which proves that the whole call was shown."""
         return {"digest": self.digest} if self.digest else {}
 
 
 async def whole(link: Link, run_id: str, question: Question) -> WholeQuestion:
-    """Read all of a question; servers that only know its beginning leave it not whole."""
+    """Read a question in full; it stays incomplete if the server only has its beginning."""
     if not question.tool:
         return WholeQuestion(question)
     try:
@@ -131,7 +129,7 @@ def _command(text: Text, question: Question, preview: Mapping[str, Any]) -> None
 
 
 def _arguments(text: Text, args: str) -> None:
-    """Add a call's arguments: texts with their own line breaks, the rest as JSON."""
+    """Add a call's arguments: texts with their line breaks, other values as JSON."""
     try:
         given: object = json.loads(args)
     except ValueError:
@@ -151,13 +149,13 @@ def _arguments(text: Text, args: str) -> None:
 
 
 class Asker(Protocol):
-    """Decides what a run asks."""
+    """Decides the questions of a run."""
 
     async def answers(self, link: Link, run_id: str, questions: Sequence[Question]) -> Answers:
         """Return answers by question; none if the run must wait.
 
         Raises:
-            Interrupted: The person wants to end here.
+            Interrupted: The person wants to stop here.
         """
         ...
 
@@ -166,7 +164,7 @@ Answers = dict[str, JsonValue]
 
 
 class Stop:
-    """Decides nothing: the run waits."""
+    """Decides nothing, so the run waits."""
 
     async def answers(self, link: Link, run_id: str, questions: Sequence[Question]) -> Answers:
         """See `Asker`."""
@@ -174,11 +172,11 @@ class Stop:
 
 
 class Reject:
-    """Rejects every call that needs approval; what else is asked stays open."""
+    """Rejects every call that needs approval; other questions stay open."""
 
     async def answers(self, link: Link, run_id: str, questions: Sequence[Question]) -> Answers:
         """See `Asker`."""
-        reject: JsonValue = {"decision": "reject", "message": REFUSED}
+        reject: JsonValue = {"decision": "reject", "message": NOBODY, "unasked": True}
         return {one.id: reject for one in questions if "reject" in one.decisions}
 
 
@@ -256,7 +254,7 @@ class Ask:
                 self._console.print(f"That is not JSON: {error}", style="red", markup=False)
 
     async def _said(self, schema: Mapping[str, Any]) -> JsonValue:
-        """Return an answer in words, or as JSON where the schema asks for more than a text."""
+        """Return an answer as text, or as JSON if the schema requires more than text."""
         if schema.get("type", "string") == "string":
             choices: Sequence[str] = schema.get("enum") or ()
             offer = f"Answer ({', '.join(map(str, choices))}): " if choices else "Answer: "

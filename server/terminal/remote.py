@@ -1,4 +1,4 @@
-"""Runs and threads of a server elsewhere, for the command line, as `RunAdmin` shows those here."""
+"""Runs and threads of a remote server for the command line, with the interface of `RunAdmin`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ import anyio
 from pydantic import JsonValue
 
 from ..results import Answer
+from ..runs.accounts import EventPage, event_line
 from ..threads.listing import asked_line, run_text
+from ..threads.rewinding import Rewound
 from .link import Link
 from .places import remote_place
 from .questions import WholeQuestion, whole
@@ -27,7 +29,7 @@ MOST_CHECKPOINTS = 50
 
 
 class _Remote:
-    """What belongs to the caller on a server elsewhere."""
+    """The caller's runs and threads on a remote server."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -56,8 +58,8 @@ class RemoteRuns(_Remote):
         query = _query(status=status, thread=thread, limit=min(limit, MOST_ROWS))
         page = json.loads(await self._link.read(f"runs://search{query}"))
         rows: list[JsonValue] = [_row(one) for one in page["runs"]]
-        none = "" if rows else "There are no such runs."
-        return Answer(none, {"runs": rows, "more": page["more"]})
+        none = "There are no such runs." if status or thread else "There are no runs yet."
+        return Answer("" if rows else none, {"runs": rows, "more": page["more"]})
 
     async def show(self, run_id: str) -> Answer:
         """Return a run with its open questions."""
@@ -69,13 +71,13 @@ class RemoteRuns(_Remote):
         return Answer(text, data)
 
     async def cancel(self, run_ids: Sequence[str], reason: str) -> Answer:
-        """End runs; what they have committed stays. The server notes its own reason."""
+        """End runs; their committed steps stay. The server stores its own reason."""
         ended = [await self._link.cancel(one) for one in run_ids]
         lines = [f"{one.run_id}: {one.status}" for one in ended]
         return Answer("\n".join(lines), {"runs": [_state(one) for one in ended]})
 
     async def wait(self, run_id: str, seconds: float | None) -> Answer:
-        """Wait until a run pauses or ends, or as long as is said; return it."""
+        """Wait until a run pauses or ends, or for the given time; return it."""
         with anyio.move_on_after(seconds):
             await self._stopped(run_id)
         return await self.show(run_id)
@@ -88,7 +90,7 @@ class RemoteRuns(_Remote):
             await anyio.sleep(LOOK_SECONDS)
 
     async def questions(self, run_id: str) -> Sequence[WholeQuestion]:
-        """Return what a run waits for a person to answer."""
+        """Return the open questions of a run."""
         state = await self._link.look(run_id)
         if not state.questions:
             raise LinkError(f"Run {run_id} is {state.status} and asks nothing.")
@@ -112,7 +114,7 @@ class RemoteRuns(_Remote):
         return Answer(text, _state(state))
 
     async def retry(self, run_id: str) -> Answer:
-        """Let a run that failed or paused go on at its last step."""
+        """Continue a failed or paused run from its last step."""
         state = await self._link.look(run_id)
         if state.status not in ("failed", "paused"):
             raise LinkError(f"Run {run_id} is {state.status}, so there is nothing to retry.")
@@ -163,8 +165,49 @@ class RemoteThreads(_Remote):
         facts = await self._link.call("threads", thread_id=thread_id, limit=1)
         return await self._link.read(f"thread://{facts['thread_id']}/transcript")
 
+    async def events(self, run_id: str, after: int) -> Answer:
+        """Return a page of what happened in a run."""
+        status = json.loads(await self._link.read(f"run://{run_id}"))["status"]
+        page = json.loads(await self._link.read(f"run://{run_id}/events?after={after}"))
+        shown = EventPage(
+            page["events"],
+            [event_line(one) for one in page["events"]],
+            page["events_missing"],
+            page["events_next"],
+            page["events_more"],
+        )
+        text = "\n".join([f"Run {run_id}: {status}", *shown.text("More: --after {after}")])
+        return Answer(text, {"run_id": run_id, "status": status, **shown.data()})
+
+    async def rewind(self, thread_id: str, checkpoint_id: str, *, force: bool) -> Rewound:
+        """Make an earlier state of a thread its newest one, files included."""
+        args = {"thread_id": thread_id, "checkpoint_id": checkpoint_id, "force": force}
+        facts = await self._link.call("rewind", **args)
+        return Rewound(facts["checkpoint_id"], facts["files_put_back"], facts["files_left"])
+
+    async def fork(self, thread_id: str, checkpoint_id: str | None, target: str | None) -> str:
+        """Copy a thread's history into a new one, which stands at a checkpoint; return its id."""
+        if target is not None:
+            raise LinkError(
+                "--to cannot be used with --connect, because the server chooses the id. Nothing "
+                "was copied. Leave it out."
+            )
+        at = {} if checkpoint_id is None else {"checkpointId": checkpoint_id}
+        made = await self._link.act("threads/fork", threadId=await self._id(thread_id), **at)
+        return str(made["threadId"])
+
+    async def delete(self, thread_ids: Sequence[str]) -> None:
+        """Delete threads with all that belongs to them, one after the other."""
+        for one in [await self._id(said) for said in thread_ids]:
+            await self._link.act("threads/delete", threadId=one, confirm=one)
+
+    async def _id(self, said: str) -> str:
+        """Return the id of a thread that is said by its id or by its name."""
+        facts = await self._link.call("threads", thread_id=said, limit=1)
+        return str(facts["thread_id"])
+
     async def follow(self, thread_id: str) -> AsyncGenerator[dict[str, Any]]:
-        """Yield what runs of a thread do from now on, as it is stored; never ends."""
+        """Yield new events of a thread's runs as they are stored; never ends."""
         at: dict[str, int] = {}
         is_first = True
         while True:

@@ -25,18 +25,18 @@ from .views import View
 __all__ = ["Interrupts", "Outcome", "Session", "advice", "interrupts"]
 
 LOOK_SECONDS = 0.3
-"""How long at most until stored events are read; progress of the run wakes earlier."""
+"""The longest time between two reads of stored events; progress triggers earlier ones."""
 
 COMMAND = "deep-agent-mcp"
 
 
 @record
 class Outcome:
-    """What a run has come to.
+    """The outcome of a run.
 
     Attributes:
-        state: Where it stands.
-        code: The exit code that says so.
+        state: Its status.
+        code: The exit code for it.
     """
 
     state: RunState
@@ -45,19 +45,19 @@ class Outcome:
 
 @dataclass(slots=True, eq=False)
 class Interrupts:
-    """What Ctrl-C has asked for: first to pause, then to end at once."""
+    """What Ctrl-C requests: first to pause, then to end at once."""
 
     pause: anyio.Event = field(default_factory=anyio.Event)
     end: anyio.Event = field(default_factory=anyio.Event)
 
     def hear(self) -> None:
-        """Take one in."""
+        """Count one signal."""
         (self.end if self.pause.is_set() else self.pause).set()
 
 
 @contextmanager
 def interrupts() -> Generator[Interrupts]:
-    """Yield what SIGINT and SIGTERM set; the third one ends the process. Main thread only."""
+    """Yield the state that SIGINT and SIGTERM set; a third ends the process. Main thread only."""
     import asyncio
 
     heard, loop, count = Interrupts(), asyncio.get_running_loop(), 0
@@ -79,13 +79,14 @@ def interrupts() -> Generator[Interrupts]:
 
 
 class Session:
-    """Shows runs of one place, and answers what they ask.
+    """Shows runs of one place, and answers their questions.
 
     Args:
         place: Where they work.
         view: Where they are shown.
-        asker: Who decides.
-        advise: Says what to do next about a run that has paused or ended.
+        asker: Decides on questions.
+        advise: Returns what to do next about a run that has paused or ended.
+        require_model: Raises NotStarted if the model cannot be used.
     """
 
     def __init__(
@@ -94,20 +95,24 @@ class Session:
         view: View,
         asker: Asker,
         advise: Callable[[RunState, Exit], str] = lambda state, code: "",
+        require_model: Callable[[], object] = lambda: None,
     ) -> None:
         self._place = place
         self._link: Link = place.link
         self._view = view
         self._asker = asker
         self._advise = advise
+        self._require_model = require_model
 
     async def run(self, task: Task, heard: Interrupts) -> Outcome:
-        """Give an agent a goal, and stay with it until it pauses or ends.
+        """Start a run with a goal, and follow it until it pauses or ends.
 
         Raises:
-            NotStarted: The server refuses it.
+            NotStarted: The server refuses it, or its model cannot be used.
             LinkError: The server was lost.
         """
+        if not task.agent:  # subagents may have models of their own
+            self._require_model()
         try:
             state = await self._link.start(task)
         except LinkError as error:
@@ -115,15 +120,17 @@ class Session:
         return await self._stay(state, heard)
 
     async def resume(self, run_id: str, heard: Interrupts) -> Outcome:
-        """Continue a run that paused, failed, or asks something; stay with one that works.
+        """Continue a run that paused, failed, or has questions; follow one that works.
 
         Raises:
-            NotStarted: There is no such run, or it cannot go on.
+            NotStarted: There is no such run, or it cannot continue.
             LinkError: The server was lost.
         """
         after = 0
         try:
             state = await self._link.look(run_id)
+            if state.status in ("paused", "failed", "needs_approval"):
+                self._require_model()
             if state.status in ("paused", "failed"):
                 after = await self._newest_event(run_id)
                 state = await self._link.answer(run_id, {})
@@ -132,7 +139,7 @@ class Session:
         return await self._stay(state, heard, after)
 
     async def _stay(self, state: RunState, heard: Interrupts, after: int = 0) -> Outcome:
-        """Stay with a run; pause it if whoever reads about it has left."""
+        """Follow a run; pause it if the reader of the output has gone."""
         try:
             self._view.begun(state)
             return await self._carry(state, heard, after)
@@ -165,7 +172,7 @@ class Session:
             self._view.doing("goes on", "")
             try:
                 state = await self._link.answer(state.run_id, answers)
-            except LinkError as error:  # the question is open still
+            except LinkError as error:  # the question is still open
                 self._view.note(str(error))
         return self._settled(await self._link.whole_answer(state), heard)
 
@@ -182,7 +189,7 @@ def advice(is_local: bool, options: str) -> Callable[[RunState, Exit], str]:
 
     Args:
         is_local: Whether the run ends with this process.
-        options: What a command needs to find the run again, such as ` --state-dir DIR`.
+        options: The options that find the run again, such as ` --state-dir DIR`.
     """
 
     def advise(state: RunState, code: Exit) -> str:
@@ -207,7 +214,7 @@ def advice(is_local: bool, options: str) -> Callable[[RunState, Exit], str]:
 
 
 class _Watching:
-    """Waits for a run, and shows what it does meanwhile."""
+    """Waits for a run, and shows its activity meanwhile."""
 
     def __init__(self, place: Place, view: View, run_id: str, after: int) -> None:
         self._place = place
@@ -219,7 +226,7 @@ class _Watching:
         self._wake = anyio.Event()
 
     async def until_it_stops(self, heard: Interrupts) -> RunState:
-        """Return where the run stands once it pauses or ends, or the person leaves."""
+        """Return the status of the run once it pauses or ends, or the person leaves."""
         found: list[RunState] = []
         async with raising_one(), anyio.create_task_group() as group:
             group.start_soon(self._interrupted, heard, group.cancel_scope)
@@ -259,7 +266,7 @@ class _Watching:
                 await self._wake.wait()
 
     async def _read_page(self) -> None:
-        """Show all events that are stored and have not been shown."""
+        """Show all stored events that have not been shown yet."""
         more = True
         while more:
             events, more = await self._link.events(self._run_id, self._after)

@@ -1,4 +1,4 @@
-"""States: what is asked of a server, status and exit code of a run. It imports nothing slow."""
+"""States: goals, questions, status and exit codes of runs. It imports nothing slow."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ...harness._internal.records import record
 __all__ = ["Exit", "LinkError", "NotStarted", "Question", "RunState", "Task", "exit_code"]
 
 _ARGS_SHOWN = 2_000
-"""Characters of arguments that results of the server show."""
+"""The most characters of arguments in results of the server."""
 
 
 class LinkError(Exception):
-    """A call that the server refused, or that did not reach it."""
+    """A call was refused by the server, or did not reach it."""
 
 
 class NotStarted(LinkError):
@@ -27,16 +27,16 @@ class NotStarted(LinkError):
 
 @record
 class Task:
-    """A goal and how to work on it.
+    """A goal with its options.
 
     Attributes:
         goal: What to do.
-        thread_id: The thread to go on with; empty for a new one.
+        thread_id: The thread to continue; empty for a new one.
         agent: The subagent that gets the goal; empty for the main agent.
         model: Another model; empty for the server's.
         output_schema: A JSON schema of the answer.
-        limits: Of `tokens`, `cost` and `seconds`.
-        files: Files that come with it, as `task` takes them.
+        limits: Limits of `tokens`, `cost` and `seconds`.
+        files: Attached files, in the form that `task` takes.
     """
 
     goal: str
@@ -48,7 +48,7 @@ class Task:
     files: Sequence[Mapping[str, str]] = ()
 
     def arguments(self) -> dict[str, Any]:
-        """Return the arguments of `task`, without those that say nothing."""
+        """Return the arguments of `task`, without empty ones."""
         given = {
             "goal": self.goal,
             "thread_id": self.thread_id or "new",
@@ -63,16 +63,16 @@ class Task:
 
 @record
 class Question:
-    """A question that a run waits with.
+    """A question that a run waits for.
 
     Attributes:
-        id: Of the question.
-        text: What is asked.
-        asked_by: The agent that asks, below those that called it.
-        tool: The tool that would be called; empty if no approval is asked.
+        id: Its id.
+        text: Its text.
+        asked_by: The agent that asks, after the agents that called it.
+        tool: The tool to approve; empty if it is not about an approval.
         args: Its arguments as JSON.
-        decisions: What an approval may be answered with.
-        schema: What an answer in words or data has to look like.
+        decisions: The allowed decisions of an approval.
+        schema: The JSON schema of an answer.
         is_whole: Whether `args` is complete.
     """
 
@@ -87,7 +87,7 @@ class Question:
 
     @staticmethod
     def of(shown: Mapping[str, Any]) -> Question:
-        """Return a question as results show it."""
+        """Return a question from the data of a result."""
         args = str(shown.get("args", ""))
         return Question(
             str(shown["id"]),
@@ -108,13 +108,13 @@ class RunState:
     Attributes:
         run_id: The run.
         thread_id: Its thread.
-        status: As the server names it.
+        status: The server's name for it.
         answer: The agent's final words, or JSON.
-        data: The answer as data, where it has a schema.
+        data: The answer as data, if it has a schema.
         reason: Why it failed, paused or was cancelled.
-        questions: What it asks.
-        usage: Calls, tokens and dollars.
-        notes: What else the server says.
+        questions: Its open questions.
+        usage: Its calls, tokens and dollars.
+        notes: Further notes of the server.
     """
 
     run_id: str
@@ -129,7 +129,7 @@ class RunState:
 
 
 class Exit(IntEnum):
-    """What `run` and `runs wait` end with."""
+    """Exit codes of `run` and `runs wait`."""
 
     DONE = 0
     FAILED = 1

@@ -1,4 +1,4 @@
-"""Steps: what the events of a run mean to a person who watches it."""
+"""Steps: turns the events of a run into lines for a person who watches it."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from . import one_line
 __all__ = ["SEPARATOR", "Event", "Kind", "Step", "Steps"]
 
 Event: TypeAlias = Mapping[str, Any]
-"""An event as `run://ID/events` shows it."""
+"""An event, in the form of `run://ID/events`."""
 
 Kind: TypeAlias = Literal["text", "call", "done", "failed", "waits", "note"]
 
 SEPARATOR = " \u203a "
 
 _SUBJECTS = ("command", "file_path", "path", "pattern", "description", "url", "query", "name")
-"""Arguments that say most about a call, the best first."""
+"""Arguments that describe a call best, most useful first."""
 
 _IN_TEXT = {
     name: re.compile(rf'"{name}": ?"((?:[^"\\]|\\.)*)') for name in _SUBJECTS
-}  # of arguments that were too long to come as an object
+}  # of arguments that were too long for an object
 
 
 @record
 class Step:
-    """Something that happened.
+    """One thing that happened in a run.
 
     Attributes:
-        kind: What.
-        agent: Who did it, below those that called it.
-        depth: How many agents are above.
-        text: It in one line; the whole text of `text`.
+        kind: What happened.
+        agent: The agent that did it, after the agents that called it.
+        depth: How many agents are above it.
+        text: A line about it; for `text`, the whole text.
     """
 
     kind: Kind
@@ -45,16 +45,16 @@ class Step:
 
 
 class Steps:
-    """Makes steps of the events of a run.
+    """Turns events of a run into steps.
 
-    What an agent says is held back until it does something more: its last words are the answer,
-    which is shown for itself.
+    An agent's text is held back until the agent does something else, because its last text is
+    the answer, which is shown separately.
 
     Attributes:
-        model_calls: Answers of models so far.
-        tokens: What they have used.
-        wrote_todos: Whether the main agent's list has changed since this was set to False. It is
-            stored with the step, so it is set again once the step has ended.
+        model_calls: Number of models' answers so far.
+        tokens: Tokens that they used.
+        wrote_todos: Whether the main agent's list has changed since this was set to False. The
+            list is stored with the step, so this is set again once the step has ended.
     """
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Steps:
         self._about: dict[tuple[str, ...], str] = {}
 
     def hear(self, event: Event, *, at_once: bool = False) -> list[Step]:
-        """Take an event in; return what is to be shown, with `at_once` last words too."""
+        """Add an event; return the steps to show, including held back text if `at_once`."""
         path = tuple(str(one) for one in event.get("path") or ("main",))
         agents = path[: len(path) - (len(path) % 2 == 0)]
         found: list[Step] = []
@@ -144,7 +144,7 @@ class Steps:
 
 
 def _subject(args: object) -> str:
-    """Return the argument that says most about a call."""
+    """Return the argument that describes a call best."""
     for name in _SUBJECTS:
         if isinstance(args, dict):
             value: object = cast("dict[str, object]", args).get(name)

@@ -1,7 +1,7 @@
-"""Views: how runs and threads are shown, at a terminal, as plain lines, as tables, or as JSON.
+"""Views: show runs and threads at a terminal, as plain lines, as tables, or as JSON.
 
 The answer goes to standard output and everything else to standard error, so that
-`answer=$(deep-agent-mcp run …)` holds the answer alone. With JSON, everything goes to standard
+`answer=$(deep-agent-mcp run …)` contains the answer alone. With JSON, everything goes to standard
 output, one object a line.
 """
 
@@ -46,7 +46,7 @@ BOXES = {"completed": "✓", "in_progress": "▸", "pending": "○"}
 
 
 def summary(state: RunState, seconds: float) -> str:
-    """Return what a run has come to, in one line."""
+    """Return the outcome of a run, in one line."""
     words = {"done": "Done", "failed": "Failed", "cancelled": "Cancelled", "paused": "Paused"}
     parts = [f"{words.get(state.status, state.status)} after {_time(seconds)}"]
     used = state.usage
@@ -68,16 +68,16 @@ def _time(seconds: float) -> str:
 
 
 class View:
-    """Shows a run; by itself the answer alone, and what the person has to know.
+    """Shows a run. This base class shows only the answer and necessary notes.
 
-    Everything it is given may hold what a model or a tool wrote.
+    All its texts may contain output of models and tools.
 
     Args:
         out: Where the answer goes.
         err: Where everything else goes.
 
     Attributes:
-        wants_steps: Whether it shows steps and todos; else events are enough.
+        wants_steps: Whether it shows steps and todos, not only events.
     """
 
     wants_steps = False
@@ -88,7 +88,7 @@ class View:
         self._away = False
 
     def hello(self, text: str) -> None:
-        """Say what works, and where; the first line."""
+        """Show the first line: which agent works, and where."""
 
     def begun(self, state: RunState) -> None:
         """A run has begun or continues."""
@@ -97,20 +97,20 @@ class View:
         """Something happened, as it is stored."""
 
     def step(self, step: Step) -> None:
-        """The same, in words."""
+        """Show a step as text."""
 
     def todos(self, todos: Todos) -> None:
         """The main agent's list has changed."""
 
     def doing(self, line: str, used: str) -> None:
-        """What it does right now, and what it has used."""
+        """Show what the run is doing now, and its usage."""
 
     def note(self, text: str) -> None:
-        """Say something about the terminal itself."""
+        """Show a note about the terminal itself."""
         print(clean(text), file=self.err, flush=True)
 
     def settled(self, state: RunState, advice: str) -> None:
-        """It has paused or ended; `advice` says what to do next."""
+        """The run has paused or ended; `advice` says what to do next."""
         if state.status == "done":
             write_answer(self.out, state)
             return
@@ -120,22 +120,22 @@ class View:
             self.note(advice)
 
     def lost(self, text: str) -> None:
-        """The server is away, as `text` says; empty once it is back."""
+        """The server is unreachable, as `text` says; empty once it is back."""
         if bool(text) != self._away:
             self._away = bool(text)
             self.note(text or "the server is back")
 
     @contextmanager
     def paused(self) -> Generator[None]:
-        """Leave the terminal to somebody else meanwhile."""
+        """Leave the terminal to another program meanwhile."""
         yield
 
     def log_handler(self) -> logging.Handler:
-        """Return what prints log records."""
+        """Return a handler for log records."""
         return logging.StreamHandler(self.err)
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
 
 
 class LinesView(View):
@@ -236,7 +236,7 @@ def step_line(step: Step) -> str:
 
 
 def write_answer(out: TextIO, state: RunState) -> None:
-    """Write an answer: rendered at a terminal, as it is otherwise."""
+    """Write an answer: rendered at a terminal, unchanged elsewhere."""
     text = state.answer
     if state.data is not None:
         text = json.dumps(state.data, ensure_ascii=False, indent=2)
@@ -257,7 +257,7 @@ def write_answer(out: TextIO, state: RunState) -> None:
 
 
 def streams() -> tuple[TextIO, TextIO]:
-    """Return standard output and error; a console of another encoding gets what it can show."""
+    """Return standard output and error; characters that a console cannot show are replaced."""
     for one in (sys.stdout, sys.stderr):
         if isinstance(one, TextIOWrapper) and one.encoding.lower() != "utf-8":
             one.reconfigure(errors="replace")
@@ -277,7 +277,7 @@ STYLES = {
     "cancelled": "dim",
 }
 _WIDE = 1_000
-"""Columns of an output that is no terminal: nothing is cut there."""
+"""Columns of an output that is not a terminal, so that nothing is cut."""
 
 
 def run_cells(run: Mapping[str, Any]) -> list[str]:

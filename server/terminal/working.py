@@ -1,4 +1,4 @@
-"""Working: starts what a command asks for, and ends it with an exit code."""
+"""Working: carries out the commands `run` and `chat`, and returns their exit codes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ...harness.models.registry import DEFAULT_MODEL
 from ..settings.setting_types import is_sampling
 from ..settings.settings import Settings, SettingsError
 from ..settings.sources import load_settings
-from . import one_line
+from . import forget_output, one_line
 from .states import Exit, NotStarted, Task
 from .views import JsonView, LinesView, View, streams
 
@@ -35,17 +35,17 @@ TOKEN = "DEEP_AGENT_TOKEN"
 
 @record
 class Choices:
-    """What a command line says besides the goal.
+    """The options of a command line besides the goal.
 
     Attributes:
-        flags: Settings, as `serve` takes them.
-        config: The file of settings.
+        flags: Settings, in the form that `serve` takes.
+        config: The settings file.
         connect: The URL of a server; None for one in this process.
-        token: Of that server.
-        approve: Who decides; None for the default.
+        token: A token for that server.
+        approve: Who decides on approvals; None for the default.
         as_json: Show JSON.
-        quiet: Show the answer alone.
-        again: The options of a command that goes on, each after a space.
+        quiet: Show only the answer.
+        again: The options for a command that continues, each after a space.
     """
 
     flags: Mapping[str, object]
@@ -71,7 +71,7 @@ def split_approve(given: Sequence[str]) -> tuple[ApproveMode | None, tuple[str, 
 
 
 def view_for(choices: Choices) -> tuple[View, bool]:
-    """Return how a run is shown, and whether a person can be asked there."""
+    """Return the view for a run, and whether it can ask a person."""
     out, err = streams()
     if choices.as_json:
         return JsonView(out, err), False
@@ -83,10 +83,10 @@ def view_for(choices: Choices) -> tuple[View, bool]:
 
 
 def asker_for(choices: Choices, view: View, *, can_ask: bool) -> Asker:
-    """Return who decides.
+    """Return the asker that decides on approvals.
 
     Raises:
-        SettingsError: A person shall be asked, and there is none.
+        SettingsError: A person has to be asked, and there is none.
     """
     from .questions import Ask, Reject, Stop
 
@@ -105,7 +105,7 @@ def asker_for(choices: Choices, view: View, *, can_ask: bool) -> Asker:
 
 
 def greeted(choices: Choices, view: View) -> Settings | None:
-    """Say in a first line what works; return the settings of a server in this process.
+    """Print the first line; return the settings of a server in this process.
 
     Nothing slow is imported before that line.
 
@@ -120,12 +120,12 @@ def greeted(choices: Choices, view: View) -> Settings | None:
 
 @asynccontextmanager
 async def opened(choices: Choices, settings: Settings | None, view: View) -> AsyncGenerator[Place]:
-    """Open where runs work.
+    """Open the place where runs work.
 
     Raises:
         SettingsError, HarnessError, StateDirError, NotStarted: It cannot be used.
     """
-    gc.disable()  # what imports make stays
+    gc.disable()  # keep the objects that imports make
     from .places import local_place, remote_place
 
     gc.freeze()
@@ -140,12 +140,12 @@ async def opened(choices: Choices, settings: Settings | None, view: View) -> Asy
 
 
 def local_settings(choices: Choices, view: View) -> Settings:
-    """Read the settings, and say in a first line what they come to.
+    """Read the settings, and print the first line about them.
 
     Raises:
         SettingsError: They are refused, or are those of several servers.
     """
-    with redirect_stdout(sys.stderr):  # of modules that the agent file names, when they print
+    with redirect_stdout(sys.stderr):  # in case modules that the agent file names print something
         settings = load_settings(choices.flags, dict(os.environ), config=choices.config)
     for secret in ("JOURNAL_KEY", "JOURNAL", "STORE"):
         os.environ.pop(f"DEEP_AGENT_{secret}", None)
@@ -168,8 +168,20 @@ def local_settings(choices: Choices, view: View) -> Settings:
     return settings
 
 
+def requirement(settings: Settings | None) -> Callable[[], object]:
+    """Return a function that raises NotStarted if this process cannot use the run's model."""
+
+    def require() -> None:
+        from .credentials import require_model
+
+        if settings is not None:  # a remote server has its own
+            require_model(settings)
+
+    return require
+
+
 def attached(files: Sequence[Path]) -> list[dict[str, str]]:
-    """Return files as `task` takes them.
+    """Return files in the form that `task` takes.
 
     Raises:
         NotStarted: One cannot be read.
@@ -194,6 +206,9 @@ def run_goal(
     view, can_ask = view_for(choices)
     asker = asker_for(choices, view, can_ask=can_ask)
     settings = greeted(choices, view)
+    require = requirement(settings)
+    if task is not None and not task.agent:
+        require()  # before slow imports, and before a state directory is created
 
     async def main() -> int:
         from .session import Session, advice, interrupts
@@ -201,7 +216,7 @@ def run_goal(
         with interrupts() as heard:
             async with opened(choices, settings, view) as place:
                 advise = advice(place.link.is_local, choices.again)
-                session = Session(place, view, asker, advise)
+                session = Session(place, view, asker, advise, require)
                 if task is None:
                     return (await session.resume(resume or "", heard)).code
                 return (await session.run(replace(task, files=attached(attach)), heard)).code
@@ -226,13 +241,14 @@ def converse(choices: Choices, task: Task, attach: Sequence[Path]) -> int:
         )
     asker, folder = asker_for(choices, view, can_ask=can_ask), _history(choices)
     settings = greeted(choices, view)
+    require = requirement(settings)
 
     async def main() -> int:
         async with opened(choices, settings, view) as place:
             from .chat import Chat, history_in
 
             first = replace(task, files=attached(attach))
-            chat = Chat(place, view, asker, history_in(folder), first)
+            chat = Chat(place, view, asker, history_in(folder), first, require)
             await chat.talk()
         if chat.thread_id:
             view.note(f"Go on: deep-agent-mcp chat --thread {chat.thread_id}{choices.again}")
@@ -242,7 +258,7 @@ def converse(choices: Choices, task: Task, attach: Sequence[Path]) -> int:
 
 
 def _history(choices: Choices) -> Path | None:
-    """Return where what is typed may be kept: not beside an encrypted journal."""
+    """Return the file for the input history; None beside an encrypted journal."""
     flags: Mapping[str, object] = {} if choices.connect is not None else choices.flags
     settings = load_settings(flags, dict(os.environ), config=choices.config, warn=lambda _: None)
     return None if settings.journal_key is not None else settings.state_dir
@@ -251,7 +267,7 @@ def _history(choices: Choices) -> Path | None:
 def working(main: Callable[[], Any], view: View) -> int:
     """Run an asynchronous command, and return its exit code.
 
-    Whoever reads the output may leave: that ends it without a word.
+    If the reader of the output has gone, it ends silently.
     """
     import anyio
 
@@ -264,7 +280,7 @@ def working(main: Callable[[], Any], view: View) -> int:
         try:
             code = anyio.run(main, backend="asyncio")
         except* BrokenPipeError:
-            _forget_output()
+            forget_output()
             code = Exit.NO_READER
         except* Exception as group:  # noqa: BLE001 - raised below, without the groups around it
             problems += leaves(group)
@@ -273,10 +289,3 @@ def working(main: Callable[[], Any], view: View) -> int:
     if problems:
         raise problems[0]
     return int(code)
-
-
-def _forget_output() -> None:
-    """Let the interpreter's last flush go nowhere."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for descriptor in (1, 2):
-        os.dup2(nowhere, descriptor)

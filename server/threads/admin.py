@@ -41,13 +41,13 @@ _LOOK_SECONDS = 0.25
 class ThreadAdmin:
     """Reads and changes the threads of one state directory.
 
-    Servers on the same directory may be running. To rewind or delete a thread is refused while one
-    of them works on it, and keeps them from beginning meanwhile.
+    Servers on the same directory may be running. Rewinding or deleting a thread is refused while
+    one of them works on it, and keeps them from starting work on it meanwhile.
 
     Args:
         settings: What the operator chose.
         opened: The journal, beside servers.
-        principals: Whose threads are.
+        principals: Says which user a thread belongs to.
     """
 
     def __init__(self, settings: Settings, opened: Beside, principals: Principals) -> None:
@@ -74,7 +74,7 @@ class ThreadAdmin:
             create: Make a journal if there is none.
 
         Raises:
-            StateDirError: The directory cannot be used, or has no journal and none shall be made.
+            StateDirError: The directory cannot be used, or has no journal and `create` is False.
             HarnessError: The journal cannot be opened, was written by a newer version, or the
                 settings' keys do not fit it.
         """
@@ -98,11 +98,11 @@ class ThreadAdmin:
         agent: str | None = None,
         since: float | None = None,
     ) -> Answer:
-        """Return a page of threads, last changed first, with what their runs have cost.
+        """Return a page of threads with the cost of their runs, last changed first.
 
         Args:
-            limit: How many at most.
-            before: Where the page before this one ended.
+            limit: The most threads to return.
+            before: Where the previous page ended.
             status: Only threads whose last run has this status.
             agent: Only threads whose last run was by this agent.
             since: Only threads that changed after this Unix time.
@@ -143,7 +143,7 @@ class ThreadAdmin:
         }
 
     async def follow(self, thread_id: str) -> AsyncGenerator[dict[str, JsonValue]]:
-        """Yield what runs of a thread do from now on, as it is stored; never ends.
+        """Yield new events of a thread's runs as they are stored; never ends.
 
         Raises:
             UnknownThread: There is no such thread.
@@ -182,7 +182,7 @@ class ThreadAdmin:
         return shown
 
     async def events(self, run_id: str, after: int) -> Answer:
-        """Return a page of what happened in a run.
+        """Return a page of a run's events.
 
         Raises:
             UnknownRun: There is no such run.
@@ -210,13 +210,13 @@ class ThreadAdmin:
         return transcript(thread_id, state.values.get("messages", ()))
 
     async def rewind(self, thread_id: str, checkpoint_id: str, *, force: bool) -> Rewound:
-        """Make an earlier state of a thread its newest one, files included.
+        """Rewind a thread to an earlier state, files included.
 
         Raises:
             UnknownThread: There is no such thread.
             UnknownCheckpoint: It has no such checkpoint.
             ThreadBusy: A run on it has not ended.
-            HarnessError: With a root for each user, it is not known whose the thread is.
+            HarnessError: Each user has a root, and the thread's user is unknown.
             FileError: A file cannot be put back; see `server.threads.rewinding.rewind`.
         """
         thread_id = await self._id(thread_id)
@@ -244,9 +244,9 @@ class ThreadAdmin:
         return self._settings.of(principal) if principal else self._settings.of_nobody()
 
     async def fork(self, thread_id: str, checkpoint_id: str | None, target: str | None) -> str:
-        """Copy a thread's history into a new one, which stands at a checkpoint; return its id.
+        """Copy a thread's history up to a checkpoint into a new thread; return its id.
 
-        Runs stay with the old thread, and files on disk as they are.
+        Runs stay with the old thread, and files on disk do not change.
 
         Raises:
             UnknownThread: There is no such thread.
@@ -264,9 +264,9 @@ class ThreadAdmin:
         return target
 
     async def delete(self, thread_ids: Sequence[str]) -> None:
-        """Delete threads with all that belongs to them, background tasks too.
+        """Delete threads with all their data, including background tasks.
 
-        If one of them may not go, none does.
+        If one of them cannot be deleted, none is.
 
         Raises:
             UnknownThread: There is no such thread.
@@ -309,16 +309,16 @@ class ThreadAdmin:
         older_than: float | None,
         max_size: int | None = None,
     ) -> int:
-        """Remove old checkpoints of one thread, or all, and give their room back.
+        """Remove old checkpoints of one thread or all, and free their disk space.
 
         Args:
             thread_id: The thread, with its background tasks; None for all.
-            keep_latest: How many of the newest stay.
-            older_than: Only those from before this Unix time go.
-            max_size: Then the oldest go until a thread takes no more bytes.
+            keep_latest: How many of the newest checkpoints to keep.
+            older_than: Remove only checkpoints from before this Unix time.
+            max_size: Then remove the oldest until a thread takes no more than this many bytes.
 
         Returns:
-            How many were removed.
+            How many checkpoints were removed.
 
         Raises:
             UnknownThread: There is no such thread.
@@ -373,11 +373,11 @@ class ThreadAdmin:
             )
 
     async def _id(self, said: str) -> str:
-        """Return the id of a thread that is said by its id or by its name."""
+        """Return the id of a thread that is given by its id or its name."""
         return await id_among_all(self._journal, said)
 
     async def _require(self, thread_id: str) -> Run | None:
-        """Return the newest run of a thread, which may have none."""
+        """Return the newest run of a thread; None if it has none."""
         runs = await self._journal.find_runs(thread_id=thread_id, limit=1)
         if not runs and await self._journal.load(thread_id) is None:
             raise UnknownThread(await self._unknown(thread_id))

@@ -31,7 +31,7 @@ _NEXT = (
 
 
 async def check(settings: Settings) -> Answer:
-    """Say whether the journal is whole; the answer has failed if it is not.
+    """Check the journal for damage, and return the result.
 
     Raises:
         StateDirError: There is no journal.
@@ -57,7 +57,7 @@ async def check(settings: Settings) -> Answer:
 
 
 async def backup(settings: Settings, target: Path) -> Answer:
-    """Copy the journal to a new file, beside servers that use it.
+    """Copy the journal to a new file, while servers may use it.
 
     Raises:
         StateDirError: There is no journal.
@@ -73,7 +73,7 @@ async def backup(settings: Settings, target: Path) -> Answer:
 
 
 async def salvage(settings: Settings, target: Path) -> Answer:
-    """Save what can be read of the journal to a new file, and say what that is.
+    """Save the readable parts of the journal to a new file, and return a summary.
 
     Raises:
         StateDirError: There is no journal, or somebody uses it.

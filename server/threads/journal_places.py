@@ -1,4 +1,4 @@
-"""Journal places: a file of the state directory, or the URL in the setting `journal`."""
+"""Journal places: a file in the state directory, or the URL in the setting `journal`."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ __all__ = ["journal_at", "journal_file", "journal_name", "leased", "require_kept
 logger = logging.getLogger(__name__)
 
 REPLICA, COMMAND = "replica", "command"
-"""What stands as the place of those that share a journal."""
+"""The name of the place where servers share a journal."""
 
 RENEW_SECONDS = 5.0
 WAIT_SECONDS = 2.0
-"""How long a start waits for the lease of a process that has just ended."""
+"""Seconds to wait at startup for the lease of a process that has just ended."""
 _PAUSE = 0.1
 
 
 def journal_at(settings: Settings, owner: str | None = None) -> Checkpointer:
-    """Return the journal that the setting `journal` names; it is not open yet.
+    """Return the journal named in the setting `journal`, without opening it.
 
     Args:
         settings: What the operator chose.
-        owner: Our id. Replicas call their connections by it, so that others can end them.
+        owner: Our id. Replicas name their connections after it, so that others can end them.
 
     Raises:
         AgentBuildError: An extra is missing.
@@ -82,7 +82,7 @@ def _as_file(settings: Settings) -> SqliteCheckpointer | None:
 
 
 def journal_name(settings: Settings) -> str:
-    """Return the journal's place as it may be shown."""
+    """Return the journal's place without secrets, to show it."""
     if settings.journal is None:
         return str(StateDir(settings.state_dir).journal)
     url = settings.journal.get_secret_value()
@@ -90,10 +90,10 @@ def journal_name(settings: Settings) -> str:
 
 
 def require_kept(settings: Settings) -> None:
-    """Refuse to look for a journal that is not there; one in a database is made when it is used.
+    """Refuse a journal that does not exist, unless it is in a database, where it is created.
 
     Raises:
-        StateDirError: There is none.
+        StateDirError: There is no journal.
     """
     file = journal_file(settings)
     if file is not None and not file.exists():
@@ -113,17 +113,17 @@ def require_kept(settings: Settings) -> None:
 async def leased(
     journal: Checkpointer, name: str, state: StateDir, owner: str, *, beside: bool = False
 ) -> AsyncGenerator[None]:
-    """Keep other servers from using a journal that is not in the state directory.
+    """Keep other servers from using a journal outside the state directory.
 
     Args:
         journal: The journal, which need not be open yet.
-        name: Where it is, for messages.
+        name: Its place, for messages.
         state: The state directory, which we have claimed.
         owner: Our id in it.
         beside: Whether we may work beside a server of the same state directory.
 
     Raises:
-        CheckpointError: Somebody else uses the journal, or its database cannot be reached.
+        CheckpointError: Another server uses the journal, or its database cannot be reached.
     """
     place = blake2b(f"{platform.node()}\0{state.path}".encode(), digest_size=4).hexdigest()
     if not isinstance(journal, Claimable):
@@ -155,14 +155,14 @@ async def leased(
 
 @asynccontextmanager
 async def shared(settings: Settings, owner: str) -> AsyncGenerator[None]:
-    """Keep servers that would have the journal for themselves from using it.
+    """Keep servers that need the journal exclusively from using it.
 
     Args:
-        settings: They say that replicas use it.
+        settings: Settings with `replicas`.
         owner: Our id.
 
     Raises:
-        CheckpointError: A server has it for itself, or its database cannot be reached.
+        CheckpointError: A server uses it exclusively, or its database cannot be reached.
     """
     from psycopg import Error
 
@@ -183,14 +183,14 @@ async def shared(settings: Settings, owner: str) -> AsyncGenerator[None]:
 
 
 async def _acquired(lease: Lease, state: StateDir, place: str, beside: bool) -> Holder | None:
-    """Take the lease, with some patience; return who else has it, or None."""
+    """Take the lease, waiting a little; return its other holder, or None."""
     deadline = anyio.current_time() + WAIT_SECONDS
     while True:
         other = await lease.acquire()
         if other is None or (beside and _is_ours(other, state, place)):
             return other
         if other.place == place and not _is_ours(other, state, place):
-            await lease.take_over(other)  # it died without a word
+            await lease.take_over(other)  # it died without releasing the lease
         if anyio.current_time() > deadline:
             return other
         await anyio.sleep(_PAUSE)
@@ -208,7 +208,7 @@ async def _renew(lease: Lease, name: str) -> None:
         try:
             other = await lease.acquire()
         except CheckpointError as error:
-            # Runs fail by themselves while the database is away.
+            # While the database is away, runs fail on their own.
             logger.warning("the lease on the journal was not renewed: %s", error)
             continue
         if other is not None:

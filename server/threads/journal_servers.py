@@ -1,4 +1,4 @@
-"""The servers that share a journal, as runs and commands see them."""
+"""The servers that share a journal, as seen by runs and commands."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ...harness.checkpoint.base import Run
 from ..runs.cancellation import ServerProcesses
-from ..runs.contracts import CancelRequest, PolledNews, RunNews, Servers
+from ..runs.contracts import CancelRequest, PolledRunChanges, RunChanges, Servers
 from ..settings.settings import Settings
 from ..settings.state_dir import StateDir
 
@@ -27,7 +27,7 @@ ON CONFLICT (run_id) DO UPDATE SET attempt = excluded.attempt, reason = excluded
 
 
 class Peers(Protocol):
-    """Which replicas live; see `Presence`."""
+    """Says which replicas are alive; see `Presence`."""
 
     @property
     def may_work(self) -> bool:
@@ -47,15 +47,15 @@ class ReplicaServers:
     """The replicas of a journal; a `Servers`.
 
     Args:
-        peers: Which of them live.
-        cancel_requests: What they wish of each other.
-        news: Tells of runs that the others work on.
+        peers: Says which of them are alive.
+        cancel_requests: Their requests to each other.
+        run_changes: Changes of runs that the others work on.
     """
 
-    def __init__(self, peers: Peers, cancel_requests: CancelTable, news: RunNews) -> None:
+    def __init__(self, peers: Peers, cancel_requests: CancelTable, run_changes: RunChanges) -> None:
         self._peers = peers
         self.cancel_requests = cancel_requests
-        self.news = news
+        self.run_changes = run_changes
 
     @property
     def may_work(self) -> bool:
@@ -72,12 +72,12 @@ class ReplicaServers:
 
     @property
     def census(self) -> Census | None:
-        """The newest look at all replicas; None for who only looks at the journal."""
+        """The newest census of all replicas; None for a process that only reads the journal."""
         return getattr(self._peers, "census", None)
 
     @asynccontextmanager
     async def takeover(self) -> AsyncGenerator[None]:
-        """Do nothing: the journal lets one server continue a run, and refuses the others."""
+        """Do nothing: the journal allows one server to continue a run, and refuses the others."""
         yield
 
 
@@ -86,9 +86,9 @@ class CancelTable:
 
     Args:
         database: The tables of the replicas.
-        sealer: Seals the reasons.
-        channel: Where the server that works on a run is woken.
-        owner: Our id, so that we do not hear ourselves.
+        sealer: Encrypts the reasons.
+        channel: The channel that wakes the server that works on a run.
+        owner: Our id, so that we ignore our own signals.
     """
 
     look_seconds = 5.0
@@ -118,15 +118,15 @@ class CancelTable:
         return found[0] if found else None
 
     async def asked_for(self, run_ids: Sequence[str]) -> Sequence[str]:
-        """Return those of some runs for which there are requests."""
+        """Return the runs among these that somebody asked to end."""
         return [one.run_id for one in await self._found("run_id = ANY(%s)", list(run_ids))]
 
     async def all(self) -> Sequence[CancelRequest]:
-        """Return all of them."""
+        """Return all requests."""
         return await self._found("true")
 
     async def discard(self, run_id: str) -> None:
-        """Forget the request for a run."""
+        """Delete the request for a run."""
         await self._do("DELETE FROM {cancels} WHERE run_id = %s", run_id)
 
     async def _found(self, where: str, *given: Any) -> list[CancelRequest]:
@@ -146,7 +146,7 @@ class CancelTable:
 
         try:
             return self._sealer.open(reason, "cancels", run_id).decode("utf-8", "replace")
-        except SealError:  # the run shall end, whatever the reason was
+        except SealError:  # the run has to end, whatever the reason was
             return "cancelled"
 
     async def _do(self, text: str, *given: Any) -> None:
@@ -182,13 +182,13 @@ async def servers_of(settings: Settings, state: StateDir) -> AsyncGenerator[Serv
     try:
         channel = channel_of(journal_schema(url))
         cancels = CancelTable(database, sealer_of(settings), channel)
-        yield ReplicaServers(_Looker(database), cancels, PolledNews())
+        yield ReplicaServers(_Looker(database), cancels, PolledRunChanges())
     finally:
         await database.close()
 
 
 class _Looker:
-    """Looks at the replicas each time it is asked about one."""
+    """Reads the census of replicas at each question about one."""
 
     may_work = True
 
@@ -201,4 +201,4 @@ class _Looker:
         return not (await census_of(self._database)).is_dead(owner)
 
     def was_killed(self, owner: str) -> bool:
-        return False  # a command takes no run over
+        return False  # a command takes over no runs

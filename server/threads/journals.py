@@ -1,4 +1,4 @@
-"""Journals of a state directory: opened, and encrypted or decrypted as a whole."""
+"""Journals of a state directory: opens them, and encrypts or decrypts them as a whole."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ async def open_journal(
     Args:
         settings: What the operator chose.
         state: The state directory.
-        owner: The caller's id in it, so that no other server uses a journal that is elsewhere;
-            None to look at it only. A replica has joined the others before.
+        owner: The caller's id in it, which keeps other servers from a journal outside it; None
+            to only read. A replica must have joined the others before.
         beside: Whether the caller may work beside a server of the same state directory.
-        own: A journal that an agent brings, in place of the settings'. It is left open.
+        own: An agent's own journal, to use instead of the settings' one. It is left open.
 
     Raises:
-        HarnessError: It cannot be opened, was written by a newer version, or is encrypted and the
-            settings' keys do not fit; or it is not, and there are keys; or another server uses it.
+        HarnessError: It cannot be opened, was written by a newer version, is encrypted with other
+            keys than the settings', is not encrypted although there are keys, or is in use.
     """
     async with AsyncExitStack() as stack:
         if own is not None:
@@ -59,7 +59,7 @@ async def open_journal(
             return
         plain, name = _plain(settings, state, owner)
         if settings.journal is not None and owner is not None:
-            # Most journals are files of the state directory.
+            # Most journals are files in the state directory.
             from .journal_places import leased, shared
 
             if not settings.replicas:
@@ -78,7 +78,7 @@ async def open_journal(
 
 @asynccontextmanager
 async def _own(own: OwnJournal, state: StateDir, owner: str | None) -> AsyncGenerator[Checkpointer]:
-    """Check the journal that an agent brings, and keep other servers from it."""
+    """Check an agent's own journal, and keep other servers from using it."""
     async with AsyncExitStack() as stack:
         if own.leased and owner is not None:
             from .journal_places import leased
@@ -96,7 +96,7 @@ async def _own(own: OwnJournal, state: StateDir, owner: str | None) -> AsyncGene
 def _plain(
     settings: Settings, state: StateDir, owner: str | None = None
 ) -> tuple[Checkpointer, str]:
-    """Return the journal without encryption, to be opened, and where it is."""
+    """Return the unopened journal, without decryption, and its place."""
     if settings.journal is None:
         return SqliteCheckpointer(state.journal), str(state.journal)
     from .journal_places import journal_at, journal_name
@@ -106,7 +106,7 @@ def _plain(
 
 @asynccontextmanager
 async def _opened(journal: Checkpointer) -> AsyncGenerator[Checkpointer]:
-    """Open a journal, if it is one that opens, and close it at the end."""
+    """Open a journal, if it needs that, and close it at the end."""
     if isinstance(journal, AbstractAsyncContextManager):
         async with journal:
             yield journal
@@ -119,7 +119,7 @@ async def _opened(journal: Checkpointer) -> AsyncGenerator[Checkpointer]:
 
 @record
 class Beside:
-    """Journal that a command has opened beside servers.
+    """A journal that a command has opened while servers may use it.
 
     Attributes:
         state: The state directory.
@@ -145,7 +145,7 @@ async def journal_beside_servers(
         create: Make a journal if there is none.
 
     Raises:
-        StateDirError: The directory cannot be used, or has no journal and none shall be made.
+        StateDirError: The directory cannot be used, or has no journal and `create` is False.
         HarnessError: As for `open_journal`.
     """
     if settings.journal is not None:
@@ -173,9 +173,9 @@ class Sealed:
     """Result of `seal_journal`.
 
     Attributes:
-        threads: How many threads it has sealed.
-        key_id: Id of the key they are sealed with.
-        other_ids: Ids of the keys that are not needed any more.
+        threads: How many threads were sealed.
+        key_id: Id of the key that seals them now.
+        other_ids: Ids of the keys that are no longer needed.
     """
 
     threads: int
@@ -184,16 +184,16 @@ class Sealed:
 
 
 async def seal_journal(settings: Settings, *, plain: bool) -> Sealed:
-    """Seal all threads with the settings' first key, and leave no trace of what was there before.
+    """Seal all threads with the settings' first key, and erase what was stored before.
 
     Args:
         settings: What the operator chose.
-        plain: Take what is not encrypted, too.
+        plain: Also accept data that is not encrypted.
 
     Raises:
         SettingsError: There is no key.
-        StateDirError: There is no journal, or somebody uses it; nothing was done.
-        HarnessError: Something cannot be opened; what was sealed before it stays so.
+        StateDirError: There is no journal, or it is in use; nothing was done.
+        HarnessError: Something cannot be decrypted; what was sealed before stays sealed.
     """
     keys = keys_of(settings)
     async with _journal_alone(settings, keys) as journal:
@@ -220,7 +220,7 @@ async def unseal_journal(settings: Settings) -> int:
 async def _reseal_shared(
     settings: Settings, old: Keyring, new: Keyring | None, *, plain: bool
 ) -> None:
-    """Seal again, or unseal, what replicas share beside the journal."""
+    """Seal again, or decrypt, the data that replicas share besides the journal."""
     if not settings.replicas:
         return
     from ..replicas.database import open_database
@@ -235,7 +235,7 @@ async def _reseal_shared(
 
 
 def keys_of(settings: Settings) -> Keyring:
-    """Return the keys that the journal is sealed with.
+    """Return the settings' keys for the journal.
 
     Raises:
         SettingsError: None is set.
@@ -253,7 +253,7 @@ def keys_of(settings: Settings) -> Keyring:
 async def _journal_alone(
     settings: Settings, keys: Keyring
 ) -> AsyncGenerator[EncryptedCheckpointer]:
-    """Open an existing journal while nobody else uses it."""
+    """Open an existing journal for exclusive use."""
     if settings.journal is not None:
         async with _journal_elsewhere_alone(settings, keys) as journal:
             yield journal

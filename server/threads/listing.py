@@ -1,4 +1,4 @@
-"""Threads, their history and their messages, in words and as data.
+"""Listing of threads, their history and their messages, as text and as data.
 
 The `threads` tool and the command line show threads and their history. Messages are shown as
 Markdown, for people and for models.
@@ -43,7 +43,7 @@ __all__ = [
 LAST_RUNS = 5
 
 MOST_CONTENT = 1_000
-"""Characters of one todo, where there is little room."""
+"""The most characters of one todo in short lists."""
 
 
 async def list_threads(
@@ -56,7 +56,7 @@ async def list_threads(
 ) -> Answer:
     """Return a page of threads, last changed first.
 
-    `more` says how to ask for the next one; `room` is how many characters of JSON it may have.
+    `more` says how to request the next page; `room` is the most characters of its JSON.
     """
     rows = await journal.threads(limit=limit + 1, before=before)
     shown: list[JsonValue] = [
@@ -95,17 +95,17 @@ async def show_thread(
 ) -> Answer | None:
     """Return a thread with a page of its history, newest first; None if there is no such thread.
 
-    The agent is built only if there is one.
+    The agent is only built if the thread exists.
 
     Args:
         agent: Returns the agent.
-        journal: Where the thread is.
+        journal: The journal with the thread.
         thread_id: The thread.
-        limit: Most checkpoints to show.
-        before: The checkpoint that the page ends before.
-        more: How to ask for the next page.
-        todos_after: How many todos to leave out.
-        room: How many characters of JSON todos may have, and checkpoints.
+        limit: The most checkpoints to show.
+        before: The page ends before this checkpoint.
+        more: How to request the next page.
+        todos_after: How many todos to skip.
+        room: The most characters of JSON for todos, and for checkpoints.
 
     Raises:
         UnknownCheckpoint: The thread has no checkpoint `before`.
@@ -162,7 +162,7 @@ def _shortened(todo: Todo) -> Todo:
 
 
 def _fitting(shown: Sequence[JsonValue], room: int | None) -> int:
-    """Return how many of the first fit into so many characters; one in any case."""
+    """Return how many of the first items fit into this many characters, but at least one."""
     sizes = accumulate(len(json.dumps(one, ensure_ascii=False)) + 2 for one in shown)
     fitting = len(shown) if room is None else sum(size <= room for size in sizes)
     return min(len(shown), max(1, fitting))
@@ -175,12 +175,12 @@ async def _questions(journal: JournalReader, runs: Sequence[Run]) -> list[Interr
 
 
 def question_line(question: Interrupt) -> str:
-    """Return an open question in words."""
+    """Return an open question as text."""
     return asked_line(question.run_id, show(question))
 
 
 def asked_line(run_id: str, shown: Mapping[str, JsonValue]) -> str:
-    """Return an open question in words, as `show` gives it."""
+    """Return an open question as text, from the data of `show`."""
     line = (
         f"Open question {shown['id']} of {run_id}: {shown['question']} "
         f"(asked by {shown['asked_by']})"
@@ -191,12 +191,12 @@ def asked_line(run_id: str, shown: Mapping[str, JsonValue]) -> str:
 
 
 def run_text(facts: Mapping[str, JsonValue], where: str, asked: Iterable[str]) -> str:
-    """Return a whole run in words.
+    """Return a whole run as text.
 
     Args:
-        facts: It as data, with all of its goal and answer.
-        where: What is known about the server that works on it.
-        asked: Its open questions, in words.
+        facts: The run as data, with its full goal and answer.
+        where: A line about the server that works on it.
+        asked: Its open questions as text.
     """
     usage = facts.get("usage")
     used = Used.from_json(usage) if isinstance(usage, dict) else None
@@ -217,7 +217,7 @@ def run_facts(run: Run) -> dict[str, JsonValue]:
     shown: dict[str, JsonValue] = {"run_id": run.id, "kind": run.kind, "status": run.status}
     if run.goal:
         shown["goal"] = run.goal[:120]
-    if run.answer and run.kind == "delegate":  # a driven call has a result, no answer
+    if run.answer and run.kind == "delegate":  # a driven call has a result, but no answer
         shown["answer"] = run.answer[:200]
     if run.reason:
         shown["reason"] = run.reason[:200]
@@ -225,7 +225,7 @@ def run_facts(run: Run) -> dict[str, JsonValue]:
 
 
 def cost_of(run: Run) -> float | None:
-    """Return the US dollars that a run has used by list prices; None if nothing is known of it."""
+    """Return the cost of a run in US dollars, by list prices; None if unknown."""
     try:
         used = used_by(run)
     except CheckpointError:
@@ -234,7 +234,7 @@ def cost_of(run: Run) -> float | None:
 
 
 def run_line(run: Run) -> str:
-    """Return a run in words, shortened."""
+    """Return a run as text, shortened."""
     parts = [f"{run.id} {run.kind} {run.status}"]
     if run.goal:
         parts.append(f"goal: {' '.join(run.goal[:120].split())}")
@@ -256,7 +256,7 @@ def _checkpoint(one: Checkpoint) -> dict[str, JsonValue]:
 
 
 MAX_TEXT_CHARS = 20_000
-"""Of one message; its beginning is shown when it is longer."""
+"""The most characters of one message; the beginning of a longer one is shown."""
 
 
 def transcript(thread_id: str, messages: Sequence[Message]) -> str:

@@ -1,6 +1,6 @@
-"""Rewinding of a thread to an earlier state, files on disk included, and reading its files.
+"""Rewinding of threads to an earlier state, files on disk included, and reading of their files.
 
-Both work from outside of a run; files are read under the same rules as in `read_file`.
+Both work outside runs. Files are read under the same rules as with `read_file`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, NoReturn, cast
 from ...harness._internal.records import record
 from ...harness.agent import Agent
 from ...harness.backends.base import Backend, FileError, Restorable
-from ...harness.checkpoint.base import Batch, Checkpoint
+from ...harness.checkpoint.base import Batch
 from ...harness.errors import UnknownCheckpoint
 from ...harness.policy import CallAuthorization, Verdict, strictest
 from ...harness.policy.command_path_access import path_verdict
@@ -26,7 +26,7 @@ __all__ = ["Rewound", "guarded_files", "reading_policy", "reading_runtime", "rew
 
 _WRITERS = ("write_file", "edit_file", "delete_file")
 _NAMED = 5
-"""How many files an error names."""
+"""The most files that an error names."""
 
 
 @record
@@ -34,17 +34,17 @@ class Rewound:
     """Result of a rewind.
 
     Attributes:
-        checkpoint: The thread's newest checkpoint now.
+        checkpoint_id: The thread's newest checkpoint now.
         files: Paths that were put back, on disk or in the thread.
-        left: Paths on disk that the steps gone back over changed, and that stay as they are.
+        left: Paths on disk that undone steps had changed, and that were not put back.
     """
 
-    checkpoint: Checkpoint
+    checkpoint_id: str
     files: list[str]
     left: list[str]
 
     def about_files(self) -> str:
-        """Return what became of the files, in words."""
+        """Return a text about the files that were put back or not."""
         put_back = f"Files put back: {', '.join(self.files) or 'none had changed'}."
         left = f"Files on disk left as they are: {', '.join(self.left)}."
         if not self.left:
@@ -62,22 +62,22 @@ async def rewind(
     force: bool,
     advice: str,
 ) -> Rewound:
-    """Fork the journal to a checkpoint and put files back; nothing else may move the thread.
+    """Fork the journal to a checkpoint and put files back; the caller must hold the thread.
 
     Args:
-        agent: Whose thread it is.
-        backend: Where its files live.
+        agent: The agent of the thread.
+        backend: The backend of its files.
         thread_id: The thread.
         checkpoint_id: The checkpoint to go back to.
-        run_id: Under which the changes of files are recorded.
-        force: Put files back although somebody else changed them since; leave those as they are
-            that the policy guards, or that are in no known directory.
+        run_id: Id under which the changes of files are recorded.
+        force: Put files back even if somebody else changed them since, and skip files that the
+            policy guards or whose directory is unknown.
         advice: How to find checkpoints, for the error.
 
     Raises:
         UnknownCheckpoint: There is no such checkpoint; nothing was done.
-        FileError: A file cannot be put back: the policy guards it, somebody changed it, or nobody
-            said which directory it is in. Nothing was done.
+        FileError: A file cannot be put back: the policy guards it, somebody changed it, or its
+            directory is unknown. Nothing was done.
     """
     journal = agent.checkpointer
     target = await journal.load(thread_id, checkpoint_id=checkpoint_id)
@@ -111,11 +111,11 @@ async def rewind(
     fork = await agent.fork(thread_id, checkpoint_id)
     after = await _files(agent, thread_id)
     changed = sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
-    return Rewound(fork, [*restored, *changed], left)
+    return Rewound(fork.id, [*restored, *changed], left)
 
 
 def guarded_files(agent: Agent, paths: Collection[str]) -> Mapping[str, Verdict]:
-    """Return which of these files only a person may write, or nobody, and why."""
+    """Return the files among these that agents may not write, with the reason."""
     policy, tools = agent.definition.pipeline.policy, agent.definition.tools
     if not policy.reads_paths:
         return {}
@@ -163,7 +163,7 @@ async def _files(agent: Agent, thread_id: str) -> Mapping[str, Any]:
 
 
 def reading_policy(agent: Agent, principal: str = "") -> CallAuthorization | None:
-    """Return what the policy says of paths to `read_file`, if it speaks of paths."""
+    """Return the policy's decisions about paths for `read_file`, if it has rules for paths."""
     definition = agent.definition
     reader = definition.tools.get("read_file")
     policy = definition.pipeline.policy
@@ -175,9 +175,9 @@ def reading_policy(agent: Agent, principal: str = "") -> CallAuthorization | Non
 def reading_runtime(
     thread_id: str, state: State, policy: CallAuthorization | None = None
 ) -> ToolRuntime:
-    """Return what a backend needs to open a thread's files for reading.
+    """Return the runtime with which a backend opens a thread's files for reading.
 
-    Nothing can be asked or delegated through it, because no call is running.
+    It cannot ask questions or delegate, because no call is running.
     """
     return ToolRuntime(
         state=state,

@@ -1,4 +1,4 @@
-"""Todo lists of threads: as they are now, and as data."""
+"""Current todo lists of threads, and todos as data."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _KEY = "todos"
 async def todos_now(agent: Agent, thread_id: str) -> Sequence[Todo]:
     """Return the todos of a thread.
 
-    A call that has ended counts at once, even while its step waits for another call, such as one
-    that a person has to approve: it is never run again.
+    A finished call counts at once, because it never runs again, even if its step still waits for
+    another call, such as one that needs approval.
 
     Raises:
         UnknownThread: There is no such thread.

@@ -10,6 +10,7 @@ import logging
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, cast
 
 import anyio
@@ -134,7 +135,7 @@ async def _progress(ctx: Context, services: Services, run_id: str) -> AsyncGener
     if ctx.request is not None and not is_wanted:
         yield None
         return
-    todos = await services.runs.todos(run_id) if is_wanted else (0, 0)
+    todos = partial(services.runs.todos, run_id) if is_wanted else None
     async with reporting(ctx.session.report_progress, todos) as emit:
         yield emit
 

@@ -1,7 +1,7 @@
-"""Checks of HTTP requests: their Host and Origin, the size of their bodies, whether they are whole.
+"""Checks of HTTP requests: Host and Origin, size of the body, and whether it arrives in full.
 
-A body is checked piece by piece while the app reads it. So callers without a token are refused
-before the size of what they send matters.
+A body is checked piece by piece while the app reads it, so callers without a token are refused
+before the size of their body matters.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ logger = logging.getLogger(__name__)
 class CheckedRequests:
     """ASGI middleware that checks Host and Origin before any route sees the request.
 
-    Clients that vanish while they send one are no error of ours. Bodies are limited here, because
-    the SDK's refusal of a large one does not say what to do.
+    A client that vanishes while it sends a request is not logged as our error. Bodies are
+    limited here, because the SDK's refusal of a large one does not say what to do.
 
     Args:
-        app: What serves the requests.
-        served: Hosts and origins that are served.
-        max_body_bytes: Bytes of one request.
-        health: Paths for probes and collectors of metrics, which know a server by its address, so
-            that they may name that as its host.
+        app: The app that serves the requests.
+        served: The allowed hosts and origins.
+        max_body_bytes: The most bytes of one request.
+        health: Paths for probes and collectors of metrics, which may use the server's address as
+            its host, because they know no other name.
     """
 
     def __init__(
@@ -75,15 +75,15 @@ class CheckedRequests:
 
 
 def _arriving(receive: Receive, declared: str, most: int) -> Receive:
-    """Return what receives a body, and raises `ClientDisconnect` if it does not come whole.
+    """Return a `receive` that raises `ClientDisconnect` if a body does not arrive in full.
 
-    The SDK would log a traceback for that. A body beyond the bounds of messages ends in
+    The SDK would log a traceback for that. A body beyond the limits of messages raises
     `MessageTooLarge`, before anything has read it.
 
     Args:
-        receive: Receives it as it comes.
-        declared: Its size as its sender says; anything.
-        most: Bytes that it may have.
+        receive: Receives the body from the client.
+        declared: The size that its sender declared, unchecked.
+        most: The most bytes allowed.
     """
     from starlette.requests import ClientDisconnect
 
@@ -117,7 +117,7 @@ def _body_too_large(most: int) -> MessageTooLarge:
 
 
 def _too_large(error: MessageTooLarge) -> Response:
-    """Return the refusal of a message that was not read: its id is not known."""
+    """Return the refusal of a message that was not read, so its id is unknown."""
     from starlette.responses import Response
 
     data = ErrorData(code=INVALID_REQUEST, message=str(error))

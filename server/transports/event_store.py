@@ -1,12 +1,12 @@
 """Event store: keeps sent events of handshake-era streams, so that clients can resume them.
 
-A client of Streamable HTTP whose connection is cut in the middle of a call connects again with
-`Last-Event-ID`, and gets what it has missed and then what comes. Each session has a store of its
-own: the SDK names streams by request ids, which all clients count from one, so in a store for all
-sessions they would read each other's events.
+If the connection of a Streamable HTTP client breaks during a call, the client reconnects with
+`Last-Event-ID`, and gets the missed events, then new ones. Each session has its own store: the SDK
+names streams by request ids, which all clients count from one, so in a common store clients would
+read each other's events.
 
-Sessions end with the process, and so do the events: they are in an unnamed temporary database,
-which the system deletes in whatever way the process ends, sealed with a key that is only in memory.
+Events end with the process, like sessions: they are in an unnamed temporary database, which the
+system deletes however the process ends, and they are encrypted with a key that is only in memory.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from ...harness.messages.message import new_id
 __all__ = ["EventLog", "SessionEvents"]
 
 KEEP_SECONDS = 3_600.0
-"""How long events can be asked for, and how long a resumed stream stays open at most."""
+"""Seconds for which events are kept, and the longest time that a resumed stream stays open."""
 
 MOST_BYTES = 64 << 20
-"""Bytes of all sessions' events; beyond it the oldest of the largest session go."""
+"""The most bytes of all sessions' events; beyond it, the largest session loses its oldest."""
 
 COLLECT_SECONDS = 0.2
-"""How long events are collected before they are written in one go."""
+"""Seconds for which events are collected before they are written together."""
 
 MOST_COLLECTED = 256
-"""How many are collected at most."""
+"""The most events that are collected."""
 
 _PAGE = 8
 _NONCE_BYTES = 12
@@ -73,7 +73,7 @@ DELETE FROM events WHERE (session, number) IN (
     WHERE number <= first + (last - first) / 10
 )
 """
-"""The oldest tenth of the session with the most bytes: a flood costs those who make it."""
+"""Deletes the oldest tenth of the largest session, so that only its own client loses events."""
 
 _EVENT_ID = re.compile(r"(evt_[0-9a-f]{16})_([0-9]{1,15})")
 
@@ -84,7 +84,7 @@ logger = logging.getLogger(__name__)
 
 @record
 class _Event:
-    """A message on a stream; None only marks a place in it."""
+    """A message on a stream; a message of None only marks a position in it."""
 
     session: str
     number: int
@@ -100,14 +100,14 @@ class _Event:
 
 
 class EventLog:
-    """The events of all sessions of this process; they are kept from `open` on.
+    """The events of all sessions of this process, kept once `open` is entered.
 
-    What cannot be written is lost to those who would resume, and to nobody else: the log says so,
-    and the server goes on.
+    If an event cannot be written, this is logged and the server continues. Only clients that
+    resume miss the event.
 
     Args:
-        most_bytes: Bytes of all events.
-        keep_seconds: How long each is kept.
+        most_bytes: The most bytes of all events.
+        keep_seconds: How long each event is kept.
     """
 
     def __init__(self, most_bytes: int = MOST_BYTES, keep_seconds: float = KEEP_SECONDS) -> None:
@@ -131,28 +131,28 @@ class EventLog:
                 tasks.cancel_scope.cancel()
         finally:
             with anyio.CancelScope(shield=True):
-                async with self._turn:  # not while somebody still reads
+                async with self._turn:  # not while a client still reads
                     self._database.close()
                     self._database = None
 
     def new_session(self) -> SessionEvents:
-        """Return the store of a session that begins."""
+        """Return the store of a new session."""
         return SessionEvents(self)
 
     async def add(self, event: _Event) -> None:
-        """Keep an event; waits only if too many are not written yet."""
+        """Keep an event; waits only if too many are not yet written."""
         self._collected.append(event)
         self._wake.set()
         if len(self._collected) >= MOST_COLLECTED:
             await self._write()
 
     def forget(self, session: str) -> None:
-        """Drop the events of a session that has ended, with the next that are written."""
+        """Delete the events of an ended session, together with the next write."""
         self._ended.append(session)
         self._wake.set()
 
     async def find_stream(self, session: str, number: int) -> str | None:
-        """Return the stream that an event of a session is on; None if it is not kept."""
+        """Return the stream of a session's event; None if the event is not kept."""
         rows = await self._select(
             "SELECT stream FROM events WHERE at >= ? AND session = ? AND number = ?",
             session,
@@ -161,7 +161,7 @@ class EventLog:
         return str(rows[0][0]) if rows else None
 
     async def page(self, session: str, stream: str, number: int) -> Sequence[_Event]:
-        """Return the next events of a stream, from a number on."""
+        """Return the next events of a stream after a number."""
         rows = await self._select(
             "SELECT number, sealed FROM events WHERE at >= ? AND session = ? AND stream = ? "
             f"AND number >= ? ORDER BY number LIMIT {_PAGE}",
@@ -183,7 +183,7 @@ class EventLog:
             batch, self._collected = self._collected, []
             ended, self._ended = self._ended, []
             if batch or ended:
-                with anyio.CancelScope(shield=True):  # they are not only of whoever waits here
+                with anyio.CancelScope(shield=True):  # they belong to other tasks as well
                     if not await self._in_thread(lambda db: self._store(db, batch, ended), False):
                         self._ended += ended
 
@@ -194,12 +194,12 @@ class EventLog:
             return await self._in_thread(lambda db: db.execute(query, given).fetchall(), [])
 
     def _oldest(self) -> float:
-        """Return when events were written that may still be asked for."""
+        """Return the time before which events are too old to be kept."""
         return time.monotonic() - self.keep_seconds
 
     async def _in_thread(self, work: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
         database = self._database
-        if database is None:  # not open yet, or not any more
+        if database is None:  # not open yet, or already closed
             return otherwise
         try:
             return await anyio.to_thread.run_sync(work, database)
@@ -228,7 +228,7 @@ class EventLog:
         return True
 
     def _sealed(self, event: _Event) -> bytes | None:
-        """Return a message as it is kept; None if it cannot be written."""
+        """Return the stored form of a message; None if it cannot be written."""
         message = event.message
         try:
             text = message.model_dump_json(by_alias=True, exclude_unset=True) if message else ""
@@ -249,8 +249,8 @@ class EventLog:
 class SessionEvents(EventStore):
     """The events of one session, which nobody else can read.
 
-    A resumed stream is served from here to its end: what comes while it is read cannot slip through
-    between what was kept and what goes out live, as the SDK's own way of going on would let it.
+    A resumed stream is served from here until its end. The SDK's own way, which switches from
+    stored to live events, could lose events that arrive in between.
 
     Attributes:
         has_answered: Whether a request of the session has had a result.
@@ -266,7 +266,7 @@ class SessionEvents(EventStore):
         self._has_ended = False
 
     def end(self) -> None:
-        """Drop all events, and end the streams that were resumed; also a second time."""
+        """Delete all events, and end resumed streams; may be called twice."""
         if not self._has_ended:
             self._has_ended = True
             self._readers.clear()
@@ -274,7 +274,7 @@ class SessionEvents(EventStore):
             self._log.forget(self._id)
 
     async def store_event(self, stream_id: str, message: JSONRPCMessage | None) -> str:
-        """Keep a message, or None for a place to resume from; return its event id."""
+        """Keep a message, or None for a position to resume from; return its event id."""
         self.has_answered = self.has_answered or isinstance(message, JSONRPCResponse)
         self._count += 1
         event = _Event(self._id, self._count, stream_id, message)
@@ -286,10 +286,10 @@ class SessionEvents(EventStore):
     async def replay_events_after(
         self, last_event_id: str, send_callback: EventCallback
     ) -> str | None:
-        """Send what came on a stream after an event, and what comes, up to the stream's end.
+        """Send the events of a stream after an event, and new ones, until the stream's end.
 
-        An event that is not this session's, or is not kept any more, is followed by nothing. Of
-        several readers of one stream the last one stays.
+        If the event belongs to another session, or is no longer kept, nothing is sent. If several
+        readers resume one stream, only the last one stays.
 
         Returns:
             None: nothing is left for the SDK to send.
@@ -312,7 +312,7 @@ class SessionEvents(EventStore):
         sent = number
         while self._readers.get(stream) is reader:
             news = self._news
-            # The first event was received; it is read again to see whether it was the last one.
+            # The client has the first event; it is read again to see whether it was the last one.
             page = await self._log.page(self._id, stream, number)
             for event in page:
                 if event.message is not None and event.number > sent:

@@ -1,7 +1,7 @@
-"""Health endpoints: `/healthz` (alive), `/readyz` (takes work), `/metrics`.
+"""Health endpoints: `/healthz` (alive), `/readyz` (accepts work), `/metrics`.
 
-All three are answered without a token, so nothing of threads, runs or callers is in them but counts
-and states. `/metrics` is Prometheus' text format, version 0.0.4.
+All three need no token, so they contain only counts and states, nothing about particular threads,
+runs or callers. `/metrics` is in Prometheus' text format, version 0.0.4.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 Labels: TypeAlias = tuple[tuple[str, str], ...]
-"""Names and values."""
+"""Names and values of labels."""
 
 
 @record
 class Metric:
-    """Metric with its values.
+    """A metric with its values.
 
     Attributes:
-        name: As Prometheus has it, such as `deep_agent_runs_working`.
-        kind: A `gauge` goes up and down; a `counter` only up, until the server is started again.
+        name: Its Prometheus name, such as `deep_agent_runs_working`.
+        kind: A `gauge` rises and falls; a `counter` only rises, until the server is restarted.
         about: What it counts, in one line.
-        values: By labels; without any, the one key is empty.
+        values: Values by labels; without labels, the only key is empty.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Metric:
 
 
 def exposition(metrics: Iterable[Metric]) -> str:
-    """Return metrics as Prometheus reads them."""
+    """Return metrics in the text format of Prometheus."""
     lines: list[str] = []
     for one in metrics:
         lines += [f"# HELP {one.name} {one.about}", f"# TYPE {one.name} {one.kind}"]
@@ -70,12 +70,12 @@ async def _no_metrics() -> Sequence[Metric]:
 
 @record
 class Health:
-    """Health of a server, as far as it says more than that it answers.
+    """Health of a server, beyond the fact that it answers.
 
     Attributes:
         status: Facts that `/healthz` adds to name and version.
-        not_ready: Returns why it takes no work now; None if it does.
-        metrics: Returns the metrics beside the version.
+        not_ready: Returns why it accepts no work now; None if it does.
+        metrics: Returns the metrics besides the version.
     """
 
     status: Callable[[], Mapping[str, JsonValue]] = dict
@@ -84,7 +84,7 @@ class Health:
 
 
 def health_routes(health: Health) -> Sequence[Route]:
-    """Return the three paths."""
+    """Return the routes of the three paths."""
     from starlette.requests import Request
     from starlette.responses import JSONResponse, PlainTextResponse
     from starlette.routing import Route

@@ -2,10 +2,10 @@
 
 Sessions of Streamable HTTP in the handshake era have streams that can be resumed.
 
-uvicorn does not bound how long a request takes to arrive. A client that sends a byte a second, or
-nothing, would keep its connection, and the task that waits for its body, for as long as it likes.
-Here a request has some seconds for head and body together, and more for each piece of a large body;
-then it is answered with `408` and dropped. How long an answer takes has no bound here.
+uvicorn does not limit how long a request takes to arrive. A client that sends a byte a second, or
+nothing, could keep its connection, and the task that waits for its body, forever. Here a request
+has some seconds for head and body together, and more for each piece of a large body; then it is
+answered with `408` and dropped. The time for an answer is not limited here.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ __all__ = [
 
 
 RETRY_MS = 500
-"""How long a client shall wait before it connects again."""
+"""Milliseconds that a client should wait before it reconnects."""
 
 
 class ServedSessions(Protocol):
-    """What serves `/mcp`, and keeps the sessions of older clients."""
+    """Serves `/mcp`, and keeps the sessions of older clients."""
 
     @property
     def asgi_app(self) -> ASGIApp:
-        """Serves requests inside the block of `serving`."""
+        """Serve a request; only inside the block of `serving`."""
         ...
 
     def serving(self) -> AbstractAsyncContextManager[None]:
@@ -56,17 +56,17 @@ class ServedSessions(Protocol):
 
 
 SessionsOf: TypeAlias = "Callable[[Server[Any], TransportSecuritySettings], ServedSessions]"
-"""Makes what keeps the sessions of a server, given it and the hosts that it serves."""
+"""Makes the session keeper of a server, from the server and its allowed hosts."""
 
 
 class ResumableSessions(StreamableHTTPSessionManager):
-    """A session manager that gives each session a store of its own for its events.
+    """A session manager that gives each session its own event store.
 
-    Enter `serving`; a request of 2026-07-28 is served as it is, since it has no session.
+    Enter `serving` first. A request of 2026-07-28 is served directly, because it has no session.
 
     Args:
         server: Serves the sessions.
-        checks: Hosts and origins that are served.
+        checks: The allowed hosts and origins.
         events: Keeps the events.
     """
 
@@ -80,18 +80,18 @@ class ResumableSessions(StreamableHTTPSessionManager):
         super().__init__(
             server,
             security_settings=checks,
-            max_request_body_size=sys.maxsize,  # `checked_requests` has limited it already
+            max_request_body_size=sys.maxsize,  # `checked_requests` has already limited it
             retry_interval=RETRY_MS,
         )
 
     @property
     def event_store(self) -> EventStore | None:
-        """A new session's store: the SDK reads this when it begins one, and keeps what it gets."""
+        """The store for a new session: the SDK reads this once for each session it starts."""
         return self._events.new_session()
 
     @event_store.setter
     def event_store(self, store: EventStore | None) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The SDK's own is for all sessions at once, and is not used."""
+        """Ignore the SDK's own store, which is common to all sessions."""
 
     async def _serve_opening_request(
         self,
@@ -100,9 +100,9 @@ class ResumableSessions(StreamableHTTPSessionManager):
         receive: Receive,
         send: Send,
     ) -> None:
-        """Serve the handshake, and forget the session if it was refused.
+        """Serve the handshake, and remove the session if it was refused.
 
-        The SDK would keep it for half an hour, as one of the most that there may be of everybody's.
+        The SDK would keep it for half an hour, and count it towards the limit of all sessions.
         """
         await super()._serve_opening_request(http_transport, scope, receive, send)
         store = http_transport._event_store  # pyright: ignore[reportPrivateUsage]
@@ -113,7 +113,7 @@ class ResumableSessions(StreamableHTTPSessionManager):
     async def _discard_session(
         self, session_id: str, transport: StreamableHTTPServerTransport
     ) -> None:
-        """Forget a session, whatever ended it, with its events."""
+        """Remove an ended session with its events, whatever ended it."""
         await super()._discard_session(session_id, transport)
         store = transport._event_store  # pyright: ignore[reportPrivateUsage]
         if isinstance(store, SessionEvents):
@@ -127,16 +127,16 @@ class ResumableSessions(StreamableHTTPSessionManager):
 
 
 ARRIVAL_SECONDS: Final = 15.0
-"""How long a request may take to arrive, counted from the connection or the end of the last one."""
+"""Seconds for a request to arrive, from the connection or from the end of the last request."""
 
 LEAST_BYTES_PER_SECOND: Final = 4_096
-"""Each so many bytes give a request another second."""
+"""Bytes for which a request gets another second."""
 
 _TOO_SLOW = b"The request took too long to arrive. Nothing was done; send it again."
 
 
 class TimedProtocol(H11Protocol):
-    """uvicorn's HTTP/1.1 with a deadline on the arrival of each request."""
+    """uvicorn's HTTP/1.1 with a deadline for the arrival of each request."""
 
     _timer: asyncio.TimerHandle | None = None
     _due = 0.0
@@ -149,7 +149,7 @@ class TimedProtocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Start the clock with a request's first bytes and stop it with its last."""
         super().data_received(data)
-        # What is read ahead of a request that is being answered has not begun yet.
+        # While a request is being answered, the next one that was read ahead has not begun.
         if self.conn.their_state in (h11.IDLE, h11.SEND_BODY):
             if self._timer is None:
                 self._begin()
@@ -158,13 +158,13 @@ class TimedProtocol(H11Protocol):
             self._end()
 
     def on_response_complete(self) -> None:
-        """Start the clock for a request whose first part had been read ahead."""
+        """Start the clock for a request whose first part was read ahead."""
         super().on_response_complete()
         if self.conn.their_state is h11.SEND_BODY and self._timer is None:
             self._begin()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the clock."""
+        """Stop the clock."""
         self._end()
         super().connection_lost(exc)
 
@@ -181,7 +181,7 @@ class TimedProtocol(H11Protocol):
         self._timer = None
         if self.transport.is_closing():
             return
-        if self.loop.time() < self._due:  # bytes that came have moved it
+        if self.loop.time() < self._due:  # new bytes have extended it
             self._timer = self.loop.call_at(self._due, self._look)
             return
         began = self.conn.their_state is h11.SEND_BODY or self.conn.trailing_data[0]

@@ -1,7 +1,7 @@
-"""Lines of JSON: a byte stream taken apart at its line ends, and each line read as a message.
+"""Lines of JSON: splits a byte stream into lines, and reads each line as a message.
 
-A line that is no message is answered, by the id of its request where one can be found, so that who
-sent it stops waiting. Of a line that is too large only the two ends are kept and looked at.
+A line that is not a message gets an error, with the id of its request if there is one, so that its
+sender stops waiting. Of a line that is too large, only the two ends are kept, to find its id.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_LINE_BYTES: Final = 14 * 1024 * 1024
 """The longest message accepted. A larger one is skipped without being held in memory."""
 
 LOOK_BYTES: Final = 16 * 1024
-"""How much of either end of a line that is too large is looked at for its id."""
+"""Bytes of each end of a too large line that are searched for its id."""
 
 MAX_ID_DIGITS: Final = 100
 
@@ -49,12 +49,12 @@ _LAST_ID = re.compile(
 
 @record
 class _LongLine:
-    """Rest of a line that is too large.
+    """What is kept of a line that is too large.
 
     Attributes:
         why: The error for its sender.
-        head: The first of its bytes.
-        tail: The last ones.
+        head: Its first bytes.
+        tail: Its last bytes.
     """
 
     why: str
@@ -66,10 +66,10 @@ Line: TypeAlias = "bytes | _LongLine"
 
 
 class LineSplitter:
-    """Takes a byte stream apart; holds no more than one line of the allowed length.
+    """Splits a byte stream; holds no more than one line of the allowed length.
 
     Args:
-        most: Bytes of the longest line that is kept whole.
+        most: The most bytes of a line that is kept whole.
     """
 
     def __init__(self, most: int = MAX_LINE_BYTES) -> None:
@@ -85,19 +85,19 @@ class LineSplitter:
         self._tail = b""
 
     def feed(self, chunk: bytes) -> Generator[Line]:
-        """Yield the lines that a chunk brings to an end; blank ones are none."""
+        """Yield the lines that a chunk completes, without blank ones."""
         *ended, rest = chunk.split(b"\n")
         for piece in ended:
             if self._size or len(piece) > FREE_BYTES:
                 self._add(piece)
                 yield from self.end()
-            elif piece and not piece.isspace():  # all of a short line, as nearly always
+            elif piece and not piece.isspace():  # the whole of a short line, the usual case
                 yield piece
         if rest:
             self._add(rest)
 
     def end(self) -> Generator[Line]:
-        """Yield what came after the last line end."""
+        """Yield the rest after the last line end."""
         line = b"".join(self._pieces)
         long = _LongLine(self._told(), self._head, self._tail) if self._head else None
         self._begin()
@@ -121,15 +121,15 @@ class LineSplitter:
                 self._why = str(error)
             else:
                 return
-        for one in self._pieces:  # not joined: that would take the memory twice
+        for one in self._pieces:  # not joined, because that would need the memory twice
             self._look_at(one)
         self._pieces.clear()
 
     def _count(self) -> None:
-        """Hold the line against the limits of messages.
+        """Check a line against the limits of messages.
 
         Raises:
-            MessageTooLarge: It is beyond one.
+            MessageTooLarge: It exceeds one.
         """
         if self._bounds is not None:
             self._bounds.feed(self._pieces[-1])
@@ -157,16 +157,16 @@ class Refused:
 
 
 def parse(line: Line) -> JSONRPCMessage | Refused:
-    """Return the message that a line is, or the answer to one that is none.
+    """Return the message on a line, or the error for a line that is not a message.
 
-    A client's answer that is too long becomes an error, so that whoever asked gets to know.
+    A client's answer that is too long becomes an error, so that the code that asked is told.
     """
     if isinstance(line, _LongLine):
         return _unread(line)
     try:
         if len(line) <= FREE_BYTES:
             message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-        else:  # read once: validating its bytes does so twice
+        else:  # parsed once; validating its bytes would parse it twice
             message = jsonrpc_message_adapter.validate_python(from_json(line), by_name=False)
     except ValidationError as error:
         return Refused(_refusal(line, _unreadable(error)))
@@ -178,12 +178,12 @@ def parse(line: Line) -> JSONRPCMessage | Refused:
 
 
 def _has_id(line: bytes) -> bool:
-    """Whether a request passes for a notification, because its id is none that is allowed."""
+    """Whether a request would count as a notification, because its id is not allowed."""
     return b'"id"' in line and "id" in cast("dict[str, object]", from_json(line))
 
 
 def _unreadable(error: ValidationError) -> str | None:
-    """Return what makes a line no JSON for us, such as half a surrogate pair in a string."""
+    """Return why a line is not valid JSON, such as half a surrogate pair in a string."""
     if error.error_count() > 1:
         return None
     (one,) = error.errors(include_url=False, include_input=False)
@@ -221,7 +221,7 @@ def _unread(line: _LongLine) -> JSONRPCError | Refused:
     members = _members(line.head)
     data = ErrorData(code=INVALID_REQUEST, message=line.why)
     answer = JSONRPCError(jsonrpc="2.0", id=_id_of(line, members), error=data)
-    if "result" in members or "error" in members:  # ids of answers are ours, not the client's
+    if "result" in members or "error" in members:  # the ids of answers are ours, not the client's
         return answer if answer.id is not None else Refused(answer)
     if "method" in members or "params" in members:
         return Refused(answer)
@@ -229,7 +229,7 @@ def _unread(line: _LongLine) -> JSONRPCError | Refused:
 
 
 def _id_of(line: _LongLine, members: dict[str, bytes]) -> RequestId | None:
-    """Return the id at either end of a line: some clients write it first, others last."""
+    """Return the id at the start or end of a line: some clients write it first, others last."""
     text = members.get("id")
     if text is None:
         last = _LAST_ID.search(line.tail)
@@ -244,9 +244,9 @@ def _id_of(line: _LongLine, members: dict[str, bytes]) -> RequestId | None:
 
 
 def _members(head: bytes) -> dict[str, bytes]:
-    """Return the members of the object that begins with `head`, as far as it goes.
+    """Return the complete members of an object of which only the beginning is known.
 
-    A value is there as it is written if it is no object or list and is known to be whole.
+    Values are raw text. Objects, lists and values that may be cut off are left out.
     """
     members: dict[str, bytes] = {}
     depth, place, before, name = 0, 0, b"", ""

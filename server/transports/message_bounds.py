@@ -1,13 +1,13 @@
-"""Message limits: what one JSON message may become in memory, counted before it is parsed.
+"""Message limits: how much memory one JSON message may need, counted before it is parsed.
 
-A few bytes of JSON can become a hundred times as many of Python objects, and one character beyond
-the first 65,536 makes each character of its text take four bytes. Both are counted in the pieces of
-a message as they arrive, so that none that is too large is ever held or parsed.
+A few bytes of JSON can become a hundred times as many bytes of Python objects, and one character
+beyond U+FFFF makes each character of its text take four bytes. Both are counted in the pieces of a
+message as they arrive, so that no message that is too large is ever held or parsed.
 
-Memory of large values goes back to the system at once. The allocator of the C library on Linux
-keeps freed blocks of up to 32 MiB once it has seen one, and cannot return what lies between others.
-So a file of 10 MB that was written would keep several times its size. With a fixed threshold such
-blocks are mapped, and unmapped, by themselves.
+Memory of large values is returned to the system at once. Once it has freed a large block, the C
+library's allocator on Linux keeps blocks of up to 32 MiB, and cannot return blocks that lie between
+others. So writing a file of 10 MB would hold several times its size. With a fixed threshold, large
+blocks are mapped and unmapped separately.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ __all__ = [
 LARGE_BYTES: Final = 1 << 20
 
 _M_MMAP_THRESHOLD: Final = -3
-"""Its number in the header `malloc.h` of glibc."""
+"""Its number in glibc's `malloc.h`."""
 
 
 @cache
 def release_large_blocks() -> None:
-    """Map blocks of `LARGE_BYTES` and more by themselves from now on; nothing where that is no use.
+    """Map blocks of `LARGE_BYTES` and more separately from now on; does nothing without glibc.
 
-    Called when something large arrives: loading `ctypes` takes milliseconds of a start.
+    Called when something large arrives, because loading `ctypes` at startup takes milliseconds.
     """
     if not sys.platform.startswith("linux"):
         return
@@ -50,13 +50,13 @@ def release_large_blocks() -> None:
 
 
 MAX_VALUES: Final = 10_000
-"""Values of one message: items of lists, members of objects, and those lists and objects."""
+"""The most values of one message: list items, object members, and the lists and objects."""
 
 MAX_TEXT_BYTES: Final = 24 << 20
-"""Bytes of a message's text as Python keeps it: one, two or four for each character."""
+"""The most bytes of a message's text in Python: one, two or four for each character."""
 
 FREE_BYTES: Final = 2 * MAX_VALUES
-"""A message of so many bytes is within both bounds, because each value takes two."""
+"""A message of up to this many bytes is within both limits: each value takes two bytes."""
 
 _CONTINUATION = bytes(range(0x80, 0xC0))
 _FOUR_BYTES = re.compile(rb"[\xf0-\xff]|\\u[dD][89abAB]")
@@ -65,11 +65,11 @@ _ESCAPE_BYTES = 6
 
 
 class MessageTooLarge(ValueError):
-    """A message is beyond a limit and was not read; the text says which and what to do."""
+    """A message exceeds a limit and was not read; the text says which one and what to do."""
 
 
 class MessageBounds:
-    """Counts one message; finds where strings begin and end, whatever is in them."""
+    """Counts one message, and finds where strings begin and end."""
 
     def __init__(self) -> None:
         self._size = 0
@@ -84,7 +84,7 @@ class MessageBounds:
         """Count the next piece.
 
         Raises:
-            MessageTooLarge: The message is beyond a bound with it.
+            MessageTooLarge: The message now exceeds a limit.
         """
         self._size += len(piece)
         self._early.append(piece)
@@ -113,7 +113,7 @@ class MessageBounds:
         else:
             self._chars += len(piece)
         plain = (self._rest + piece).replace(rb"\\", b"")
-        # An escape that a piece ends within belongs to the next one.
+        # If a piece ends within an escape, the escape belongs to the next piece.
         place = plain.rfind(b"\\", max(0, len(plain) - _ESCAPE_BYTES + 1))
         self._rest = plain[place:] if place >= 0 else b""
         plain = plain[:place] if place >= 0 else plain

@@ -20,7 +20,7 @@ class Stop:
     """The signal to stop that a process has received.
 
     Attributes:
-        asked: Set once it shall end.
+        asked: Set once the process has to end.
     """
 
     asked: anyio.Event = field(default_factory=anyio.Event)
@@ -28,7 +28,7 @@ class Stop:
 
     @contextmanager
     def draining(self) -> Generator[anyio.Event]:
-        """Yield what the next signal sets, for a server that takes its time to end."""
+        """Yield an event that the next signal sets, for a server that shuts down slowly."""
         self._at_once = anyio.Event()
         try:
             yield self._at_once
@@ -37,11 +37,11 @@ class Stop:
 
     @property
     def is_draining(self) -> bool:
-        """Whether the next signal still changes something."""
+        """Whether the next signal still has an effect."""
         return self._at_once is not None and not self._at_once.is_set()
 
     def hear(self) -> None:
-        """Take a signal in."""
+        """Handle a signal."""
         if not self.asked.is_set():
             self.asked.set()
         elif self._at_once is not None:
@@ -50,11 +50,11 @@ class Stop:
 
 @contextmanager
 def stop_on_signals() -> Generator[Stop]:
-    """Yield what SIGINT and SIGTERM set; a second SIGINT ends the process if nothing drains.
+    """Yield the state that SIGINT and SIGTERM set; a second SIGINT ends a process that is idle.
 
-    The bare SDK does not end on SIGINT alone. Hosts send SIGTERM soon after SIGINT, which must cut
-    neither the clean shutdown short nor the interpreter's own: once a signal came, signals are
-    ignored after the exit. Main thread only.
+    The bare SDK does not end on SIGINT alone. Hosts send SIGTERM soon after SIGINT, which must not
+    interrupt the clean shutdown or the interpreter's own. So after a signal, further signals are
+    ignored once the block has ended. Main thread only.
     """
     stop = Stop()
     loop = asyncio.get_running_loop()
@@ -64,7 +64,7 @@ def stop_on_signals() -> Generator[Stop]:
         nonlocal interrupted
         interrupted += number == signal.SIGINT
         if interrupted > 1 and (interrupted > 2 or not stop.is_draining):
-            os._exit(128 + number)  # a person at a terminal, losing patience
+            os._exit(128 + number)  # a person at a terminal who has lost patience
         loop.call_soon_threadsafe(stop.hear)
 
     handled = (signal.SIGINT, signal.SIGTERM)

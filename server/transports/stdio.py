@@ -4,9 +4,9 @@ The SDK's own `stdio_server` pays two or three thread hops per message; here a l
 descriptor is readable and written with `os.write`, which costs a third less per call. It
 also does what the SDK's does not:
 
-- A line that is no message is answered with an error (`lines`); the server goes on serving.
-- When the client closes its end, requests that were read are still answered, for a short grace.
-- A message whose writer is cancelled is written whole or not at all.
+- A line that is not a message is answered with an error (`lines`); the server continues.
+- When the client closes its end, requests that were read are still answered, for a short time.
+- A message whose writer is cancelled is written in full or not at all.
 - Descriptor 1 points at stderr and descriptor 0 at the null device while serving, and buffered
   output is flushed before they are put back, so that no stray `print` reaches the wire.
 
@@ -47,16 +47,16 @@ assert sys.platform != "win32", "on Windows, the SDK's transport is used"
 __all__ = ["LineReader", "LineWriter", "stdio_streams"]
 
 EOF_GRACE_SECONDS: Final = 1.0
-"""How long requests already read may still be answered after the client closed its end."""
+"""Seconds to answer requests that were read before the client closed its end."""
 
 FLUSH_SECONDS: Final = 0.25
-"""How long the last bytes may wait for a client that does not read."""
+"""Seconds for which the last bytes wait for a client that does not read."""
 
 CHUNK_BYTES: Final = 256 * 1024
 
 
 class _Unanswered:
-    """Ids of requests that were read and not answered yet."""
+    """Ids of requests that were read but not yet answered."""
 
     def __init__(self) -> None:
         self._ids: set[RequestId] = set()
@@ -108,7 +108,7 @@ class LineWriter(AsyncResource):
         line = message.model_dump_json(by_alias=True, exclude_unset=True)
         self._pending += line.encode()
         self._pending += b"\n"
-        # From here on the message is as good as sent: whatever is left goes out with the next one.
+        # From here on, the message counts as sent: the rest is written with the next message.
         if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
             self._unanswered.settle(message.id)
         if self._lock.locked() or not self._write_some():
@@ -121,7 +121,7 @@ class LineWriter(AsyncResource):
                 await anyio.wait_writable(self._fd)
 
     def _write_some(self) -> bool:
-        """Write what fits now; True when nothing is left."""
+        """Write as much as fits now; return whether nothing is left."""
         try:
             while self._pending:
                 with memoryview(self._pending) as view:
@@ -136,12 +136,12 @@ class LineWriter(AsyncResource):
         return True
 
     async def aclose(self) -> None:
-        """Take no more messages. What was sent is still flushed by `stdio_streams`."""
+        """Accept no more messages. `stdio_streams` still flushes the sent ones."""
         self._closed = True
 
 
 class LineReader(AsyncResource):
-    """The read half: messages in order; lines that are none are answered through `writer`."""
+    """The read half: messages in order; other lines get an error through `writer`."""
 
     def __init__(self, fd: int, writer: LineWriter, unanswered: _Unanswered | None = None) -> None:
         self._fd = fd
@@ -193,8 +193,8 @@ class LineReader(AsyncResource):
                 self._end()
             return
         loop = asyncio.get_running_loop()
-        # Watched until lines wait to be taken: to begin and end that for each message, as
-        # `anyio.wait_readable` does, takes longer than to parse it.
+        # Watched until lines are waiting. Starting and ending that for each message, as
+        # `anyio.wait_readable` does, takes longer than parsing it.
         if not self._watched:
             loop.add_reader(self._fd, self._on_readable)
             self._watched = True
@@ -205,7 +205,7 @@ class LineReader(AsyncResource):
             self._waiter = None
 
     def _on_readable(self) -> None:
-        """Read what there is; while nobody waits for it, the client has to wait."""
+        """Read the available bytes; while no task wants them, the client has to wait."""
         waiter = self._waiter
         if waiter is None or waiter.done():
             self._unwatch()
@@ -219,7 +219,7 @@ class LineReader(AsyncResource):
             return
         except ConnectionResetError:
             self._end()
-        except (OSError, MemoryError) as error:  # a line may be large; who waits must get the error
+        except (OSError, MemoryError) as error:  # a line may be large; the task must get the error
             self._unwatch()
             waiter.set_exception(error)
             return
@@ -237,7 +237,7 @@ class LineReader(AsyncResource):
         self._lines.extend(self._splitter.end())
 
     async def aclose(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self._unwatch()
         self._closed = True
 
@@ -252,7 +252,7 @@ def _is_pollable(fd: int) -> bool:
 
 @contextmanager
 def _private_descriptors() -> Generator[tuple[int, int]]:
-    """Yield private copies of descriptors 0 and 1, which meanwhile lead away from the wire."""
+    """Yield private copies of descriptors 0 and 1, which are redirected meanwhile."""
     wire_in = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 3)
     wire_out = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 3)
     mode = os.fstat(wire_out).st_mode

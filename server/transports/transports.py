@@ -1,12 +1,12 @@
-"""Ways to reach the server: standard streams, and one HTTP app for all HTTP clients.
+"""Transports of the server: standard streams, and one HTTP app for all HTTP clients.
 
 Every transport serves both protocol eras; the SDK tells them apart by what the client sends first
 (stdio, SSE) or by the `MCP-Protocol-Version` header (Streamable HTTP).
 
 The HTTP app has `/mcp` (Streamable HTTP), `/sse` with `/messages/` (the older pair),
 `/healthz`, `/readyz` and `/metrics` for operators, and `/ui`, the page that shows runs.
-Host and Origin are checked on every path, whatever address is bound, then who is calling
-(`server.auth`) and how often.
+On every path and address, Host and Origin are checked first, then the caller (`server.auth`) and
+their rate of requests.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 CLOSE_SECONDS = 1
-"""How long requests in flight may take once the HTTP server closes."""
+"""Seconds for requests in flight once the HTTP server closes."""
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class AddressError(Exception):
 
 
 async def serve_stdio(server: Server[Any], stop: Stop) -> None:
-    """Serve one client over stdin and stdout until it closes its end or the server must end."""
+    """Serve one client over stdin and stdout until it closes its end or the server has to stop."""
     if sys.platform == "win32":
         from mcp.server.stdio import stdio_server as streams
     else:
@@ -76,9 +76,9 @@ def _bracketed(host: str) -> str:
 
 
 class _OpenSse:
-    """ASGI app behind `/sse`: one connection of the older pair, served until it closes.
+    """ASGI app for `/sse`: serves one connection of the older pair until it closes.
 
-    An app and not an endpoint, because the transport itself sends the whole response.
+    It is an app, not an endpoint, because the transport sends the whole response itself.
     """
 
     def __init__(self, server: Server[Any], transport: SseServerTransport) -> None:
@@ -99,16 +99,16 @@ def http_app(
     tokens: Tokens | None = None,
     sessions_of: SessionsOf | None = None,
 ) -> Starlette:
-    """Build the ASGI app with Streamable HTTP, the older SSE pair and what operators look at.
+    """Build the ASGI app with Streamable HTTP, the older SSE pair and the paths for operators.
 
     Args:
         server: Serves both eras on every path.
         settings: `host` and `allow_hosts` decide which Host and Origin headers are accepted.
-        health: What `/healthz`, `/readyz` and `/metrics` say.
-        scopes_of: What a token needs for a tool, for OAuth clients that can ask for more.
+        health: The contents of `/healthz`, `/readyz` and `/metrics`.
+        scopes_of: Returns the scopes that a tool needs, for OAuth clients that can request them.
         tokens: Where our own tokens are stored; by default in a file of the state directory.
-        sessions_of: Makes what keeps the sessions of older clients; by default they are this
-            process's own.
+        sessions_of: Makes the session keeper for older clients; by default, sessions belong to
+            this process.
     """
     from mcp.server.sse import SseServerTransport
     from mcp.server.transport_security import TransportSecuritySettings
@@ -121,8 +121,8 @@ def http_app(
     from .health import HEALTH_PATHS, Health, health_routes
     from .http_sessions import ResumableSessions
 
-    # Hosts are checked in front of all paths; the SDK compares the beginnings of names only. So
-    # are the sizes of bodies.
+    # Hosts and sizes of bodies are checked in front of all paths, because the SDK compares only the
+    # beginnings of host names.
     checks = TransportSecuritySettings(enable_dns_rebinding_protection=False)
     sessions = (sessions_of or ResumableSessions)(server, checks)
     sse = SseServerTransport("/messages/", checks, sys.maxsize)
@@ -164,12 +164,12 @@ def bind(host: str, port: int) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        # asyncio turns Nagle's delay, 40 ms an answer, off only where the protocol is named.
+        # asyncio turns off Nagle's delay, 40 ms an answer, only if the protocol is named.
         listener = socket.socket(family, kind, protocol)
     except OSError as error:
         raise AddressError(_refused(host, port, error)) from error
     try:
-        if sys.platform != "win32":  # there it would let two servers share a port
+        if sys.platform != "win32":  # on Windows it would let two servers share a port
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         listener.listen(128)
@@ -208,10 +208,10 @@ async def serve_http(
 ) -> None:
     """Serve HTTP clients on a socket made by `bind` until the process gets a signal to stop.
 
-    Then `drain` is awaited, while requests are still answered. It gets what is set when there is no
-    more time. The socket is closed in any case.
+    Then `drain` is awaited, while requests are still answered. It gets an event that is set when
+    the time is up. The socket is closed in any case.
 
-    Once listening, the URL is said on stderr for people, and as one line of JSON on stdout for
+    Once it listens, the URL is printed on stderr for people, and as one line of JSON on stdout for
     programs: `{"event": "listening", "transport", "url", "sse_url", "health_url",
     "ui_url", "port", "pid"}`.
     """
@@ -222,7 +222,7 @@ async def serve_http(
     config = uvicorn.Config(
         http_app(server, settings, health, scopes_of, tokens, sessions_of),
         http=TimedProtocol,
-        ws="none",  # MCP has no WebSocket transport, and to import one takes time
+        ws="none",  # MCP has no WebSocket transport, and importing one takes time
         log_config=None,
         access_log=False,
         ssl_certfile=settings.tls_cert,
@@ -263,7 +263,7 @@ async def _announce_and_stop(
     await stop.asked.wait()
     with stop.draining() as at_once:
         await drain(at_once)
-    # What uvicorn's own signal handler would call; event streams hook it and end by themselves.
+    # uvicorn's own signal handler would call this; event streams hook into it to end.
     web.handle_exit(signal.SIGTERM, None)
 
 

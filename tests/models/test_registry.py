@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from deep_agent_mcp.harness.models.registry import (
     PROVIDERS,
     UnknownModel,
     init_chat_model,
+    unset_variables,
 )
 from deep_agent_mcp.harness.models.scripted import ScriptedModel
 
@@ -43,6 +45,46 @@ def test_the_default_model_is_the_newest_sonnet_the_sdk_knows() -> None:
     # A dated id, such as 4-5-20250929, would compare wrongly; there is none of the newest.
     assert f"anthropic:{newest}" == DEFAULT_MODEL
     assert init_chat_model(DEFAULT_MODEL).context_window == 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "missing"),
+    [
+        ("claude-opus-5-5", {}, ("ANTHROPIC_API_KEY",)),
+        ("claude-opus-5-5", {"ANTHROPIC_AUTH_TOKEN": "t"}, ()),
+        ("claude-opus-5-5", {"ANTHROPIC_PROFILE": "work"}, ()),
+        ("openai:gpt-5", {}, ("OPENAI_API_KEY",)),
+        ("openai:gpt-5", {"OPENAI_API_KEY": "k"}, ()),
+        ("openai:qwen", {"OPENAI_BASE_URL": "http://localhost:8080/v1"}, ()),
+        ("azure:gpt-5", {"AZURE_OPENAI_API_KEY": "k"}, ("AZURE_OPENAI_BASE_URL",)),
+        ("ollama:qwen", {}, ()),
+        ("bedrock:nova", {}, ()),
+        ("anthropic-bedrock:claude-opus-5-5", {}, ()),
+        ("anthropic-vertex:claude-opus-5-5", {}, ()),
+    ],
+)
+def test_a_model_names_the_variable_without_which_it_cannot_be_asked(
+    name: str,
+    given: dict[str, str],
+    missing: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for one in [*os.environ]:
+        monkeypatch.delenv(one)
+    for variable, value in {"HOME": str(tmp_path), **given}.items():
+        monkeypatch.setenv(variable, value)
+    assert unset_variables(init_chat_model(name)) == missing
+
+
+def test_a_login_of_the_sdk_may_stand_for_a_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for one in [*os.environ]:
+        monkeypatch.delenv(one)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".config/anthropic").mkdir(parents=True)
+    assert not unset_variables(init_chat_model(DEFAULT_MODEL))
 
 
 @pytest.mark.parametrize("name", ["nobody:gpt", "gpt-5", "", "anthropic:", "scripted:"])

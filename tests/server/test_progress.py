@@ -170,8 +170,11 @@ async def test_progress_is_the_todos_done_of_all_todos() -> None:
 
 
 async def test_todos_that_are_known_before_count_from_the_first_notice() -> None:
+    async def known() -> tuple[int, int]:
+        return 2, 5
+
     heard = Heard()
-    async with reporting(heard, (2, 5)) as emit:
+    async with reporting(heard, known) as emit:
         emit(event("main", event="model_start"))
     assert (heard.notices[0][0], heard.totals) == (2, [5.0])
 

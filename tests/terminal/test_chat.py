@@ -140,6 +140,17 @@ def test_mistakes_do_not_end_the_conversation(chat: Screen) -> None:
         chat.until(">")
 
 
+def test_without_a_key_no_message_is_sent_and_the_conversation_stays_open(home: Path) -> None:
+    with at_terminal(home, "chat") as screen:
+        screen.until("cannot be used without ANTHROPIC_API_KEY")
+        screen.until("Ctrl-D ends")
+        says(screen, "look closely")
+        screen.until("cannot be used without ANTHROPIC_API_KEY")
+        says(screen, "/quit")
+        assert screen.end()[0] == 0
+    assert "There are no runs yet." in run(home, "runs", "list").stdout
+
+
 def test_without_a_terminal_it_says_what_to_use(home: Path) -> None:
     done = run(home, "chat", *MODEL)
     assert done.returncode == 2

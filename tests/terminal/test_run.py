@@ -162,11 +162,15 @@ def test_without_a_terminal_a_question_stays_open_and_can_be_decided_later(home:
     assert (home / "files/note.txt").read_text() == "one\ntwo\n"
 
 
-def test_with_approve_never_what_needs_approval_is_rejected(home: Path) -> None:
+def test_with_approve_never_the_model_reads_that_nobody_was_asked(home: Path) -> None:
     options = ("--approve", "never", "--approve", "write_file")
     done = run(home, "run", "write it", *MODEL, *options)
     assert done.returncode == 0
     assert "✗ write_file /note.txt" in done.stderr
+    (ran,) = json.loads(run(home, "runs", "list", "--json").stdout)["runs"]
+    shown = run(home, "threads", "show", ran["thread_id"], "--transcript").stdout
+    assert "write_file needs approval, which this run does not allow, and did not run" in shown
+    assert "nobody was asked (--approve never)" in shown and "rejected" not in shown
 
 
 def test_ctrl_c_pauses_after_the_step_and_the_run_can_go_on(home: Path) -> None:
@@ -219,6 +223,18 @@ def test_what_cannot_start_says_why_with_exit_code_2(
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_without_a_key_it_says_what_to_set_and_stores_nothing(home: Path) -> None:
+    done = run(home, "run", "look")
+    assert done.returncode == 2
+    assert "cannot be used without ANTHROPIC_API_KEY. Nothing was started." in done.stderr
+    assert [*home.iterdir()] == [home / "script.yaml"]
+    run(home, "run", "look closely", *MODEL, "--max-seconds", "0.001")
+    (stopped,) = json.loads(run(home, "runs", "list", "--json").stdout)["runs"]
+    again = run(home, "run", "--resume", stopped["run_id"])
+    assert again.returncode == 2 and "ANTHROPIC_API_KEY" in again.stderr
+    assert json.loads(run(home, "runs", "list", "--json").stdout)["runs"] == [stopped]
 
 
 def test_an_answer_with_a_schema_is_json(home: Path) -> None:

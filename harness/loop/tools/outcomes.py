@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ...cache.entries import ToolCache
 
 __all__ = [
+    "NOT_ALLOWED",
     "REJECTED",
     "AtMostOnceMark",
     "edit_notice_of",
@@ -341,7 +342,8 @@ def _decided(call: ToolCall, asked: Interrupt) -> ToolCallOutcome:
     message = decision.get("message")
     if decision.get("decision") == "respond":
         return ToolCallOutcome(ToolMessage(call.id, message or NO_OUTPUT, name=call.name))
-    why = f" A person decided so: {message}." if message else ""
+    who = "" if decision.get("unasked") else "A person decided so: "
+    why = f" {who}{message}." if message else ""
     return failure(call, _unknown(call) + why)
 
 
@@ -360,16 +362,20 @@ EDIT_NOTICE = "Note: a person edited this call before it ran. It ran as {call}."
 """What precedes the result of an edited call."""
 
 REJECTED = "was rejected by a person and did not run"
-"""How the results of calls go on after the tool's name that the policy or a person held up."""
+"""How the result of a call that a person rejected goes on after the tool's name."""
+
+NOT_ALLOWED = "needs approval, which this run does not allow, and did not run"
+"""How it goes on where no person was asked."""
 
 
 def not_run(call: ToolCall, decision: Mapping[str, Any]) -> ToolCallOutcome:
-    """Return the result of a call that a person answered in the tool's place, or rejected."""
+    """Return the result of a call that was answered in the tool's place, or rejected."""
     if decision["decision"] == "respond":
         text = decision.get("message") or NO_OUTPUT
         return ToolCallOutcome(ToolMessage(call.id, text, name=call.name))
     why = decision.get("message") or "no reason was given"
-    return failure(call, f"{call.name} {REJECTED}: {why}.")
+    how = NOT_ALLOWED if decision.get("unasked") else REJECTED
+    return failure(call, f"{call.name} {how}: {why}.")
 
 
 def edit_notice_of(call: ToolCall, verdict: Verdict) -> str:

@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
@@ -147,6 +148,11 @@ class AnthropicModel:
     def native_output(self) -> bool:
         """Whether the API holds this model's text to a schema; False for a model not known here."""
         return self.family.startswith(_NATIVE_OUTPUT)
+
+    def unset_variables(self) -> tuple[str, ...]:
+        """Return what must be set before a call; nothing if the SDK may find credentials."""
+        key, token, _ = self._credentials()
+        return () if key or token or _may_have_login() else ("ANTHROPIC_API_KEY",)
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | AIMessage, None]:
         """Yield deltas and, last, the answer. Closing the iterator closes the HTTP stream.
@@ -308,6 +314,18 @@ class AnthropicModel:
         client = _clients.pop(self)
         if client is not None:
             await client.close()
+
+
+_LOGINS = ("ANTHROPIC_PROFILE", "ANTHROPIC_CONFIG_DIR", "ANTHROPIC_FEDERATION_RULE_ID")
+"""Variables by which the SDK finds credentials other than keys."""
+
+
+def _may_have_login() -> bool:
+    """Whether the SDK may find credentials in its own files, or a workload's identity."""
+    home = Path(os.path.expanduser("~"))
+    roaming = os.environ.get("APPDATA") or home / "AppData" / "Roaming"
+    folders = (home / ".config" / "anthropic", Path(roaming, "Anthropic"))
+    return any(map(os.environ.get, _LOGINS)) or any(one.exists() for one in folders)
 
 
 def _beta_headers(betas: object) -> dict[str, str] | None:

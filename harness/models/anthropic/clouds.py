@@ -30,6 +30,10 @@ _Credentials = tuple[str | None, str | None, str | None]
 class _CloudClaude(AnthropicModel):
     """Claude on a cloud, whose own library signs requests."""
 
+    def unset_variables(self) -> tuple[str, ...]:
+        """Return nothing: each cloud's library looks for credentials itself."""
+        return ()
+
     def _login_errors(self) -> tuple[type[Exception], ...]:
         """Return the errors of credentials that cannot sign a request."""
         return ()

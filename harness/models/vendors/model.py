@@ -23,7 +23,7 @@ from . import Options, Vendor
 if TYPE_CHECKING:
     from .connection import Connection
 
-__all__ = ["VendorModel", "is_installed", "key_of"]
+__all__ = ["VendorModel", "has_module", "is_installed", "key_of"]
 
 _LIBRARY = "pydantic_ai"
 
@@ -32,10 +32,11 @@ _clients: LoopClients[Connection] = LoopClients("vendor_clients")
 
 def is_installed(vendor: Vendor) -> bool:
     """Whether what a vendor's models need is installed; nothing is imported."""
-    return find_spec(_LIBRARY) is not None and _has(vendor.sdk)
+    return find_spec(_LIBRARY) is not None and has_module(vendor.sdk)
 
 
-def _has(module: str) -> bool:
+def has_module(module: str) -> bool:
+    """Whether a module can be imported; nothing is, except the packages that it is in."""
     try:
         return find_spec(module) is not None
     except ModuleNotFoundError:  # its parent package is not there
@@ -118,6 +119,13 @@ class VendorModel:
         """Whether the API holds this model's text to a schema; False for servers of one's own."""
         return self._base() is None and self.model.startswith(self.vendor.native_output)
 
+    def unset_variables(self) -> tuple[str, ...]:
+        """Return what must be set before a call: a key's variable, or the address's."""
+        vendor = self.vendor
+        if self._lacks_key():
+            return vendor.keys
+        return (vendor.url_variable or "",) if self._lacks_address() else ()
+
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | AIMessage, None]:
         """Yield deltas and, last, the answer. Closing the iterator closes the HTTP stream.
 
@@ -141,6 +149,17 @@ class VendorModel:
         variable = self.vendor.url_variable
         return self._base_url or (os.environ.get(variable) if variable else None) or None
 
+    def _key(self) -> str | None:
+        own = self.vendor.api in ("bedrock", "google-cloud")  # whose SDKs look for credentials
+        return self._api_key or (None if own else key_of(self.vendor))
+
+    def _lacks_key(self) -> bool:
+        return self.vendor.key_required and self._key() is None and self._base() is None
+
+    def _lacks_address(self) -> bool:
+        known = self._base() or self.vendor.base_url
+        return self.vendor.library_provider is None and known is None
+
     def _options(self) -> Options:
         """Return what a connection is made for, as the environment is now.
 
@@ -148,25 +167,21 @@ class VendorModel:
             ModelError: There is no key, or no address.
         """
         vendor = self.vendor
-        own = vendor.api in (
-            "bedrock",
-            "google-cloud",
-        )  # their SDKs look for credentials themselves
-        key = self._api_key or (None if own else key_of(vendor))
-        base_url = self._base() or vendor.base_url
-        if key is None and vendor.key_required and self._base() is None:
+        if self._lacks_key():
             raise ModelError(
                 f"No API key for {vendor.name}: set {' or '.join(vendor.keys)}, or choose another "
                 "model; everything else works without it. Nothing was sent.",
                 kind="auth",
             )
-        if vendor.library_provider is None and base_url is None:
+        if self._lacks_address():
             raise ModelError(
                 f"{self.name} has no address: give base_url, or set {vendor.url_variable}. Nothing "
                 "was sent.",
                 kind="invalid_request",
             )
-        return Options(key, base_url, self._base() is not None, self._region, self._timeout)
+        base_url = self._base() or vendor.base_url
+        elsewhere = self._base() is not None
+        return Options(self._key(), base_url, elsewhere, self._region, self._timeout)
 
     def _open(self, options: Options) -> Connection:
         """Import the library and make a connection. Blocks for a second or more the first time."""

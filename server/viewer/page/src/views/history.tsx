@@ -349,6 +349,7 @@ interface Decided {
   tool?: string | null;
   asked_by?: string[];
   edited?: boolean;
+  unasked?: boolean;
 }
 
 const DECIDED: Record<string, string> = {
@@ -371,7 +372,9 @@ function Decisions({ thread }: { thread: Thread }): VNode | null {
         {data.decisions.map((one) => (
           <li>
             <span>
-              <strong>{DECIDED[one.decision] ?? shown(one.decision, 20)}</strong> {shown(one.tool ?? "", 100)}
+              <strong>
+                {one.unasked ? "Not allowed in this run:" : (DECIDED[one.decision] ?? shown(one.decision, 20))}
+              </strong> {shown(one.tool ?? "", 100)}
               {one.asked_by?.length ? (
                 <span class="quiet"> for {one.asked_by.map((who) => agentName(who, 40)).join(" › ")}</span>
               ) : null}

@@ -1,0 +1,12 @@
+"""The graph that LangGraph Server serves: LangChain's agent; run in its environment."""
+# pyright: basic
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from langchain.agents import create_agent
+from langchain_model import ScriptModel, noop
+
+agent = create_agent(ScriptModel(), [noop])

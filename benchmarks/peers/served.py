@@ -1,0 +1,171 @@
+"""Servers as processes, asked for runs over HTTP. Their model answers at once.
+
+A run is five model calls and four tool calls, on a new thread. The same raw client asks each
+server, with one connection for each run that is open at the same time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, TypeAlias
+
+import anyio
+
+from benchmarks.client import REPO, WrongReply, environment
+from benchmarks.http_client import HttpClient
+from benchmarks.peers.sides import compared
+
+__all__ = ["AT_ONCE", "GOAL", "Ask", "RunClient", "RunServer", "delegated", "our_server"]
+
+GOAL = "rounds-0-4"
+IN_TURN, AT_ONCE = 10, 100
+START_SECONDS = 60.0
+
+Row: TypeAlias = dict[str, float | int | None]
+
+
+class RunClient(HttpClient):
+    """A connection on which runs are asked for, one after the other."""
+
+    async def post(self, path: str, body: dict[str, Any]) -> Any:
+        """Send JSON to a path of the server, and return the JSON it answers with."""
+        self._path = path
+        headers = {"Accept": "application/json", "Content-Type": "application/json"}
+        await self._send("POST", json.dumps(body).encode(), headers)
+        return json.loads(await self._read_all(await self._head(200)))
+
+
+Cost: TypeAlias = tuple[float, float]
+"""Milliseconds, and milliseconds of processor time."""
+
+Ask: TypeAlias = Callable[[RunClient], Awaitable[bool]]
+"""Asks for a run, waits for its end, and says whether it was done."""
+
+
+class RunServer:
+    """A server as a child process.
+
+    Args:
+        command: Starts it; `{port}` stands for a free port.
+        ask: How a client asks it for a run.
+        mcp: Whether it is asked over MCP, at `/mcp`.
+        cwd: Where it runs; this checkout by default.
+    """
+
+    def __init__(
+        self, command: Sequence[str], ask: Ask, *, mcp: bool = True, cwd: Path = REPO
+    ) -> None:
+        self._ask, self._mcp = ask, mcp
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self._url = f"http://127.0.0.1:{port}/mcp"
+        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed at the end
+        self._process = subprocess.Popen(
+            [part.replace("{port}", str(port)) for part in command],
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+            cwd=cwd,
+            env=environment() | {"LANGSMITH_TRACING": "false", "LANGGRAPH_CLI_NO_ANALYTICS": "1"},
+        )
+        self._wait_for(port)
+        self.in_turn(3)
+
+    def in_turn(self, runs: int) -> Cost:
+        """Return what a run costs, of runs one after the other."""
+        return self._timed(runs, 1)
+
+    def at_once(self, runs: int) -> Cost:
+        """Return what a run costs, of runs that are all asked for at the same time."""
+        return self._timed(1, runs)
+
+    def _timed(self, each: int, clients: int) -> Cost:
+        wall, processor = anyio.run(self._run_all, each, clients)
+        runs = each * clients
+        return 1_000 * wall / runs, 1_000 * processor / runs
+
+    async def _run_all(self, each: int, clients: int) -> Cost:
+        connections = [RunClient(self._url, "modern") for _ in range(clients)]
+        for one in connections:
+            await (one.open() if self._mcp else one.connect())
+        before, began = self._processor_seconds(), time.perf_counter()
+        async with anyio.create_task_group() as tasks:
+            for one in connections:
+                tasks.start_soon(self._run_some, one, each)
+        taken = time.perf_counter() - began, self._processor_seconds() - before
+        for one in connections:
+            await one.aclose()
+        return taken
+
+    async def _run_some(self, client: RunClient, runs: int) -> None:
+        for _ in range(runs):
+            if not await self._ask(client):
+                raise WrongReply("a run was not done")
+
+    def _processor_seconds(self) -> float:
+        stat = Path(f"/proc/{self._process.pid}/stat").read_text(encoding="ascii")
+        fields = stat.rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def _wait_for(self, port: int) -> None:
+        end = time.perf_counter() + START_SECONDS
+        while time.perf_counter() < end and self._process.poll() is None:
+            with socket.socket() as trial:
+                if trial.connect_ex(("127.0.0.1", port)) == 0:
+                    return
+            time.sleep(0.1)
+        self.close()
+        raise WrongReply(f"the server does not listen after {START_SECONDS:.0f} s")
+
+    def close(self) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._log.close()
+
+    def __enter__(self) -> RunServer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def delegated(peer: str, ours: RunServer, theirs: RunServer, rounds: int) -> dict[str, Row]:
+    """Ask both servers in turn, and compare the costs of a run."""
+    turns = [(ours.in_turn(IN_TURN), theirs.in_turn(IN_TURN)) for _ in range(rounds)]
+    together = [(ours.at_once(AT_ONCE), theirs.at_once(AT_ONCE)) for _ in range(rounds)]
+    return {
+        f"{label}, {unit} a run": compared(peer, [(a[place], b[place]) for a, b in found])
+        for label, found in (("delegated", turns), (f"{AT_ONCE} delegated at once", together))
+        for place, unit in enumerate(("ms", "processor ms"))
+    }
+
+
+def our_server(folder: Path) -> RunServer:
+    """Start our server for Streamable HTTP, with the agent of `ours_plain`."""
+    options = ("--transport", "http", "--port", "{port}", "--state-dir", str(folder / "state"))
+    agent = "benchmarks.peers.ours_plain:served"
+    return RunServer((sys.executable, "-m", "deep_agent_mcp", "serve", agent, *options), _task)
+
+
+async def _task(client: RunClient) -> bool:
+    done = await client.call("task", {"goal": GOAL, "thread_id": "new"})
+    return done["structuredContent"]["status"] == "done"

@@ -1,0 +1,88 @@
+"""Runs a side in its environment, and takes turns between ours and a peer's."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+import venv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from benchmarks.client import REPO, environment
+
+__all__ = [
+    "OURS",
+    "OURS_PLAIN",
+    "PEERS",
+    "compared",
+    "interpreter",
+    "measured",
+    "versions",
+]
+
+PEERS = REPO / "benchmarks" / "peers"
+OURS = (sys.executable, "-m", "benchmarks.peers.ours")
+OURS_PLAIN = (sys.executable, "-m", "benchmarks.peers.ours_plain")
+
+_VERSIONS = """
+import importlib.metadata, json, sys
+print(json.dumps({name: importlib.metadata.version(name) for name in sys.argv[1:]}))
+"""
+
+
+def interpreter(place: Path, packages: Sequence[str]) -> str:
+    """Make an environment with the newest of these packages, and return its interpreter."""
+    venv.create(place, with_pip=True)
+    python = place / ("Scripts" if os.name == "nt" else "bin") / "python"
+    subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], check=True)
+    return str(python)
+
+
+def versions(python: str, packages: Sequence[str]) -> dict[str, str]:
+    """Return the versions of these packages in an environment."""
+    names = [package.partition("[")[0] for package in packages]
+    done = subprocess.run([python, "-c", _VERSIONS, *names], capture_output=True, check=True)
+    return json.loads(done.stdout)
+
+
+def measured(command: Sequence[str]) -> float:
+    """Return the number that a side prints; of a cost, the ms."""
+    return costs(command)[0]
+
+
+def costs(command: Sequence[str], variables: Mapping[str, str] | None = None) -> tuple[float, ...]:
+    """Return the numbers that a side prints; for a cold start, the cost of its process."""
+    began, used = time.perf_counter(), _used_by_children()
+    given = environment() | dict(variables or {})
+    # Where ripgrep is installed beside our interpreter, all sides find it.
+    given["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), given.get("PATH", "")))
+    done = subprocess.run(command, capture_output=True, text=True, cwd=REPO, env=given, timeout=600)
+    taken = time.perf_counter() - began, _used_by_children() - used
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr[-2_000:]}")
+    if command[-1] == "cold":
+        return 1_000 * taken[0], 1_000 * taken[1]
+    found = json.loads(done.stdout.splitlines()[-1])
+    return tuple(found) if isinstance(found, list) else (found,)
+
+
+def _used_by_children() -> float:
+    times = os.times()
+    return times.children_user + times.children_system
+
+
+def compared(peer: str, found: Sequence[tuple[float, float]]) -> dict[str, float | int | None]:
+    """Return the medians of both, and how many times ours the peer needs: median and extremes."""
+    ratios = [theirs / ours for ours, theirs in found]
+    return {
+        "ours": round(statistics.median(ours for ours, _ in found), 2),
+        peer: round(statistics.median(theirs for _, theirs in found), 2),
+        "times ours": round(statistics.median(ratios), 2),
+        "lowest": round(min(ratios), 2),
+        "highest": round(max(ratios), 2),
+        "pairs": len(found),
+    }
