@@ -28,7 +28,7 @@ from ..auth.owned_journal import OwnedJournal
 from ..results import unknown
 from ..sampling.queue import SamplingQueue
 from .accounts import Snapshot
-from .active_run import call_id
+from .active_run import ActiveRun, call_id
 from .contracts import POLL_SECONDS
 from .goals import structured_result
 from .lifecycle import FarEvents
@@ -69,7 +69,7 @@ class RunWatcher(RunStarter):
             watching.enter_context(stopping.waiting(scope))
             watch = watching.enter_context(supervisor.servers.run_changes.watching(run_id))
             far = FarEvents(self._journal, run_id, emit)
-            live = supervisor.live.get(run_id)
+            live = self._own_live(run_id)
             if to_lend:
                 thread_id = (live or await self._find(run_id)).thread_id
                 watching.enter_context(self.sampling.watching(thread_id, scope.cancel))
@@ -214,10 +214,14 @@ class RunWatcher(RunStarter):
                 return message
         return None
 
+    def _own_live(self, run_id: str) -> ActiveRun | None:
+        """Return a run of the caller's that is executed here; None if it is somebody else's."""
+        return self._supervisor.live.get(run_id) if current_caller.get().owns(run_id) else None
+
     async def _find(self, run_id: str) -> Run:
         owned = current_caller.get().owns(run_id)
         run = await self._journal.run(run_id) if owned else None
-        live = self._supervisor.live.get(run_id) if owned else None
+        live = self._own_live(run_id)
         if run is None and live is not None:
             return self._unrecorded(live)
         if run is None:

@@ -16,6 +16,7 @@ from deep_agent_mcp.harness.checkpoint.base import Batch, Run
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.errors import CheckpointError, HarnessError, ThreadBusy, UnknownRun
 from deep_agent_mcp.harness.limits.limits import Limits
+from deep_agent_mcp.harness.loop.run.events import Event
 from deep_agent_mcp.server.app import App, create_app
 from deep_agent_mcp.server.auth.caller import (
     ALL_SCOPES,
@@ -87,6 +88,26 @@ async def test_a_run_that_is_deleted_while_somebody_looks_at_it_is_unknown(
         monkeypatch.setattr(SqliteCheckpointer, "run", look_then_delete)
         with pytest.raises(UnknownRun, match=run.id):
             await app.runs.snapshot(run.id)
+
+
+async def test_nobody_waits_for_a_run_of_somebody_else_or_hears_of_it(tmp_path: Path) -> None:
+    heard: list[Event] = []
+    ann, bob = (Caller(name, ALL_SCOPES - {"admin"}) for name in ("ann", "bob"))
+    known = tmp_path / "state" / "principals.jsonl"
+    known.parent.mkdir()
+    PrincipalFile(known).add(ann)
+    token = current_caller.set(ann)
+    try:
+        async with running(tmp_path) as app:
+            run_id = await app.runs.start("slow")
+            current_caller.set(bob)
+            with anyio.fail_after(30), pytest.raises(UnknownRun):
+                await app.runs.wait(run_id, 3_600, heard.append)
+            current_caller.set(ann)
+            await app.runs.cancel(run_id, "seen enough")
+    finally:
+        current_caller.reset(token)
+    assert heard == []
 
 
 async def test_a_request_that_is_dropped_in_the_line_runs_nothing(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ class TaskAgents:
         return self._find is not None
 
     def bind(self, find: AgentSource, above: Sequence[str], policy: CallPolicy | None) -> None:
-        """Set whose subagents these are; see `BackgroundSubAgents.bind`."""
+        """Set the agent that these subagents belong to; see `BackgroundSubAgents.bind`."""
         if self._find is not None:
             raise AgentBuildError(
                 "this BackgroundSubAgents serves another agent already; make one for each agent"
@@ -77,11 +77,11 @@ def _in_background(
     """Return an agent that can work in the background.
 
     Args:
-        agent: The agent; it stays as it is.
+        agent: The agent, which is not changed.
         checkpointer: The caller's journal.
-        above: Names of the agents from the main one to the caller, as rules of the policy are
-            told: the agent is below them, as it is when `task` runs it.
-        policy: Rules of the caller, which hold besides its own.
+        above: Names of the agents from the main one to the caller, for rules: the agent is below
+            them, as if `task` ran it.
+        policy: Rules of the caller, which apply in addition to its own.
     """
     old = agent.definition
     own = old.pipeline.policy

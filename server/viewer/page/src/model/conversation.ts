@@ -187,7 +187,7 @@ export class Conversation {
       args: parsed(call.args_json) ?? call.args_json,
       argsText: call.args_json,
       file: call.file,
-      answer: step,
+      ...(!step.text && { answer: step }),
       ...(!ended && { time: step.time, state: "works" as const }),
     });
     this.calls.set(chain, row);

@@ -33,7 +33,7 @@ export interface Row {
   agents: Agent[];
   cut?: Record<string, number>;
   step?: Step;
-  /** Of a tool: the model's answer that calls it. */
+  /** Of a tool: the model's answer that calls it, if that has no row of its own. */
   answer?: Step;
   /** Counts up with every change: what is drawn is drawn anew. */
   version: number;
