@@ -139,6 +139,7 @@ def test_runs_and_threads_are_looked_after_from_elsewhere(
     gone = run(tmp_path, "threads", "delete", thread, "--yes", "--connect", url)
     assert gone.returncode == 1
     assert gone.stderr.startswith(f"deep-agent-mcp: There is no thread {thread!r}")
+    assert "Run `deep-agent-mcp threads list` to list them." in gone.stderr
     late = run(tmp_path, "runs", "list", "--state-dir", "x")
     assert "before the command: deep-agent-mcp runs --state-dir … list" in late.stderr
     refused = run(tmp_path, "runs", "--state-dir", "x", "list", "--connect", url)
