@@ -53,7 +53,7 @@ class Place(Protocol):
 
 class _Here:
     def __init__(self, app: App, link: Link) -> None:
-        self._live = app.runs.carrier.live
+        self._live = app.runs.supervisor.live
         self.link = link
 
     def pause(self, run_id: str) -> bool:

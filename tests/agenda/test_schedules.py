@@ -29,10 +29,11 @@ class Starts:
 
     async def __call__(self, work: Work, key: str) -> tuple[str, str]:
         self.keys.append(key)
+        number = len(self.keys)
         await anyio.lowlevel.checkpoint()
         if self.errors:
             raise self.errors.pop(0)
-        return f"run_{len(self.keys)}", f"thr_{len(self.keys)}"
+        return f"run_{number}", f"thr_{number}"
 
 
 async def due(tables: AgendaTables, seconds: float = 0.0) -> None:

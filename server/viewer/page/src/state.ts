@@ -20,6 +20,10 @@ export const generation = signal(0);
 /** A moment that changes now and then, for "5 minutes ago". */
 export const now = signal(Date.now());
 
+const PHONE = matchMedia("(max-width: 37.5rem)");
+export const onPhone = signal(PHONE.matches);
+PHONE.addEventListener("change", () => (onPhone.value = PHONE.matches));
+
 export const waiting = computed(() => inbox.value?.total ?? 0);
 
 export function decoded(text: string): string {

@@ -34,7 +34,7 @@ export interface Row {
   agents: Agent[];
   cut?: Record<string, number>;
   step?: Step;
-  /** Of a tool: the model's answer that calls it. */
+  /** Of a tool: the model's answer that calls it, if that has no row of its own. */
   answer?: Step;
   /** Counts up with every change: what is drawn is drawn anew. */
   version: number;
@@ -228,7 +228,7 @@ export class Conversation {
       args: parsed(call.args_json) ?? call.args_json,
       argsText: call.args_json,
       file: call.file,
-      answer: step,
+      ...(!step.text && { answer: step }),
       ...(!ended && { time: step.time, state: "works" as const }),
     });
     this.calls.set(chain, row);
