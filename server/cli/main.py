@@ -315,7 +315,7 @@ def demo(live: bool) -> None:
 @cli.command()
 @click.option("--agent", "agent_file", metavar="FILE")
 @click.option("--trust-root", is_flag=True, default=None)
-@click.option("--root", metavar="DIR", help="These options work as for `serve`.")
+@click.option("--root", metavar="DIR")
 @click.option("--skills", multiple=True, metavar="DIR")
 @click.option("--agents", metavar="DIR")
 @click.option("--memory", multiple=True, metavar="FILE")
@@ -331,7 +331,8 @@ def demo(live: bool) -> None:
 def middleware(config: str | None, as_json: bool, **flags: object) -> None:
     """List the main agent's middleware, outermost first.
 
-    Shows hooks, tools and settings of each, then the installed plugins.
+    Shows hooks, tools and settings of each, then the installed plugins. The options mean the same
+    as for `serve`.
     """
     from ..settings.settings import SettingsError
     from ..settings.sources import load_settings
@@ -356,9 +357,15 @@ for _one in serve.params:
         _one.type = click.Path()  # which shells complete; nothing is checked
 
 
+_model = click.Option(
+    ["--model"], metavar="NAME", help="Such as anthropic:<id>; `models` lists the vendors."
+)
+
+
 def _with_settings(command: click.Command) -> click.Command:
     """Give a command the options of `serve` that mean the same there."""
-    command.params += [one for one in serve.params if one.name in SHARED]
+    command.params += [one for one in serve.params if one.name in SHARED and one.name != "model"]
+    command.params.append(_model)
     return command
 
 

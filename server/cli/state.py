@@ -284,7 +284,10 @@ def _shown(record: TokenRecord) -> dict[str, Any]:
 @click.option("--journal-key-file", metavar="FILE", help="Keys of an encrypted journal.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def replicas(as_json: bool, **flags: str | None) -> None:
-    """Show the servers that share a journal, since when, and what each works on."""
+    """Show the servers that share a journal.
+
+    Also shows since when they run, and what each works on.
+    """
     from ..operations.replica_listing import list_replicas
 
     answer = with_settings({**flags, "replicas": "true"}, list_replicas)
