@@ -20,9 +20,9 @@ export const generation = signal(0);
 /** A moment that changes now and then, for "5 minutes ago". */
 export const now = signal(Date.now());
 
-const PHONE = matchMedia("(max-width: 37.5rem)");
-export const onPhone = signal(PHONE.matches);
-PHONE.addEventListener("change", () => (onPhone.value = PHONE.matches));
+const NARROW = matchMedia("(max-width: 56.25rem)");
+export const narrow = signal(NARROW.matches);
+NARROW.addEventListener("change", () => (narrow.value = NARROW.matches));
 
 export const waiting = computed(() => inbox.value?.total ?? 0);
 

@@ -6,7 +6,7 @@ import { memo } from "../lib/memo";
 import { entriesOf, parsed, prettyJson } from "../lib/exact";
 import { coloured, languageOf } from "../lib/highlight";
 import { clock, duration, fullTime, oneLine, plural, shown } from "../lib/text";
-import type { Agent, Row } from "../model/conversation";
+import type { Agent, Row } from "../model/rows";
 import type { Todo } from "../model/types";
 import { brief, iconOf, inWords } from "../model/words";
 import { Arguments } from "./arguments";

@@ -9,7 +9,7 @@ import { Icon } from "../parts/icons";
 import { Ago, isCommand, Loading, Status, worked } from "../parts/small";
 import { keepLooking, lookNow } from "../server/looking";
 import { readData } from "../server/mcp";
-import { linkTo, may, onPhone, server } from "../state";
+import { linkTo, may, narrow, server } from "../state";
 import { title } from "./inbox_watch";
 
 const PAGE = 50;
@@ -211,7 +211,7 @@ function Search({
           id="search"
           ref={field}
           type="search"
-          placeholder={onPhone.value ? SEARCHED : `${SEARCHED}; or status:waiting agent:reviewer since:monday`}
+          placeholder={narrow.value ? SEARCHED : `${SEARCHED}; or status:waiting agent:reviewer since:monday`}
           spellcheck={false}
           onInput={(event) => {
             const text = event.currentTarget.value;
