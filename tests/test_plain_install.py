@@ -65,7 +65,6 @@ missing = "pip install 'deep-agent-mcp[postgres]'. Nothing was done."
 for words, code, said in (
     ("models", 0, "anthropic-vertex:  no: extra google"),
     (f"replicas {place}", 1, missing),
-    (f"schedules {place} list", 1, missing),
 ):
     done = CliRunner().invoke(cli, words.split())
     assert (done.exit_code, said in done.output) == (code, True), (words, done, done.output)
