@@ -7,12 +7,11 @@ from PyPI, or takes one with `--python`. See `measure` for what is measured.
 
 from __future__ import annotations
 
-import statistics
 import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.peers.sides import OURS, PEERS, interpreter, measured, versions
+from benchmarks.peers.sides import OURS, PEERS, compared, costs, interpreter, versions
 from benchmarks.report import Bar, Report
 from benchmarks.search import COUNTED, generate
 
@@ -51,16 +50,14 @@ def run(rounds: int = 3, python: str | None = None) -> Report:
         bars: list[Bar] = []
         for label, (name, options, wanted) in MEASURES.items():
             given = (name, str(root), *options) if options else (name,)
-            values: dict[str, list[float]] = {"ours": [], "deepagents": []}
-            for _ in range(1 if name == "prompt" else rounds):
-                values["ours"].append(measured((*OURS, *given)))
-                values["deepagents"].append(measured((python, PEER, *given)))
-            medians = {side: statistics.median(found) for side, found in values.items()}
-            ratio = medians["deepagents"] / medians["ours"]
-            measures[label] = {
-                **{side: round(value, 3) for side, value in medians.items()},
-                "ahead, x": round(ratio, 2),
-            }
+            found = [
+                (costs((*OURS, *given)), costs((python, PEER, *given)))
+                for _ in range(1 if name == "prompt" else rounds)
+            ]
+            for place, row in enumerate((label, f"{label} of processor time")[: len(found[0][0])]):
+                values = [(ours[place], theirs[place]) for ours, theirs in found]
+                measures[row] = compared("deepagents", values)
+                print(f"{row}: {measures[row]}", file=sys.stderr, flush=True)  # it takes long
+            ratio = measures[label]["times ours"] or 0.001
             bars.append(Bar(f"{label}: share of deepagents'", 1 / ratio, round(1 / wanted, 3), "x"))
-            print(f"{label}: {measures[label]}", file=sys.stderr, flush=True)  # it takes long
         return Report("peers", measures, bars, versions(python, PACKAGES))

@@ -20,7 +20,6 @@ __all__ = [
     "PEERS",
     "compared",
     "interpreter",
-    "measured",
     "versions",
 ]
 
@@ -47,11 +46,6 @@ def versions(python: str, packages: Sequence[str]) -> dict[str, str]:
     names = [package.partition("[")[0] for package in packages]
     done = subprocess.run([python, "-c", _VERSIONS, *names], capture_output=True, check=True)
     return json.loads(done.stdout)
-
-
-def measured(command: Sequence[str]) -> float:
-    """Return the number that a side prints; of a cost, the ms."""
-    return costs(command)[0]
 
 
 def costs(command: Sequence[str], variables: Mapping[str, str] | None = None) -> tuple[float, ...]:
