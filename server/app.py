@@ -277,7 +277,7 @@ def _assemble(
         places = Workplaces(settings, common, source.build, principals, source.prepare)
     announcements = Announcements(sessions=SessionRegistry(settings.max_sessions), relay=fleet)
     servers: Servers = ServerProcesses(state) if fleet is None else fleet.servers
-    carrier = RunSupervisor(
+    supervisor = RunSupervisor(
         places,
         journal,
         group,
@@ -289,7 +289,7 @@ def _assemble(
         bounds_of(settings),
         engine_of(settings, state, owner, servers),
     )
-    runs = RunManager(carrier, places, journal, group)
+    runs = RunManager(supervisor, places, journal, group)
     runs.queue.size = settings.queue_size
     if settings.engine != "local":
         runs.queue.serve()
@@ -312,8 +312,8 @@ def _assemble(
 
     live.follow(follow)
     if tasks is not None:
-        tasks.attach(carrier)
-    carrier.consents.key = shared.key
+        tasks.attach(supervisor)
+    supervisor.consents.key = shared.key
     owned = OwnedJournal(journal)
     book = None if agenda is None else agenda.book
     services = Services(live, places, owned, runs, announcements, principals, book)

@@ -1,8 +1,8 @@
 """Our agents beside those of Agno: in process, and delegated to over MCP.
 
 `python -m benchmarks agno` makes Agno's environment from PyPI, or takes one with `--python`. Agno's
-agents have no todos, files or subagents unless they are given some, so they are compared with ours
-that have none; one row shows our deep agent.
+agents have no todos, files or subagents by default, so they are compared with our agents
+without them; one row shows our deep agent.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from benchmarks.peers.sides import (
     OURS,
     OURS_PLAIN,
     PEERS,
+    compared,
+    costs,
     interpreter,
-    measured,
-    pairs,
     versions,
 )
 from benchmarks.report import Report
@@ -28,53 +28,62 @@ __all__ = ["run"]
 
 PACKAGES = ("agno[os,mcp,sqlite]", "sqlalchemy", "fastmcp")
 
-STEP = {"PEERS_STORED": "step"}
-END = {"PEERS_STORED": "end"}
-PROCESSOR = {"PEERS_CLOCK": "processor"}
-
-MEASURES: dict[str, tuple[tuple[str, ...], str, dict[str, str]]] = {
-    "a step at 200 steps, ms": (OURS_PLAIN, "step", {}),
-    "a step at 200 steps, ours of a deep agent, ms": (OURS, "step", {}),
-    "a step, stored at once, ms": (OURS_PLAIN, "durable_step", STEP),
-    "a step, stored at once, processor ms": (OURS_PLAIN, "durable_step", STEP | PROCESSOR),
-    "a step, stored at the run's end, ms": (OURS_PLAIN, "durable_step", END),
-    "a step, stored at the run's end, processor ms": (OURS_PLAIN, "durable_step", END | PROCESSOR),
-    "100 runs at once, ms": (OURS_PLAIN, "many", {}),
-    "100 runs at once, steps stored, ms": (OURS_PLAIN, "many_durable", STEP),
-    "100 runs at once, stored at the end, ms": (OURS_PLAIN, "many_durable", END),
-    "cold start with first run, ms": (OURS_PLAIN, "cold", {}),
-    "kept on disk a step, bytes": (OURS_PLAIN, "kept", STEP),
-    "written a step, bytes": (OURS_PLAIN, "written", STEP),
+MEASURES: dict[str, tuple[tuple[str, ...], str, str]] = {
+    "a step at 200 steps": (OURS_PLAIN, "step", "step"),
+    "the same, ours of a deep agent": (OURS, "step", "step"),
+    "a step, stored at once": (OURS_PLAIN, "durable_step", "step"),
+    "a step, stored at the run's end": (OURS_PLAIN, "durable_step", "end"),
+    "100 runs at once": (OURS_PLAIN, "many", "step"),
+    "100 runs at once, steps stored": (OURS_PLAIN, "many_durable", "step"),
+    "100 runs at once, stored at the end": (OURS_PLAIN, "many_durable", "end"),
+    "cold start with first run": (OURS_PLAIN, "cold", "step"),
+    "kept on disk a step, bytes": (OURS_PLAIN, "kept", "step"),
+    "written a step, bytes": (OURS_PLAIN, "written", "step"),
 }
-"""By name: our side, the measure, and variables for both sides."""
+"""By name: our side, the measure, and when both sides store a run."""
 
-EXACT = ("kept", "written")
-"""Measured once: they hardly vary."""
+SERVED = {"step": "AgentOS stores each step", "end": "AgentOS stores at the end"}
+
+Rows = dict[str, dict[str, float | int | None]]
 
 
 def run(rounds: int = 9, python: str | None = None) -> Report:
     """Measure both sides in turn, `rounds` times each."""
     with tempfile.TemporaryDirectory() as folder:
         python = python or interpreter(Path(folder) / "env", PACKAGES)
-        measures: dict[str, dict[str, float | int | None]] = {}
-        for label, (ours, name, given) in MEASURES.items():
-            theirs = (python, str(PEERS / "agno_side.py"), name)
-            measures[label] = pairs(
-                "agno",
-                lambda ours=ours, name=name, given=given: measured((*ours, name), given),
-                lambda theirs=theirs, given=given: measured(theirs, given),
-                1 if name in EXACT else rounds,
-            )
-            print(f"{label}: {measures[label]}", file=sys.stderr, flush=True)  # it takes long
-        command = (python, str(PEERS / "agno_server.py"), "{port}")
-        for stored in ("step", "end"):
+        rows: Rows = {}
+        for label in MEASURES:
+            rows |= _in_process(label, python, rounds)
+        for stored in SERVED:
             place = Path(folder) / stored
             place.mkdir()
-            ask, given = partial(_run_agent, stored), (*command, str(place))
-            with our_server(place) as ours, RunServer(given, ask) as theirs:
-                rows = delegated("agno", ours, theirs, rounds)
-            measures |= {f"{label}, theirs stored by {stored}": rows[label] for label in rows}
-        return Report("agno", measures, (), versions(python, PACKAGES))
+            rows |= _over_mcp(stored, place, python, rounds)
+        return Report("agno", rows, (), versions(python, PACKAGES))
+
+
+def _in_process(label: str, python: str, rounds: int) -> Rows:
+    ours, name, stored = MEASURES[label]
+    theirs, given = (python, str(PEERS / "agno_side.py")), {"PEERS_STORED": stored}
+    in_bytes = label.endswith("bytes")
+    found = [
+        (costs((*ours, name), given), costs((*theirs, name), given))
+        for _ in range(1 if in_bytes else rounds)  # the bytes hardly vary
+    ]
+    names = (label,) if in_bytes else (f"{label}, ms", f"{label}, processor ms")
+    rows = {
+        row: compared("agno", [(a[place], b[place]) for a, b in found])
+        for place, row in enumerate(names)
+    }
+    print(rows, file=sys.stderr, flush=True)  # it takes long
+    return rows
+
+
+def _over_mcp(stored: str, place: Path, python: str, rounds: int) -> Rows:
+    command = (python, str(PEERS / "agno_server.py"), "{port}", str(place))
+    ask = partial(_run_agent, stored)
+    with our_server(place) as ours, RunServer(command, ask) as theirs:
+        rows = delegated("agno", ours, theirs, rounds)
+    return {f"{label}; {SERVED[stored]}": row for label, row in rows.items()}
 
 
 async def _run_agent(stored: str, client: RunClient) -> bool:

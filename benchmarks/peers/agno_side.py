@@ -100,8 +100,10 @@ def stored_agent(journal, delay, stored):
 async def agent(journal, *, parent, delay):
     if journal is None:
         yield Runs(Agent(model=ScriptModel(delay=delay), tools=[noop], telemetry=False))
-    else:
-        yield Runs(stored_agent(journal, delay, os.environ.get("PEERS_STORED", "step")))
+        return
+    made = stored_agent(journal, delay, os.environ.get("PEERS_STORED", "step"))
+    yield Runs(made)
+    made.db.close()
 
 
 if __name__ == "__main__":

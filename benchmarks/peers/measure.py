@@ -28,8 +28,8 @@ CHILDREN = 32
 RESULT = "x" * 1_000
 """What the tool answers."""
 
-CLOCK = time.process_time if os.environ.get("PEERS_CLOCK") == "processor" else time.perf_counter
-"""Processor time does not count the disk, nor other programs on the machine."""
+Cost = tuple[float, float]
+"""Milliseconds, and milliseconds of processor time: without the disk, and other programs."""
 
 
 def rounds(number: int) -> str:
@@ -37,36 +37,36 @@ def rounds(number: int) -> str:
     return f"rounds-0-{number}"
 
 
-async def step(side: Any) -> float:
-    """Return the ms of a step (a model's answer and its tool call) at 200 steps, without a disk."""
+async def step(side: Any) -> Cost:
+    """Return the cost of a step (an answer and its tool call) at 200 steps, without a disk."""
     async with side.agent(None, parent=False, delay=0) as run:
         await run(rounds(3), "warm")
-        return await _timed(run(rounds(STEPS), "t")) / STEPS
+        return await _timed(run(rounds(STEPS), "t"), STEPS)
 
 
-async def durable_step(side: Any) -> float:
+async def durable_step(side: Any) -> Cost:
     """Return the same with SQLite."""
     with tempfile.TemporaryDirectory() as folder:
         async with side.agent(Path(folder) / "j.db", parent=False, delay=0) as run:
             await run(rounds(3), "warm")
-            return await _timed(run(rounds(STEPS), "t")) / STEPS
+            return await _timed(run(rounds(STEPS), "t"), STEPS)
 
 
-async def many(side: Any) -> float:
-    """Return the ms of 100 runs at once of 5 steps each, with a model that takes 20 ms."""
+async def many(side: Any) -> Cost:
+    """Return the cost of 100 runs at once of 5 steps each, with a model that takes 20 ms."""
     async with side.agent(None, parent=False, delay=DELAY) as run:
         return await _many(run)
 
 
-async def many_durable(side: Any) -> float:
+async def many_durable(side: Any) -> Cost:
     """Return the same with SQLite."""
     with tempfile.TemporaryDirectory() as folder:
         async with side.agent(Path(folder) / "j.db", parent=False, delay=DELAY) as run:
             return await _many(run)
 
 
-async def children(side: Any) -> float:
-    """Return the ms of 32 subagents at once, of two model calls each."""
+async def children(side: Any) -> Cost:
+    """Return the cost of 32 subagents at once, of two model calls each."""
     async with side.agent(None, parent=True, delay=0) as run:
         await run("fan-0-2", "warm")
         return await _timed(run(f"fan-0-{CHILDREN}", "t"))
@@ -141,16 +141,18 @@ async def _listed(side: Any, what: str) -> float:
             return 1_000 * (time.perf_counter() - began)
 
 
-async def _many(run: Any) -> float:
+async def _many(run: Any) -> Cost:
     await run(rounds(1), "warm")
     together = (run(rounds(RUN_STEPS), f"t{number}") for number in range(RUNS))
     return await _timed(asyncio.gather(*together))
 
 
-async def _timed(work: Any) -> float:
-    began = CLOCK()
+async def _timed(work: Any, count: int = 1) -> Cost:
+    """Return the cost of each of so many things that are done together."""
+    began, used = time.perf_counter(), time.process_time()
     await work
-    return 1_000 * (CLOCK() - began)
+    wall, processor = time.perf_counter() - began, time.process_time() - used
+    return 1_000 * wall / count, 1_000 * processor / count
 
 
 def _written() -> int:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import venv
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.client import REPO, environment
@@ -21,7 +21,6 @@ __all__ = [
     "compared",
     "interpreter",
     "measured",
-    "pairs",
     "versions",
 ]
 
@@ -50,24 +49,30 @@ def versions(python: str, packages: Sequence[str]) -> dict[str, str]:
     return json.loads(done.stdout)
 
 
-def measured(command: Sequence[str], variables: Mapping[str, str] | None = None) -> float:
-    """Return what a side prints; for a cold start, the ms its process took."""
-    began = time.perf_counter()
+def measured(command: Sequence[str]) -> float:
+    """Return the number that a side prints; of a cost, the ms."""
+    return costs(command)[0]
+
+
+def costs(command: Sequence[str], variables: Mapping[str, str] | None = None) -> tuple[float, ...]:
+    """Return the numbers that a side prints; for a cold start, the cost of its process."""
+    began, used = time.perf_counter(), _used_by_children()
     given = environment() | dict(variables or {})
     # Where ripgrep is installed beside our interpreter, all sides find it.
     given["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), given.get("PATH", "")))
     done = subprocess.run(command, capture_output=True, text=True, cwd=REPO, env=given, timeout=600)
-    taken = 1_000 * (time.perf_counter() - began)
+    taken = time.perf_counter() - began, _used_by_children() - used
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr[-2_000:]}")
-    return taken if command[-1] == "cold" else float(json.loads(done.stdout.splitlines()[-1]))
+    if command[-1] == "cold":
+        return 1_000 * taken[0], 1_000 * taken[1]
+    found = json.loads(done.stdout.splitlines()[-1])
+    return tuple(found) if isinstance(found, list) else (found,)
 
 
-def pairs(
-    peer: str, ours: Callable[[], float], theirs: Callable[[], float], count: int
-) -> dict[str, float | int | None]:
-    """Measure both in turn; see `compared`."""
-    return compared(peer, [(ours(), theirs()) for _ in range(count)])
+def _used_by_children() -> float:
+    times = os.times()
+    return times.children_user + times.children_system
 
 
 def compared(peer: str, found: Sequence[tuple[float, float]]) -> dict[str, float | int | None]:

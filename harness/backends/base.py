@@ -6,6 +6,7 @@ Paths are absolute within the backend: they start with `/`, use forward slashes 
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +35,7 @@ __all__ = [
     "checked_path",
     "every_path",
     "nameable",
+    "shown",
     "size_text",
     "walk_order",
 ]
@@ -291,6 +293,11 @@ def changed(path: str) -> FileError:
         path,
         f"{path} was changed by someone else in the meantime. Nothing was done; read it again.",
     )
+
+
+def shown(path: str) -> str:
+    """Return a path on one line; unusual ones in quotes."""
+    return path if path.isprintable() else json.dumps(path)
 
 
 def size_text(size: int) -> str:

@@ -64,7 +64,7 @@ def merge_files(
 ) -> dict[str, FileData]:
     """Return the files after a write; None deletes."""
     merged = {**current, **write}
-    if None not in write.values():
+    if not any(file is None for file in write.values()):
         return cast("dict[str, FileData]", merged)
     return {path: file for path, file in merged.items() if file is not None}
 

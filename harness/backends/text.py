@@ -21,9 +21,10 @@ from itertools import chain, islice
 from pydantic import JsonValue
 
 from .._internal.records import record
+from .base import shown
 from .text_memory import MOST_MEMORY, TextTooLarge, blocks, memory_of
 
-__all__ = ["Listing", "Text", "call_text", "decode", "fit", "lf", "read_page", "shown"]
+__all__ = ["Listing", "Text", "call_text", "decode", "fit", "lf", "read_page"]
 
 
 _UTF16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
@@ -262,11 +263,6 @@ def call_text(tool: str, **arguments: JsonValue) -> str:
     """Return a call as a model writes it, such as `ls(path="/a", offset=50)`."""
     pairs = [f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in arguments.items()]
     return f"{tool}({', '.join(pairs)})"
-
-
-def shown(path: str) -> str:
-    """Return a path on one line; unusual ones in quotes."""
-    return path if path.isprintable() else json.dumps(path)
 
 
 @record

@@ -40,14 +40,14 @@ if TYPE_CHECKING:
 __all__ = ["Agent"]
 
 MOST_QUEUED = 100
-"""How many messages may wait for a run to take them."""
+"""The most messages that may wait for a run to read them."""
 
 
 class Agent(AgentRuns):
     """An agent with a journal. Safe for concurrent runs on different threads.
 
-    `invoke`, `resume`, `batch` and `stream` are for code that has no event loop; their async
-    counterparts are for code on one.
+    `invoke`, `resume`, `batch` and `stream` are for code without an event loop; their async
+    counterparts are for code in one.
     """
 
     async def abatch(
@@ -57,9 +57,9 @@ class Agent(AgentRuns):
         options: RunOptions | None = None,
         max_concurrency: int = 16,
     ) -> list[RunResult | Exception]:
-        """Run each input on a thread of its own; return results in the order of the inputs.
+        """Run each input on its own thread; return results in the order of the inputs.
 
-        A run that cannot begin leaves its error in its place; the others are not affected.
+        If a run cannot start, its error is in its place; the others are not affected.
 
         Raises:
             ValueError: `max_concurrency` is not positive; nothing was run.
@@ -88,7 +88,7 @@ class Agent(AgentRuns):
         thread_id: str | None = None,
         options: RunOptions | None = None,
     ) -> RunResult:
-        """Run as `ainvoke` does, from code that has no event loop."""
+        """Run like `ainvoke`, from code without an event loop."""
         return run_sync(
             partial(self.ainvoke, agent_input, thread_id=thread_id, options=options), "invoke"
         )
@@ -100,7 +100,7 @@ class Agent(AgentRuns):
         *,
         options: RunOptions | None = None,
     ) -> RunResult:
-        """Continue as `aresume` does, from code that has no event loop."""
+        """Continue like `aresume`, from code without an event loop."""
         return run_sync(partial(self.aresume, run_id, answers, options=options), "resume")
 
     def batch(
@@ -110,7 +110,7 @@ class Agent(AgentRuns):
         options: RunOptions | None = None,
         max_concurrency: int = 16,
     ) -> list[RunResult | Exception]:
-        """Run as `abatch` does, from code that has no event loop."""
+        """Run like `abatch`, from code without an event loop."""
         return run_sync(
             partial(self.abatch, inputs, options=options, max_concurrency=max_concurrency), "batch"
         )
@@ -123,7 +123,7 @@ class Agent(AgentRuns):
         modes: Collection[StreamMode] = ("updates",),
         options: RunOptions | None = None,
     ) -> Generator[Event | RunResult, None, None]:
-        """Run as `astream` does, from code that has no event loop."""
+        """Run like `astream`, from code without an event loop."""
         refuse_in_event_loop("stream")
         given = options or RunOptions()
 
@@ -138,22 +138,23 @@ class Agent(AgentRuns):
     async def asteer(self, run_id: str, message: str) -> CallerMessage:
         """Send a message to a running run, whichever process executes it.
 
-        The run takes it before its next model call, as a user message of its thread; one that comes
-        while it gives its answer makes it go on. A run that waits takes it once it goes on: a
-        message answers no question. The same text again, before it is taken, is the same message.
+        The run reads it before its next model call, as a user message of its thread. If it
+        arrives while the run gives its answer, the run continues. A waiting run reads it when it
+        continues: a message does not answer a question. The same text, sent again before it is
+        read, is the same message.
 
         Args:
             run_id: The run.
             message: The text.
 
         Returns:
-            What was stored. Its status is `missed` if the run has ended in this moment.
+            The stored message. Its status is `missed` if the run has just ended.
 
         Raises:
             UnknownRun: There is no such run.
             RunEnded: It has ended; nothing was stored.
-            InvalidUpdate: The text is empty, the run is a driven call, which asks no model of its
-                own, or too many messages wait for it; nothing was stored.
+            InvalidUpdate: The text is empty, the run is a driven call, which calls no model, or too
+                many messages wait for it; nothing was stored.
             PIIDetectionError: A rule blocks the text.
         """
         run = await self._unfinished(run_id)
@@ -177,7 +178,7 @@ class Agent(AgentRuns):
         return next((one for one in sent if one.id == known.id), known)
 
     async def _as_stored(self, run: Run, message: str) -> str:
-        """Return the text of a message without what is redacted."""
+        """Return the redacted text of a message."""
         if run.kind == "drive" or not message.strip():
             raise InvalidUpdate(
                 f"run {run.id} is a driven call, which takes no messages; nothing was stored"
@@ -202,12 +203,12 @@ class Agent(AgentRuns):
         run = await self.checkpointer.run(run_id)
         if run is None:
             raise UnknownRun(f"there is no run {run_id!r}")
-        if run.status in ("done", "failed", "cancelled"):  # it may have taken one as it ended
+        if run.status in ("done", "failed", "cancelled"):  # it may have read one as it ended
             found = await self.checkpointer.interrupts(run_id)
         return messages_of(run, found)
 
     def steer(self, run_id: str, message: str) -> CallerMessage:
-        """Send a message as `asteer` does, from code that has no event loop."""
+        """Send a message like `asteer`, from code without an event loop."""
         return run_sync(partial(self.asteer, run_id, message), "steer")
 
     def over(
@@ -216,16 +217,16 @@ class Agent(AgentRuns):
         rules: Sequence[CallPolicy] = (),
         middleware: Sequence[AgentMiddleware] = (),
     ) -> Agent:
-        """Return the same agent over another journal, under further rules.
+        """Return the same agent with another journal and additional rules.
 
-        The rules hold for its subagents too, which are judged by their callers' rules. Both agents
-        share model, tools and middleware, so closing one closes the other.
+        The rules also apply to its subagents, whose calls must pass their callers' rules. Both
+        agents share model, tools and middleware, so closing one closes the other.
 
         Args:
             checkpointer: The journal.
-            rules: Additional policies; the strictest of all verdicts counts.
-            middleware: Further middleware, around all that it has. Of the main agent alone, and
-                without state of its own.
+            rules: Additional policies; the strictest verdict applies.
+            middleware: Additional middleware, outside all existing ones. It applies only to the
+                main agent, and must have no state.
         """
         known = self.definition
         wraps = (*middleware, *known.middleware)
@@ -255,7 +256,7 @@ T = TypeVar("T")
 
 
 def refuse_in_event_loop(name: str) -> None:
-    """Raise `RuntimeError` if an event loop runs in this thread: a sync call would stop it."""
+    """Raise `RuntimeError` if an event loop runs in this thread, because a sync call blocks it."""
     try:
         anyio.get_current_task()
     except RuntimeError:
@@ -267,11 +268,11 @@ def refuse_in_event_loop(name: str) -> None:
 
 
 def run_sync(function: Callable[[], Awaitable[T]], name: str) -> T:
-    """Run an async function in an event loop of its own.
+    """Run an async function in a new event loop.
 
     Args:
         function: What to run.
-        name: The sync method it is for.
+        name: The sync method that needs it.
 
     Raises:
         RuntimeError: An event loop is running in this thread.
@@ -283,12 +284,12 @@ def run_sync(function: Callable[[], Awaitable[T]], name: str) -> T:
 def iterate(
     begin: Callable[[], tuple[AsyncGenerator[T, None], Callable[[], None]]],
 ) -> Generator[T, None, None]:
-    """Yield what an async generator yields; it runs in an event loop of a thread of its own.
+    """Yield the items of an async generator, which runs in an event loop in its own thread.
 
-    It is read by one task from beginning to end. What it raises is raised here.
+    One task reads it from beginning to end. Its errors are raised here.
 
     Args:
-        begin: Makes the generator, and a function that makes it end soon, for a reader who leaves
+        begin: Makes the generator, and a function that ends it soon, for a reader that leaves
             early. Both are called in the event loop.
     """
 

@@ -1,4 +1,4 @@
-"""The runs of an agent, on an event loop: begun, driven by a client, resumed, streamed."""
+"""The runs of an agent in an event loop: starts, drives, resumes and streams them."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ __all__ = ["LEFT", "AgentRuns"]
 
 
 LEFT = "the consumer of the stream left"
-"""Why a run is paused whose events nobody reads any more."""
+"""Reason for pausing a run whose events are no longer read."""
 
 
 class AgentRuns(ThreadAccess):
-    """Moves threads of one agent; `Agent` adds the same without an event loop.
+    """Runs one agent on threads; `Agent` adds the methods without an event loop.
 
     Attributes:
-        limits: Bounds of runs that have none of their own.
-        debug: Whether every event is printed too.
+        limits: Limits of runs that set none.
+        debug: Whether to print every event.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class AgentRuns(ThreadAccess):
             definition.states.rules = rules_of(definition.middleware, definition.store)
 
     async def aclose(self) -> None:
-        """Release what its middleware and model hold open; the journal stays open."""
+        """Close the resources of its middleware and model; the journal stays open."""
         for one in self.definition.middleware:
             await one.aclose()
         for model in self.definition.models:
@@ -90,11 +90,11 @@ class AgentRuns(ThreadAccess):
     ) -> RunResult:
         """Run until the agent is done, waits for an answer, or fails.
 
-        Without input, it continues from the thread's newest checkpoint, such as one that `fork`
-        or `update_state` made; a thread that is at its end stays as it is.
+        Without input, it continues from the thread's newest checkpoint, for example one made by
+        `fork` or `update_state`; a thread at its end stays as it is.
 
-        A failure of the model, a hook or a limit comes back as status `failed`: what was
-        committed stays, and `aresume` continues from there.
+        A failure of the model, a hook or a limit is returned as status `failed`: committed steps
+        stay, and `aresume` continues from there.
 
         Raises:
             InvalidUpdate: The input does not fit the state.
@@ -114,7 +114,7 @@ class AgentRuns(ThreadAccess):
             if channel is not None and channel.marks & hidden:
                 raise InvalidUpdate(f"state key {key!r} cannot be set by input; nothing was run")
         goal = goal_of(update)
-        # A goal that has to be redacted is set when the input is accepted.
+        # A goal that has to be redacted is stored when the input is accepted.
         shown = "" if self.definition.states.rules else goal
         run = new_run("delegate", self.name, thread_id, shown, options)
 
@@ -136,10 +136,10 @@ class AgentRuns(ThreadAccess):
         begin: Callable[[AgentLoop], Awaitable[None]],
         **kind: bool,
     ) -> RunResult:
-        """Execute a run that begins, once it has its turn and the thread's open run has ended.
+        """Execute a new run, once it has its turn and the thread's open run has ended.
 
         Raises:
-            ThreadBusy: That run may not be ended; see `_make_way`.
+            ThreadBusy: The open run may not be ended; see `_make_way`.
         """
         with await self._turns.turn(run, options.control, options.when_busy) as control:
             executor = await self._executor(run, options, control, definition, choices, **kind)
@@ -180,9 +180,9 @@ class AgentRuns(ThreadAccess):
     ) -> RunResult:
         """Run tool calls that a client's own model made.
 
-        The calls enter the loop where a model's answer would, so hooks, policy, approval, limits
-        and the journal treat them like any other. Calls that only read have results also while the
-        journal cannot be written; `RunResult.unrecorded` says so then.
+        The calls enter the loop in place of a model's answer, so hooks, policy, approval, limits
+        and the journal treat them like all calls. Read-only calls return results even if the
+        journal cannot be written; `RunResult.unrecorded` says so.
 
         Raises:
             InvalidUpdate: Two calls share an id.
@@ -197,7 +197,7 @@ class AgentRuns(ThreadAccess):
             raise InvalidUpdate("two calls share an id; nothing was run. Give each its own.")
         names = ", ".join(call.name for call in calls)
         options = options or RunOptions()
-        if options.choices is not None and options.choices.model:  # a model that is not there
+        if options.choices is not None and options.choices.model:  # a model that does not exist
             await self._chosen(RunChoices(model=options.choices.model))
         definition = self.definition
         run = new_run("drive", definition.name, thread_id, names, options)
@@ -212,9 +212,9 @@ class AgentRuns(ThreadAccess):
             update = {"messages": [answer]}
             await accept_input(loop.thread, update, first, f"client calls {names}", hold=inside)
 
-        # A call whose effects are all in the thread is as safe as a file just written: from a
-        # crash at once, from a power cut a moment later. Before a tool acts outside, the disk
-        # has everything.
+        # A call that only changes the thread is as safe as a file just written: a crash cannot
+        # lose it, and a power cut only for a moment. Before a tool acts outside the thread,
+        # everything is on disk.
         only_reads = all(one is not None and one.read_only and not one.once for one in used)
         return await self._carry(
             run,
@@ -233,22 +233,22 @@ class AgentRuns(ThreadAccess):
         *,
         options: RunOptions | None = None,
     ) -> RunResult:
-        """Continue a run that waits, paused, failed, or was left behind by a dead process.
+        """Continue a run that waits, paused, failed, or was abandoned by a dead process.
 
-        Breakpoints it stopped at are passed. What it has used of its limits stays used.
+        Breakpoints it stopped at are passed. Its usage still counts towards its limits.
 
         Args:
             run_id: The run.
-            answers: Answers by interrupt id; any subset, in any order. The first answer of a
-                question wins.
+            answers: Answers by interrupt id; any subset, in any order. The first answer to a
+                question counts.
             options: As for `ainvoke`; the run keeps its id and idempotency key.
 
         Raises:
             UnknownRun: There is no such run.
-            RunEnded: It is done or cancelled, or its thread has moved on without it.
+            RunEnded: It is done or cancelled, or its thread has changed without it.
             UnknownInterrupt: An answer names no question of the run; nothing was stored.
-            InvalidAnswer: An answer does not fit its schema, or edits a call into one that cannot
-                run; nothing was stored.
+            InvalidAnswer: An answer does not match its schema, or edits a call into one that
+                cannot run; nothing was stored.
             Superseded: Another process has continued or ended it first.
             ThreadBusy: Another run of the thread is open; nothing was stored.
         """
@@ -264,9 +264,9 @@ class AgentRuns(ThreadAccess):
         options: RunOptions,
         control: RunControl,
     ) -> RunResult:
-        run = await self._unfinished(run_id)  # again: it may have gone on while this one waited
+        run = await self._unfinished(run_id)  # again: the run may have continued meanwhile
         choices = await self._choices_at_head(run.thread_id)
-        # For a driven run they are the subagent's.
+        # In a driven run, they belong to the subagent.
         definition = await self._chosen(choices if run.kind == "delegate" else None)
         asked = await self.checkpointer.interrupts(run_id)
         passed = {one.id: None for one in asked if one.kind == "breakpoint" and not one.answered}
@@ -304,12 +304,12 @@ class AgentRuns(ThreadAccess):
         modes: Collection[StreamMode] = ("updates",),
         options: RunOptions | None = None,
     ) -> AsyncGenerator[Event | RunResult, None]:
-        """Run as `ainvoke` does, yielding events and, last, the result.
+        """Run like `ainvoke`, yielding events and, last, the result.
 
-        A slow consumer slows the run down instead of filling memory. Leaving the loop early and
-        closing the generator pauses the run, which can be resumed. Read it inside of
+        A slow consumer slows the run down instead of filling memory. If you leave the loop early
+        and close the generator, the run pauses and can be resumed. Read it inside
         `async with contextlib.aclosing(...)`: after a plain `break` the interpreter would close
-        it later, in another task. `emit`, `modes` and `room` of the options are not used.
+        it later, in another task. The options `emit`, `modes` and `room` are not used.
         """
         buffer: EventBuffer[Event | RunResult] = EventBuffer()
         control = (options.control if options else None) or RunControl()
@@ -336,9 +336,9 @@ class AgentRuns(ThreadAccess):
     async def replay(
         self, thread_id: str, checkpoint_id: str, *, options: RunOptions | None = None
     ) -> RunResult:
-        """Run everything after an old checkpoint again, on a branch of its own.
+        """Run everything after an old checkpoint again, on a new branch.
 
-        What was asked after it is asked again. At a final checkpoint nothing runs.
+        Questions after it are asked again. At a final checkpoint nothing runs.
 
         Raises:
             UnknownThread, UnknownCheckpoint: As for `get_state`.
@@ -358,7 +358,7 @@ class AgentRuns(ThreadAccess):
         synced: bool = True,
         only_reads: bool = False,
     ) -> RunExecutor:
-        """Return what executes a run, with all that its agents share."""
+        """Return the executor of a run, with everything its agents share."""
         limits = options.limits or self.limits or Limits()
         if choices is not None:
             limits = choices.narrow(limits)

@@ -1,6 +1,6 @@
-"""Caller input: the input of a run as a state update, people's answers, and the context.
+"""Caller input: checks a run's input, people's answers, and the context.
 
-All of it is checked, and answers are cleaned of what is redacted before they are stored.
+Input becomes a state update. Answers are redacted before they are stored.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ __all__ = ["AgentInput", "as_update", "checked_answers", "goal_of", "screened_an
 def checked_answers(
     main: AgentDefinition, interrupts: Sequence[Interrupt], answers: Mapping[str, JsonValue]
 ) -> dict[str, JsonValue]:
-    """Return the answers that may be stored; see `check_answers`.
+    """Return the answers to store; see `check_answers`.
 
     Raises:
         UnknownInterrupt: An answer names no question of the run; nothing was stored.
-        InvalidAnswer: An answer does not fit, or edits a call into one that cannot run; nothing
-            was stored.
+        InvalidAnswer: An answer does not match, or edits a call into one that cannot run;
+            nothing was stored.
     """
     fresh = check_answers(interrupts, answers)
     _check_edits(main, interrupts, fresh)
@@ -40,7 +40,7 @@ def checked_answers(
 
 
 def screened_answers(loop: AgentLoop, answers: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
-    """Return answers as they may be stored."""
+    """Return redacted answers."""
     screen = loop.thread.screen
     if screen is None:
         return answers
@@ -52,12 +52,12 @@ def _check_edits(
 ) -> None:
     """Check that edited calls can run.
 
-    What an agent asks that cannot be found here, such as one that a tool brings, is not judged:
-    there the gate asks once more instead of running the edited call.
+    If the agent that asks is unknown here, for example because a tool created it, the edit is
+    not checked. In that case the gate asks again if the edited call cannot run.
 
     Raises:
         InvalidAnswer: One edits a call into a tool that its agent does not have, or gives
-            arguments that do not fit.
+            arguments that do not match.
     """
     for one in interrupts:
         answer = answers.get(one.id)
@@ -75,7 +75,7 @@ def _check_edits(
 
 
 def agent_at(main: AgentDefinition, path: Sequence[str]) -> AgentDefinition | None:
-    """Return the agent at a path of agents and calls, or None if that is not to be found."""
+    """Return the agent at a path of agents and calls, or None if it is unknown."""
     agents = path[::2]
     found: AgentDefinition | None = main if agents[0] == main.name else None
     for name in agents[1:]:
@@ -95,7 +95,7 @@ def _problem(
     asked = str(payload.get("tool"))
     tool = str(answer.get("tool", asked))
     if "args" not in answer and agent.states.rules:
-        return None  # those in the question are redacted, and may look otherwise
+        return None  # those in the question are redacted, and may differ
     args = cast("dict[str, JsonValue]", answer.get("args", payload.get("args")))
     return agent.pipeline.edit_problem(asked, tool, args)
 
@@ -149,6 +149,6 @@ def goal_of(update: Mapping[str, Any]) -> str:
     """Return the last human text of an update."""
     messages = update.get("messages")
     if not isinstance(messages, list | tuple | Transcript):
-        return ""  # if that is wrong, it is said when the input is checked
+        return ""  # errors are reported when the input is checked
     texts = [one.text for one in cast(Sequence[Any], messages) if isinstance(one, HumanMessage)]
     return texts[-1] if texts else ""

@@ -1,18 +1,17 @@
 """Checkpoints of a namespace: stored writes, snapshots of the state, and events of new ones.
 
-A snapshot is the folded state, stored so that old writes need not be read. A thread whose keys are
-rewritten again and again has a small state and a long log. Once the writes that lead to a state
-weigh several times what the state does, the state is stored beside them. So what is read to open a
-thread is a bounded multiple of its state, and all snapshots together are a bounded fraction of the
-log. A thread that only grows never needs one. A snapshot is a cache of one schema. With another
-schema, other reducers, or a state that does not come back as it went in, the writes are folded as
-if there were none.
+A snapshot is the state after replaying all writes, stored so that old writes need not be read. If
+keys are rewritten again and again, the state is small and the log long. Once the writes take
+several times the bytes of the state, the state is stored beside them. So opening a thread reads a
+bounded multiple of its state, and all snapshots together are a bounded fraction of the log. A
+thread that only grows never needs one. A snapshot is a cache for one schema. With another schema,
+other reducers, or a state that JSON does not preserve exactly, the writes are replayed instead.
 
 A step without a checkpoint has pending writes. Besides the results of finished calls there are
-three kinds: what hooks kept, marks of calls that have begun, and marks of calls that continue with
-a subagent. Task ids and indexes tell them apart.
+three kinds: writes kept by hooks, marks of calls that have begun, and marks of calls that continue
+a subagent. Task ids and indexes distinguish them.
 
-The events of a new checkpoint are the checkpoint, what it wrote, and the state after it.
+The events of a new checkpoint are the checkpoint, its writes, and the state after it.
 """
 
 from __future__ import annotations
@@ -50,19 +49,19 @@ __all__ = [
 
 
 _FROM_BYTES = 1 << 16
-"""Lighter logs are read faster than a snapshot is worth."""
+"""Bytes of a log below which a snapshot does not pay."""
 
 _TIMES = 4
-"""How many times its own weight the writes must weigh that a snapshot stands for."""
+"""How many times the bytes of a snapshot the writes before it must have."""
 
 
 def weighed(
     schema: StateSchema, checkpoint_id: str, state: State, before: int, weight: int
 ) -> tuple[int, Sequence[Snapshot]]:
-    """Return the weight of a log that has grown to this one, and a snapshot where it pays.
+    """Return the new weight of a log in bytes, and a snapshot if one pays.
 
-    Encoding a state takes time in proportion to it, so it is tried when the weight has doubled, and
-    not after a step that alone weighs more than a snapshot may: the state holds what it wrote.
+    Encoding a state takes time in proportion to its size, so it is only tried when the weight has
+    doubled, and not after a step that alone has more bytes than a snapshot may have.
     """
     if weight < _FROM_BYTES or weight.bit_length() == before.bit_length():
         return weight, ()
@@ -75,13 +74,13 @@ def weighed(
 def snapshot_of(
     schema: StateSchema, checkpoint_id: str, state: State, weight: int
 ) -> tuple[Snapshot, int] | None:
-    """Return a snapshot and its weight; None when the writes do as well, or it would not be exact.
+    """Return a snapshot and its weight; None if it does not pay, or would not be exact.
 
     Args:
-        schema: The schema that folded the state.
+        schema: The schema of the state.
         checkpoint_id: The checkpoint the state belongs to.
         state: The state.
-        weight: Bytes of the writes that the snapshot would stand for.
+        weight: Bytes of the writes that the snapshot would replace.
     """
     mark = fingerprint(schema)
     if mark is None:
@@ -108,7 +107,7 @@ def _comes_back(schema: StateSchema, writes: tuple[StoredWrite, ...], state: Sta
 
 
 def fingerprint(schema: StateSchema) -> str | None:
-    """Return what tells this schema's folds from another's; None when nothing does."""
+    """Return a fingerprint of a schema with its reducers; None if it has none."""
     known = _KNOWN.get(id(schema))
     if known is not None and known[0]() is schema:
         return known[1]
@@ -121,7 +120,7 @@ def fingerprint(schema: StateSchema) -> str | None:
 
 _MOST_KNOWN = 256
 _KNOWN: dict[int, tuple[ref[StateSchema], str | None]] = {}
-"""Fingerprints by the identity of the schema, as schemas cannot be hashed."""
+"""Fingerprints by the identity of schemas, which cannot be hashed."""
 
 
 def _fingerprint(schema: StateSchema) -> str | None:
@@ -138,7 +137,7 @@ def _channel_mark(channel: Channel) -> str | None:
     fn: Any = reducer.fn
     name = getattr(fn, "__qualname__", None)
     if name is None or getattr(fn, "__closure__", None):
-        return None  # two of them may look the same and do different things
+        return None  # two of them may look the same but behave differently
     code = getattr(fn, "__code__", None)
     digest = _code_digest(code) if isinstance(code, CodeType) else ""
     return f"{channel.name}: {channel.type!r}, {reducer.write!r}, {fn.__module__}.{name} {digest}"
@@ -157,11 +156,11 @@ _KEPT = "#kept:"
 _CLAIMS = "#goes-on:"
 
 FIRST_KEPT = -1_000_000
-"""Index of the first writes that are kept: before those of the step's tool calls."""
+"""Index of the first kept writes, before those of the step's tool calls."""
 
 
 def decoded(schema: StateSchema, writes: Sequence[StoredWrite]) -> list[ChannelWrite]:
-    """Return stored writes as values; keys no schema knows any more are left out."""
+    """Return stored writes as values, without keys that the schema no longer has."""
     values: list[ChannelWrite] = []
     for (name, overwrite), group in groupby(writes, attrgetter("channel", "overwrite")):
         channel = schema.channels.get(name)
@@ -176,17 +175,17 @@ def decoded(schema: StateSchema, writes: Sequence[StoredWrite]) -> list[ChannelW
 
 
 def begun_mark(call_id: str, answers: int) -> str:
-    """Return the task id that says that a call has begun, after so many answers to it."""
+    """Return the task id of the mark that a call has begun, after this many answers."""
     return f"{call_id}{_BEGUN}{answers}"
 
 
 def claim_mark(call_id: str, ns: str) -> str:
-    """Return the task id that says that a call continues the subagent of a namespace."""
+    """Return the task id of the mark that a call continues the subagent of a namespace."""
     return f"{call_id}{_CLAIMS}{ns}"
 
 
 def kept_mark(index: int, author: str) -> str:
-    """Return the task id of what a hook kept as the writes of this index."""
+    """Return the task id of the writes with this index that a hook kept."""
     return f"{_KEPT}{index - FIRST_KEPT}:{author}"
 
 
@@ -196,10 +195,10 @@ class PendingWrites:
 
     Attributes:
         finished: Results of calls, in the order they were stored.
-        kept: What hooks kept.
-        begun: Marks of calls that must run at most once and have begun.
-        claims: Calls that go on with a subagent, by its namespace.
-        next_kept: Index of what is kept next.
+        kept: Writes kept by hooks.
+        begun: Marks of calls that have begun and must run at most once.
+        claims: Calls that continue a subagent, by its namespace.
+        next_kept: Index of the next kept writes.
     """
 
     finished: list[TaskWrites]
@@ -210,7 +209,7 @@ class PendingWrites:
 
     @staticmethod
     def of(pending: Sequence[TaskWrites]) -> PendingWrites:
-        """Sort pending writes by what they are."""
+        """Sort pending writes by kind."""
         begun = {one.task_id for one in pending if _BEGUN in one.task_id}
         kept = [one for one in pending if one.index < 0]
         finished: list[TaskWrites] = []
@@ -226,7 +225,7 @@ class PendingWrites:
 
 
 _HIDDEN = frozenset({Mark.PRIVATE, Mark.OMIT_FROM_OUTPUT, Mark.UNTRACKED, Mark.EPHEMERAL})
-"""Marks of keys that events leave out: callers may not see them, or they have no JSON form."""
+"""Marks of keys that events omit: callers may not see them, or they have no JSON form."""
 
 
 def announce(
@@ -237,15 +236,15 @@ def announce(
     state: State,
     written: Sequence[ChannelWrite],
 ) -> None:
-    """Send the events of a checkpoint that somebody listens to.
+    """Send the events of a checkpoint, if anybody listens.
 
     Args:
-        run: Knows who listens.
+        run: The run, which knows its listeners.
         path: The agent whose checkpoint it is.
-        schema: Of its state.
-        checkpoint: What was committed.
+        schema: The schema of its state.
+        checkpoint: The committed checkpoint.
         state: The state after it.
-        written: The writes that led to it.
+        written: The writes of its step.
     """
     if "checkpoints" in run.wanted:
         data: dict[str, JsonValue] = {
@@ -270,7 +269,7 @@ def announce(
 
 
 def _json(schema: StateSchema, writes: Sequence[ChannelWrite]) -> dict[str, JsonValue]:
-    """Return the writes of keys that callers may see, those of one key put together."""
+    """Return the writes of keys that callers may see, combined by key."""
     shown: dict[str, JsonValue] = {}
     for name, value in writes:
         channel = schema[name]
@@ -280,7 +279,7 @@ def _json(schema: StateSchema, writes: Sequence[ChannelWrite]) -> dict[str, Json
 
 
 def _together(first: JsonValue, second: JsonValue) -> JsonValue:
-    """Return two writes of one key as one: all items, all members, or else the later one."""
+    """Combine two writes of one key: all list items, all members, or else the later one."""
     if isinstance(first, list) and isinstance(second, list):
         return [*first, *second]
     if isinstance(first, dict) and isinstance(second, dict):
@@ -289,6 +288,6 @@ def _together(first: JsonValue, second: JsonValue) -> JsonValue:
 
 
 LAST_INDEX = 1_000_000
-"""Index of a phase's own writes: after those of the step's tool calls."""
+"""Index of a phase's own writes, after those of the step's tool calls."""
 
 EPHEMERAL = frozenset({Mark.EPHEMERAL})

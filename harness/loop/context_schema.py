@@ -18,16 +18,16 @@ class ContextSchema:
 
     Args:
         schema: A dataclass, a pydantic model, a TypedDict or another type. Its fields may be of
-            any class: a context holds live things, such as connections.
+            any class, because a context can contain live objects, such as connections.
 
     Raises:
-        AgentBuildError: It names a type that is not known at run time, or is none.
+        AgentBuildError: It is not a type, or names a type that is unknown at run time.
     """
 
     def __init__(self, schema: Any) -> None:
         config = ConfigDict(arbitrary_types_allowed=True)
         try:
-            # A dataclass takes no configuration, but what is inside of a tuple inherits its own.
+            # A dataclass takes no configuration, but the items of a tuple inherit the tuple's.
             alone: Any = GenericAlias(tuple, (as_pydantic_knows(schema),))
             self._adapter: TypeAdapter[tuple[Any]] = TypeAdapter(alone, config=config)
             self._adapter.rebuild(raise_errors=True)
@@ -38,10 +38,10 @@ class ContextSchema:
             ) from error
 
     def check(self, context: Any) -> Any:
-        """Return a context as the declared type; None, for no context, stays None.
+        """Convert a context to the declared type; None, for no context, stays None.
 
         Raises:
-            InvalidUpdate: It does not fit.
+            InvalidUpdate: It does not match the type.
         """
         if context is None:
             return None

@@ -50,33 +50,33 @@ ANSWER = "structured_response"
 ANSWER_MARKS = frozenset({Mark.OMIT_FROM_INPUT})
 
 _MOST_OTHERS = 16
-"""Models an agent is kept ready for, besides its own."""
+"""For how many models, besides its own, a built agent is cached."""
 
 Rebuild: TypeAlias = Callable[[str, str], "AgentDefinition"]
-"""Returns an agent as it is with another model, by name, and an effort; either may be empty."""
+"""Builds an agent again with another model, by name, and an effort; either may be empty."""
 
 
 @dataclass(frozen=True)
 class AgentDefinition:
-    """Everything about an agent that does not change while it runs.
+    """Everything about an agent that is fixed while it runs.
 
     Attributes:
         name: Its name, in paths and events.
-        model: Who answers unless a wrapper decides otherwise.
-        tools: By name, in the order the model sees them.
+        model: Its model, unless a wrapper chooses another.
+        tools: Tools by name, in the order the model sees them.
         system: The system prompt before middleware adds to it.
         middleware: Outermost first.
-        schema: The channels of its state.
-        pipeline: The way to its tools.
+        schema: The schema of its state.
+        pipeline: The path of calls to its tools.
         provider_tools: Tools that the model's provider runs.
-        response_format: The structured answer it owes.
-        output: How it comes to that answer.
-        answers: Where model answers are cached.
-        breakpoints: Where it stops to be looked at.
+        response_format: The format of its structured answer.
+        output: The strategy for that answer.
+        answers: The cache of model answers.
+        breakpoints: Nodes at which it stops for inspection.
         store: Its long-term store.
         states: Its cache of newest states.
-        settings: Provider parameters of each of its model calls.
-        rebuild: Makes it anew for another model, where that changes more than the model.
+        settings: Provider parameters of its model calls.
+        rebuild: Builds it again for another model, if more than the model changes.
     """
 
     name: str
@@ -121,7 +121,7 @@ class AgentDefinition:
 
     @cached_property
     def offered(self) -> tuple[Tool | Mapping[str, JsonValue], ...]:
-        """What the model is offered unless a wrapper decides otherwise."""
+        """The tools for the model, unless a wrapper chooses others."""
         return (*self.tools.values(), *self.provider_tools)
 
     @cached_property
@@ -130,10 +130,10 @@ class AgentDefinition:
         return frozenset(name for name, tool in self.tools.items() if tool.return_direct)
 
     def chosen(self, choices: RunChoices | None) -> AgentDefinition:
-        """Return the agent as the caller of a run wants it.
+        """Return the agent with the choices of a run's caller.
 
         Raises:
-            HarnessError: There is no such model or effort, or the output schema cannot be kept.
+            HarnessError: There is no such model or effort, or the output schema cannot be used.
         """
         if choices is None:
             return self
@@ -147,14 +147,14 @@ class AgentDefinition:
 
     @property
     def models(self) -> Sequence[ChatModel]:
-        """Its model, and those it was made for besides."""
+        """Its model, and other models it was built for."""
         return (self.model, *(one.model for one in self._others.values()))
 
     def with_model(self, model: str, effort: str = "") -> AgentDefinition:
         """Return the agent with another model, an effort, or both; empty text changes nothing.
 
         Raises:
-            HarnessError: There is no such model, it cannot be made, or it takes no such effort.
+            HarnessError: There is no such model, it cannot be built, or has no such effort.
         """
         if not model and not effort:
             return self
@@ -182,7 +182,7 @@ class AgentDefinition:
         """Return the agent with another response format, a JSON schema.
 
         Raises:
-            AgentBuildError: It is no schema of an object, or has the name of a tool.
+            AgentBuildError: It is not the schema of an object, or has the name of a tool.
         """
         from ..structured_output import AutoStrategy, StructuredOutput
 
@@ -200,10 +200,10 @@ class AgentDefinition:
         )
 
     def forked(self, name: str) -> AgentDefinition:
-        """Return the agent under another name, for work beside its own.
+        """Return the agent under another name, for additional work.
 
-        It reports in plain text, also where this one owes a structured answer, and nobody looks
-        at it where it stops: both are the caller's.
+        It answers in plain text, even if this agent has a structured answer, and has no
+        breakpoints: both belong to the caller.
         """
         return replace(
             self, name=name, response_format=None, output=None, breakpoints=Breakpoints()
@@ -211,12 +211,12 @@ class AgentDefinition:
 
     @cached_property
     def entry(self) -> Next:
-        """The phase that takes accepted input."""
+        """The first phase after accepted input."""
         return "before_agent" if self.hooks("before_agent") else "model"
 
     @cached_property
     def answered(self) -> Next | None:
-        """The phase after a model answer, if hooks look at it first."""
+        """The phase after a model answer, if hooks run first."""
         return "after_model" if self.hooks("after_model") else None
 
 
@@ -232,15 +232,15 @@ def answer_channel(output: StructuredOutput) -> Channel:
 
 
 REPAIR = "structured_output"
-"""Source of the messages that ask a model for its structured answer again."""
+"""Source of messages that ask a model again for its structured answer."""
 
 
 def after_model(messages: Sequence[Message], *, done: bool = False) -> Next:
     """Return the phase after a model answer and its hooks.
 
-    Calls without a result go to the tools. With `done` the answer held the structured answer the
-    run was for. An answer whose calls were all answered by hooks, that somebody objected to, or
-    that was cut off or is empty, goes back to the model. Anything else ends the run.
+    Calls without a result go to the tools. With `done`, the answer contained the run's structured
+    answer. An answer goes back to the model if hooks answered all its calls, if it was rejected, or
+    if it was cut off or empty. Anything else ends the run.
     """
     if pending_tool_calls(messages):
         return "tools"
@@ -279,7 +279,7 @@ def jump(
     """Return the phase a hook jumps to.
 
     Raises:
-        MiddlewareError: The jump is not declared, or leads nowhere.
+        MiddlewareError: The jump is not declared, or has no target.
     """
     if target not in _TARGETS:
         raise MiddlewareError(

@@ -1,7 +1,7 @@
-"""An agent's loop as a Mermaid flowchart: its hooks in the order they run, and where each may lead.
+"""Drawing of an agent's loop as a Mermaid flowchart: its hooks in order, and their jumps.
 
-The picture follows `engine` and `routing`. Solid edges are the way of the
-loop, dashed ones the jumps that hooks declare.
+The picture follows `engine` and `routing`. Solid edges are the path of the loop, dashed edges the
+jumps that hooks declare.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _HOOKS: tuple[HookName, ...] = get_args(HookName)
 def draw_mermaid(definition: AgentDefinition) -> str:
     """Return the loop of an agent as the text of a Mermaid flowchart.
 
-    There is one node per hook that a middleware has, `model`, and `tools` when the agent has any
-    tool, a wrapper that could bring one, or a hook that may jump there. Wraps are a box around
-    `model` and `tools` that lists them, outermost first. Calls that tools send (`Send`) stay
-    inside `tools`.
+    There is one node for each hook of a middleware, one for `model`, and one for `tools` if the
+    agent has a tool, a wrapper that could supply one, or a hook that may jump there. Wraps are a
+    box around `model` and `tools` that lists them, outermost first. Calls that tools send (`Send`)
+    stay inside `tools`.
     """
     loop = _Loop(definition)
     lines = ["flowchart TD", *loop.nodes(), *(edge.line() for edge in loop.edges())]
@@ -84,18 +84,18 @@ class _Loop:
 
     @property
     def _entry(self) -> str:
-        """Where the loop begins again."""
+        """The node where the loop begins again."""
         return next(iter(self._chain("before_model")), _MODEL)
 
     @property
     def _exit(self) -> str:
-        """Where the run ends, or its exit hooks begin."""
+        """The node where the run ends, or its exit hooks begin."""
         return next(iter(self._chain("after_agent")), _END)
 
     # --- edges -----------------------------------------------------------------------------
 
     def edges(self) -> Iterator[_Edge]:
-        """Yield all edges, in the order a run meets them."""
+        """Yield all edges, in the order of a run."""
         way = [_START, *self._chain("before_agent"), *self._chain("before_model"), _MODEL]
         way += self._chain("after_model")
         yield from (_Edge(*pair) for pair in pairwise(way))
@@ -106,7 +106,7 @@ class _Loop:
         yield from self._jump_edges()
 
     def _after_model(self, decided: str) -> Iterator[_Edge]:
-        """Yield where an answer leads, once all hooks have seen it."""
+        """Yield the edges from an answer, after all hooks."""
         if self._has_tools:
             yield _Edge(decided, _TOOLS, "calls")
         if self._agent.hooks("after_model"):
@@ -118,7 +118,7 @@ class _Loop:
             yield _Edge(decided, self._exit, "no calls" if self._has_tools else "")
 
     def _after_tools(self) -> Iterator[_Edge]:
-        """Yield where results lead."""
+        """Yield the edges from tool results."""
         yield _Edge(_TOOLS, self._entry, "results")
         if any(tool.return_direct for tool in self._agent.tools.values()):
             yield _Edge(_TOOLS, self._exit, "return_direct")
@@ -145,5 +145,5 @@ def _wrapped(node: str, hook: str, names: Sequence[str]) -> Iterator[str]:
 
 
 def _escaped(name: str) -> str:
-    """Return text that is safe between quotes: what could mean something is a character code."""
+    """Return text that is safe between quotes, with special characters as character codes."""
     return "".join(char if char.isalnum() or char in " _." else f"#{ord(char)};" for char in name)

@@ -2,9 +2,9 @@
 
     before_agent* -> [ before_model* -> model -> after_model* -> tools ]* -> after_agent*
 
-A step commits where money was spent or the world was touched: accepted input, a model answer,
-each finished tool call, the end. Hooks of a phase join the step they run in; a hook that changed
-nothing commits nothing. Whatever was committed is enough to go on in another process.
+A step commits where money was spent or the outside world changed: accepted input, a model answer,
+each finished tool call, the end. Hooks of a phase belong to the step they run in; a hook that
+changed nothing commits nothing. The committed steps are enough to continue in another process.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from .tools.step import ToolStep
 __all__ = ["AgentLoop", "Node"]
 
 Node: TypeAlias = Literal["input", "model", "tools", "end"]
-"""In whose name state can be written from outside."""
+"""Nodes in whose name callers can write state."""
 
 _PASSED_OVER = (
     "{name} did not run: {author} went back to the model instead. Call it again if it is still "
@@ -45,11 +45,11 @@ _PASSED_OVER = (
 
 
 class AgentLoop:
-    """Moves one namespace of a thread forward, from its newest checkpoint to a pause or the end.
+    """Runs one namespace of a thread, from its newest checkpoint to a pause or the end.
 
     Attributes:
         thread: State, head and journal of the namespace.
-        meter: What counts against its limits, and those of its run tree.
+        meter: Counts its usage towards its limits and those of its run tree.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class AgentLoop:
 
     @cached_property
     def _model_step(self) -> ModelStep:
-        # Built when a model is asked: a driven call asks none.
+        # Built at the first model call; a driven call needs none.
         return ModelStep(self.agent, self.run, self.thread, self.path, self.meter)
 
     @property
@@ -88,7 +88,7 @@ class AgentLoop:
     async def start(self, update: State, summary: str, *, forked: bool = False) -> None:
         """Load the namespace and accept its first input, unless it has some already.
 
-        What a fork starts from has been through `before_agent`.
+        A fork starts from a state that has passed `before_agent`.
         """
         if not await self.thread.open():
             await accept_input(self.thread, update, self._entry(forked), summary)
@@ -96,10 +96,10 @@ class AgentLoop:
     async def go_on(
         self, after: str, update: State, summary: str, salt: str, *, forked: bool = False
     ) -> bool:
-        """Accept another message after a checkpoint, unless that is done; whether it is there.
+        """Accept another message after a checkpoint, once; return whether the checkpoint exists.
 
-        It begins a branch that `salt` tells from others: the caller may have gone back to a state
-        in which only this checkpoint was known.
+        It starts a branch, distinguished by `salt`: the caller may have been rewound to a state in
+        which only this checkpoint was known.
         """
         thread = self.thread
         if await thread.knows(step_id(after, salt)):
@@ -114,12 +114,12 @@ class AgentLoop:
         return "model" if forked else self.agent.entry
 
     def begin_turn(self) -> None:
-        """Drop what an earlier turn left, in the step that accepts new input."""
+        """Drop leftovers of an earlier turn, in the step that accepts new input."""
         self.forget_answer()
         self.note_choices()
 
     def note_choices(self) -> None:
-        """Keep what was chosen for the run, in the step that accepts its input."""
+        """Store the choices for the run, in the step that accepts its input."""
         choices = self.run.choices
         if choices is not None or self.thread.state.get("run_choices") is not None:
             stored = None if choices is None else choices.to_json()
@@ -138,9 +138,9 @@ class AgentLoop:
             MiddlewareError: A hook broke a rule or raised.
             ToolFailed: A strict tool failed.
             LimitReached: The run tree met one of its limits.
-            StaleThread: Somebody else moved the thread.
+            StaleThread: Another process changed the thread.
         """
-        self._paused = None  # an answer may have come since
+        self._paused = None  # an answer may have arrived since
         if self.thread.kept:
             self.thread.take_kept()
         current = CurrentAgent(self.runtime_now(), self.run, self.agent.watchers)
@@ -151,7 +151,7 @@ class AgentLoop:
                 if self.run.control.drained.is_set():
                     return await self._pause(())
                 if self.run.room is not None:
-                    await self.run.room()  # for a consumer of the events that lags behind
+                    await self.run.room()  # for a slow consumer of the events
                 self._askers.clear()
                 head = self.thread.head if self._breaks else None
                 if head is not None and head.author in ("model", "tools"):
@@ -166,11 +166,11 @@ class AgentLoop:
             return await self._pause(asked.interrupts)
         finally:
             CURRENT_AGENT.reset(token)
-            # It holds methods of this loop. A cycle would keep the state until it is collected.
+            # It refers to methods of this loop. A cycle would keep the state until a collection.
             self._runtime = None
 
     async def _pause(self, interrupts: Sequence[Interrupt]) -> Pause:
-        """Store questions that hooks asked; what their phase wrote is dropped, as it runs again."""
+        """Store questions of hooks; their phase will run again, so its writes are dropped."""
         if interrupts:
             await self.run.journal.commit(
                 Batch(self.run.thread_id, self.thread.ns, interrupts=interrupts)
@@ -213,7 +213,7 @@ class AgentLoop:
         return following
 
     async def _unless_told(self, following: Next) -> Next:
-        """Return what follows: the model once more, if its caller has sent a message meanwhile."""
+        """Return the next phase: the model again, if the caller has sent a message meanwhile."""
         if following not in ("after_agent", "end") or self._mailbox is None:
             return following
         if self.wrapped_up is not None or not await self._mailbox.has_some():
@@ -270,7 +270,7 @@ class AgentLoop:
     }
 
     def follows(self, node: Node) -> Next:
-        """Return the phase that follows a node, for writes made in its name."""
+        """Return the phase after a node, for writes in its name."""
         match node:
             case "input":
                 return self.agent.entry
@@ -289,7 +289,7 @@ class AgentLoop:
         return self._clip(routing.after_model(state["messages"], done=done))
 
     def _clip(self, phase: Next) -> Next:
-        """Shorten the way where nothing would happen: no exit hooks, or a driven call."""
+        """Skip phases without effect: without exit hooks, or in a driven call."""
         if self._driven and phase != "tools":
             return "end"
         if phase == "after_agent" and not self.agent.hooks("after_agent"):
@@ -297,7 +297,7 @@ class AgentLoop:
         return phase
 
     async def _hooks(self, name: HookName) -> Next | None:
-        """Run a phase's hooks; return where one of them jumped, which skips the rest of them."""
+        """Run a phase's hooks; return the target if one jumps, which skips the rest."""
         hooks = self.agent.hooks(name)
         if not hooks:
             return None
@@ -330,7 +330,7 @@ class AgentLoop:
         return None
 
     def _send(self, sends: Sequence[Send], author: str) -> None:
-        """Let a hook's calls run next, after those of the answer that have no result yet."""
+        """Run a hook's calls next, after the answer's calls that have no result yet."""
         calls = tuple(ToolCall(new_id("call"), one.tool, one.args) for one in sends)
         if pending_tool_calls(self.thread.state["messages"]):
             self.thread.write({"sent_calls": calls}, author)
@@ -338,7 +338,7 @@ class AgentLoop:
             self.thread.write_messages([AIMessage(calls, source=author)])
 
     def runtime_now(self) -> Runtime:
-        """Return what hooks see of the run, at the newest checkpoint."""
+        """Return the runtime for hooks, at the newest checkpoint."""
         head = self.thread.head
         newest = head.id if head is not None else None
         if self._runtime is not None:
@@ -368,7 +368,7 @@ class AgentLoop:
         return self._runtime
 
     def _asker(self, author: str) -> Asker:
-        """Return who asks for a hook; the order of its questions in a phase distinguishes them."""
+        """Return the asker for a hook; the order of its questions in a phase identifies them."""
         if author not in self._askers:
             run, thread, path = self.run, self.thread, (*self.path, author)
             self._askers[author] = Asker(
@@ -394,6 +394,6 @@ class AgentLoop:
         await self.thread.keep(update, self._author)
 
     def _break(self, when: Literal["before", "after"], node: str) -> None:
-        """Stop at a static breakpoint that nobody has passed yet."""
+        """Stop at a static breakpoint that the run has not passed yet."""
         if self.agent.breakpoints.at(when, node):
             self._asker(node).breakpoint(when, node)

@@ -1,13 +1,12 @@
-"""Model answers: made storable, and continued if they were cut off.
+"""Model answers: cleans them for storage, and continues answers that were cut off.
 
-An answer that is cut off or empty is followed by a message that asks the model to go on, or to
-answer at all: current models refuse to go on from an answer of their own. Each piece is a step like
-any other answer, so what was paid for is stored, and a crash repeats none of it. Read together, the
-pieces are one answer.
+After an answer that is cut off or empty, a message asks the model to continue, or to answer,
+because current models do not continue from their own answer. Each piece is a step like any other
+answer, so a crash repeats nothing that was paid for. Together, the pieces are one answer.
 
-Halves of surrogate pairs come from streams cut inside of a character, or from escapes in JSON
-arguments; hardly any provider accepts them back. Arguments nested too deeply come from a model that
-has lost its way. Both are cleaned.
+Halves of surrogate pairs come from streams cut inside a character, or from escapes in JSON
+arguments; hardly any provider accepts them back. Arguments nested too deeply come from confused
+models. Both are cleaned.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ __all__ = [
 
 
 CUT_OFF = frozenset({"max_tokens", "model_context_window_exceeded", "pause_turn"})
-"""Why a model may stop before it has said all."""
+"""Stop reasons of an answer that is not complete."""
 
 _SOURCE = "go_on"
 _ASKED_BY = (None, "task")
@@ -71,25 +70,25 @@ _MARK = "[The answer was cut off here.]"
 
 
 def is_cut_off(message: AIMessage) -> bool:
-    """Whether an answer stopped before all was said."""
+    """Whether an answer was cut off."""
     return message.stop_reason in CUT_OFF
 
 
 def marked_text(message: AIMessage) -> str:
-    """Return the text of an answer that nobody can continue; marked at its end if cut off."""
+    """Return the text of an answer that cannot be continued, with a mark if it was cut off."""
     text = message.text
     return f"{text}\n\n{_MARK}" if text.strip() and is_cut_off(message) else text
 
 
 def is_unfinished(message: AIMessage) -> bool:
-    """Whether a model's answer is no answer yet, although it calls no tools: cut off, or empty."""
+    """Whether an answer without tool calls is unfinished: cut off, or empty."""
     if message.source is not None or message.tool_calls:
         return False
     return is_cut_off(message) or not message.text.strip()
 
 
 def whole_text(messages: Sequence[Message], place: int) -> str:
-    """Return the text of the answer at a place, with the pieces before it that it goes on from."""
+    """Return the text of the answer at an index, with the earlier pieces that it continues."""
     pieces = [messages[place].text]
     goes_on = False
     for message in reversed(messages[:place]):
@@ -104,10 +103,9 @@ def whole_text(messages: Sequence[Message], place: int) -> str:
 
 
 def newest_answer(messages: Sequence[Message]) -> str:
-    """Return the newest answer that has text, whole; empty if there is none.
+    """Return the full newest answer that has text; empty if there is none.
 
-    What was answered before the last message of the user, or of the caller of a subagent, is not
-    the answer to that.
+    Answers before the last message of the user, or of a subagent's caller, do not count.
     """
     answered = False
     for place in reversed(range(len(messages))):
@@ -122,17 +120,16 @@ def newest_answer(messages: Sequence[Message]) -> str:
 
 
 class GoingOn:
-    """Asks for the rest of answers of one agent, a few times each.
+    """Asks one agent's model for the rest of its answers, a few times each.
 
-    How often is known to this process only: a run that failed and is resumed may go on as often
-    again.
+    Only this process counts them: if a failed run is resumed, the count starts again.
     """
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
 
     def request(self, messages: Sequence[Message]) -> HumanMessage | None:
-        """Return what to tell the model before it is asked; None if its last answer is whole.
+        """Return a message that asks the model to continue; None if its last answer is complete.
 
         Raises:
             UnfinishedAnswer: It was asked to continue often enough.
@@ -141,7 +138,7 @@ class GoingOn:
         if not isinstance(last, AIMessage) or not is_unfinished(last):
             self._pieces.clear()
             return None
-        if last.id not in self._pieces:  # else a hook had a question first
+        if last.id not in self._pieces:  # otherwise a hook had a question first
             self._pieces.append(last.id)
         if len(self._pieces) > (_MOST_CUT_OFF if is_cut_off(last) else _MOST_EMPTY):
             raise _given_up(messages, last, len(self._pieces))
@@ -154,7 +151,7 @@ class GoingOn:
     def failure(self, messages: Sequence[Message], error: ModelError) -> ModelError:
         """Return the error to raise for a call that failed.
 
-        Where the conversation has become too long to go on, the answer stays cut off.
+        If the conversation is too long to continue, the answer stays cut off.
         """
         if error.kind != "overflow" or not self._pieces:
             return error
@@ -178,10 +175,10 @@ def _given_up(messages: Sequence[Message], last: AIMessage, times: int) -> Unfin
 
 
 def sanitize_answer(message: AIMessage) -> AIMessage:
-    """Return a model's answer as it can be stored; nearly always the same object.
+    """Return a model's answer cleaned for storage; nearly always the same object.
 
-    Each half of a surrogate pair becomes U+FFFD, in texts, names, ids and arguments, their keys
-    too. A call whose arguments are nested too deeply becomes an invalid one.
+    Each half of a surrogate pair becomes U+FFFD, in texts, names, ids and arguments, including
+    keys. A call whose arguments are nested too deeply becomes an invalid call.
     """
     if any(is_too_deep(call.args) for call in message.tool_calls):
         message = changed(message, content=tuple([_readable(one) for one in message.content]))
@@ -204,7 +201,7 @@ def _readable(block: AnswerBlock) -> AnswerBlock:
 
 
 def _require_whole(message: AIMessage) -> None:
-    """Raise if there is half of a pair; serialising the message would take forty times as long."""
+    """Raise if there is half of a pair; serializing the message would take forty times as long."""
     texts: list[str | None] = [message.id, message.model, message.name, message.stop_reason]
     for block in message.content:
         match block:
@@ -217,7 +214,7 @@ def _require_whole(message: AIMessage) -> None:
             case ToolCall(call_id, name, args, invalid):
                 texts += (call_id, name, invalid)
                 texts += args
-                # The text of a file is not copied into JSON to be looked at.
+                # To check it, the text of a file is not copied into JSON.
                 texts += [one for one in args.values() if isinstance(one, str)]
                 to_json([one for one in args.values() if not isinstance(one, str)])
             case ProviderBlock():

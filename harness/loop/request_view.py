@@ -1,8 +1,8 @@
-"""Request view: rebuilds from the journal what a model was asked in a step.
+"""Request view: rebuilds the request to a model in a step from the journal.
 
-The step's own writes are taken for what its middleware had kept by then, such as a summary. The
-wrappers around the model run as they did, up to a model that only looks. What they would ask other
-models is not asked: then the request cannot be made anew.
+The step's own writes stand in for what its middleware had kept by then, such as a summary. The
+wrappers around the model run again, with a model that only records. They cannot call other models;
+if they try, the request cannot be rebuilt.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ __all__ = ["RequestUnknown", "request_at"]
 
 
 class RequestUnknown(HarnessError):
-    """What a model was asked cannot be made again; the text says why."""
+    """The request cannot be rebuilt; the text says why."""
 
 
 class _Seen(BaseException):
-    """Takes a request past the wrappers, none of which may take it for a failure."""
+    """Carries the request out through the wrappers, which must not handle it as a failure."""
 
     def __init__(self, request: ChatRequest) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class _Seen(BaseException):
 
 
 class _Looking:
-    """Stands for a model and keeps what it is asked."""
+    """Replaces a model and records its request."""
 
     def __init__(self, model: ChatModel) -> None:
         self.name = model.name
@@ -51,16 +51,16 @@ class _Looking:
         self.native_output = model.native_output
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | AIMessage, None]:
-        """Give up with the request."""
+        """Stop, carrying the request."""
         raise _Seen(request)
         yield  # a generator, as a model's is
 
     async def aclose(self) -> None:
-        """Hold nothing."""
+        """Do nothing."""
 
 
 class _NoInternalCalls(AgentMiddleware):
-    """Refuses the calls that middleware makes for itself."""
+    """Refuses model calls of middleware."""
 
     async def wrap_internal_call(self, call: InternalCall, handler: InternalHandler) -> AIMessage:
         """Refuse the call."""
@@ -73,17 +73,17 @@ class _NoInternalCalls(AgentMiddleware):
 async def request_at(
     main: AgentDefinition, run: RunContext, checkpoint_id: str, ns: str, path: Sequence[str]
 ) -> ChatRequest | None:
-    """Return what a model was asked in a step; None if there is no such step.
+    """Return the request to a model in a step; None if there is no such step.
 
     Args:
         main: The main agent.
-        run: What the thread is read with.
+        run: The run context to read the thread with.
         checkpoint_id: The step.
         ns: Its namespace.
         path: The agents and calls that lead to the subagent of the namespace.
 
     Raises:
-        RequestUnknown: No model was asked in it, or what it was asked cannot be made anew.
+        RequestUnknown: The step has no model call, or its request cannot be rebuilt.
         HarnessError: A wrapper breaks a rule.
     """
     thread_id = run.run.thread_id
@@ -124,15 +124,15 @@ async def _loop_at(
 async def _request_of(
     loop: AgentLoop, agent: AgentDefinition, stored: Sequence[StoredWrite]
 ) -> ChatRequest:
-    """Return what a model was asked in a step; nothing is asked or stored.
+    """Return the request to a model in a step, without calling it or storing anything.
 
     Args:
-        loop: At the state before the step.
-        agent: The agent as the run wanted it.
-        stored: What the step wrote.
+        loop: The loop, at the state before the step.
+        agent: The agent with the run's choices.
+        stored: The writes of the step.
 
     Raises:
-        RequestUnknown: A wrapper would ask a model of its own, or stops the call.
+        RequestUnknown: A wrapper would call another model, or stops the call.
         HarnessError: A wrapper breaks a rule.
     """
     thread = loop.thread
@@ -150,7 +150,7 @@ async def _request_of(
 
 
 def _before_the_answer(writes: Iterable[ChannelWrite]) -> Iterator[ChannelWrite]:
-    """Give what a step wrote, of the messages only those that came before the model's answer."""
+    """Return the writes of a step, with only the messages before the model's answer."""
     answered = False
     for one in writes:
         if one.channel != "messages" or isinstance(one.value, Overwrite):

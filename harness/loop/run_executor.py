@@ -56,7 +56,7 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 _STOP_SECONDS = 10
-"""How long middleware may take to end what a run has left."""
+"""Seconds for middleware to clean up after a run."""
 
 HIDDEN = frozenset({Mark.PRIVATE, Mark.OMIT_FROM_OUTPUT})
 """Marks of keys that callers do not see."""
@@ -69,34 +69,34 @@ class RunOptions:
     """Options of one run.
 
     Attributes:
-        run_id: Its id; made up when not given.
+        run_id: Its id; a new one by default.
         context: Passed to hooks and tools.
         emit: Receives events.
         modes: Which events; none by default.
-        limits: Limits for the run and its subagents; the agent's by default.
+        limits: Limits for the run and its subagents; by default, the agent's.
         control: A handle to cancel it.
-        owner: Id of the process that works on it, kept in its record. By default it tells other
-            processes of the machine whether this one is alive. With your own, an open run of the
-            thread is ended only if `when_busy` says so.
-        idempotency_key: Kept in its record.
+        owner: Id of the process that works on it, stored in its record. The default lets other
+            processes of the machine check whether this one is alive. With your own id, an open run
+            of the thread is ended only if `when_busy` says so.
+        idempotency_key: Stored in its record.
         configurable: Values for models that are configured at run time (`init_chat_model`).
         when_busy: What to do while another run of this agent works on the thread: `refuse` raises
             `ThreadBusy`, `queue` waits for its end, `interrupt` pauses it first. A run that another
             process executes is ended by `interrupt`; the others refuse.
-        room: Waits until the receiver of the events has caught up; the run waits with it.
+        room: Waits until the receiver of the events has caught up; slows down the run.
         durability: When steps are stored: before the next one, during the next one, or at the
             run's pause or end.
-        log_events: Keep the run's `tasks` and `custom` events in the journal, for
+        log_events: Store the run's `tasks` and `custom` events in the journal, for
             `Agent.events`.
-        trust_cache: For driven calls: begin from the newest state this agent has seen without
+        trust_cache: For driven calls: start from the newest state this agent has seen, without
             reading the journal. If another process has changed the thread, the run raises
             `StaleThread` before anything is stored or changed.
         principal: The user on whose behalf it runs, for rules of the policy; empty for nobody in
             particular. A resumed run works on behalf of the user who resumes it.
-        choices: What its caller chooses for it: an output schema, a model, an effort, lower
-            limits. They are stored with the run's input; a run that is resumed keeps its own.
-        accepted: The stored record of the run, if it was accepted before and is `queued`. It begins
-            as its next attempt, under the same id and key.
+        choices: Its caller's choices: an output schema, a model, an effort, lower limits. They
+            are stored with the run's input; a resumed run keeps its own.
+        accepted: The stored record of the run, if it was accepted before and is `queued`. It
+            starts as its next attempt, with the same id and key.
     """
 
     run_id: str | None = None
@@ -127,12 +127,12 @@ class RunResult:
         state: The keys that callers may see.
         interrupts: The open questions, in a stable order, when the status is `needs_approval`.
         results: For a driven run: the results of its calls, in call order.
-        checkpoint: The newest checkpoint; None when it is not recorded.
+        checkpoint: The newest checkpoint; None if it is not recorded.
         usage: Tokens of the whole run tree.
-        used: All that the run tree has used of its limits, earlier attempts included.
-        error: What ended it, when the status is `failed`.
-        unrecorded: Why nothing of it is in the journal, for a driven run whose calls only read and
-            have their results all the same; else None.
+        used: The usage of the run tree, including earlier attempts.
+        error: The error that ended it, if the status is `failed`.
+        unrecorded: Why the run is not in the journal, for a driven run of read-only calls, which
+            has its results all the same; otherwise None.
     """
 
     run: Run
@@ -159,7 +159,7 @@ class RunResult:
 
 
 class RunExecutor:
-    """Executes one run to its pause or end, and keeps its record true."""
+    """Executes one run until it pauses or ends, and keeps its record up to date."""
 
     def __init__(
         self, definition: AgentDefinition, context: RunContext, control: RunControl
@@ -170,14 +170,14 @@ class RunExecutor:
         self._unrecorded: CheckpointError | None = None
 
     async def carry(self, begin: Callable[[AgentLoop], Awaitable[None]]) -> RunResult:
-        """Let `begin` bring the thread to where the run starts, then run it.
+        """Prepare the thread with `begin`, then execute the run.
 
         Raises:
-            Superseded: Somebody else carries the run now, or has ended it; what was not stored yet
-                is dropped.
-            JournalAway: The journal cannot be reached. The run is left as it is stored, and whoever
-                resumes it goes on from there.
-            Whatever `begin` raises; nothing has happened then.
+            Superseded: Another process works on the run now, or has ended it; steps that were not
+                stored are dropped.
+            JournalAway: The journal cannot be reached. The run stays as it is stored, and can be
+                resumed from there.
+            Any error of `begin`; then nothing has happened.
         """
         run_id = self._context.run.id
         CARRIED_HERE.add(run_id)
@@ -205,7 +205,7 @@ class RunExecutor:
         return _screened(context, result) if context.screens else result
 
     async def _tell_that_it_stopped(self) -> None:
-        """Let middleware end what must not outlive the run."""
+        """Let middleware clean up after the run."""
         told = {id(one): one for one in self._context.told_of_stops}
         with anyio.CancelScope(shield=True):
             async with anyio.create_task_group() as group:
@@ -225,7 +225,7 @@ class RunExecutor:
     async def _until_stopped(
         self, begin: Callable[[AgentLoop], Awaitable[None]]
     ) -> tuple[Sequence[Interrupt], HarnessError | LimitReached | None]:
-        """Return the questions the run waits for, and what ended it."""
+        """Return the questions the run waits for, and the error that ended it."""
         interrupts: Sequence[Interrupt] | None = None
         error: HarnessError | LimitReached | None = None
         meter = self._context.meter
@@ -257,7 +257,7 @@ class RunExecutor:
     async def _failed(
         self, failed: HarnessError | LimitReached
     ) -> HarnessError | LimitReached | None:
-        """Record that the run failed; return why, or None if only its record is missing."""
+        """Record that the run failed; return the error, or None if only its record is missing."""
         if self._may_go_unrecorded(failed):
             self._unrecorded = failed
             return None
@@ -269,7 +269,7 @@ class RunExecutor:
         return failed
 
     def _may_go_unrecorded(self, failed: HarnessError | LimitReached) -> TypeGuard[CheckpointError]:
-        """Whether the run has its results, and lacks no more than their place in the journal."""
+        """Whether the run has its results, and only could not store them."""
         context, thread = self._context, self._loop.thread
         return (
             context.only_reads
@@ -281,7 +281,7 @@ class RunExecutor:
         )
 
     async def _waits_for(self, pause: Pause | None) -> Sequence[Interrupt] | None:
-        """Record where the run stands; return the questions it waits for, None if it continues."""
+        """Record the status of the run; return the questions it waits for, None if it continues."""
         if pause is None:
             if self._context.run.status == "running":
                 self._context.update_run(answer=self._loop.thread.answer())
@@ -290,7 +290,7 @@ class RunExecutor:
         if self._control.drained.is_set() and not pause.interrupts:
             why = self._control.hands_over
             if why is None:
-                await self._record("paused", "drained: the step was finished and stored")
+                await self._record("paused", "asked to pause; the last step is stored")
             else:
                 self._context.update_run(owner=None)
                 await self._record("running", why)
@@ -302,7 +302,7 @@ class RunExecutor:
         return None
 
     async def _answered(self, waiting: Sequence[Interrupt]) -> bool:
-        """Whether an answer came in while sibling calls were still running."""
+        """Whether an answer arrived while sibling calls were still running."""
         known = await self._context.checkpointer.interrupts(self._context.run.id)
         ids = {one.id for one in waiting}
         return any(one.answered for one in known if one.id in ids)
@@ -310,9 +310,9 @@ class RunExecutor:
     async def _stopped(self, reason: str) -> None:
         if self._control.accepted.is_set() or self._context.journal.stored:
             await self._record(self._control.ends_as, reason)
-        elif self._context.run.attempt > 1:  # a resume that did not begin changes nothing
+        elif self._context.run.attempt > 1:  # a resume that did not start changes nothing
             self._context.update_run(status="paused", reason=reason)
-        else:  # there is nothing in the journal that it could go on from
+        else:  # there is nothing in the journal from which it could continue
             await self._record("cancelled", f"{reason}; its input was not accepted")
 
     async def _record(self, status: RunStatus, reason: str | None) -> None:
@@ -326,7 +326,7 @@ class RunExecutor:
 def newest_results(messages: Sequence[Message]) -> tuple[ToolMessage, ...]:
     """Return the results of the client's newest calls, in call order.
 
-    Calls that those asked for (`Send`) have results too, which are not the client's.
+    Calls requested by those calls (`Send`) have results too, but they are not the client's.
     """
     results: dict[str, ToolMessage] = {}
     for message in reversed(messages):
@@ -338,7 +338,7 @@ def newest_results(messages: Sequence[Message]) -> tuple[ToolMessage, ...]:
 
 
 def _screened(context: RunContext, result: RunResult) -> RunResult:
-    """Return a result whose questions and error show no more than what was stored of them."""
+    """Return a result whose questions and error are redacted like the stored ones."""
     from .run.redaction import asked
 
     questions = tuple(asked(one, context.screens) for one in result.interrupts)
@@ -353,7 +353,7 @@ def new_run(
     goal: str,
     options: RunOptions,
 ) -> Run:
-    """Return the record of a run that begins; ids that are not given are made up."""
+    """Return the record of a new run, with new ids where none are given."""
     owner, accepted = options.owner or process_id(), options.accepted
     if accepted is not None:
         return replace(

@@ -1,4 +1,4 @@
-"""Thread access: reads a thread's state and history, and updates it from outside of runs."""
+"""Thread access: reads a thread's state and history, and updates it outside runs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from .thread_locks import ThreadLocks, is_left
 __all__ = ["StateSnapshot", "ThreadAccess"]
 
 _PAGE, _PAGES = 50, 20
-"""Checkpoints among which those of a run are looked for."""
+"""The most checkpoints to search for those of a run."""
 
 
 @record
@@ -58,7 +58,7 @@ class StateSnapshot:
         next: The phase that follows.
         interrupts: Questions of the main agent in the unfinished step, answered or not; those of
             subagents are in `RunResult.interrupts`.
-        finished_calls: Calls of the unfinished step that have a result already.
+        finished_calls: Calls of the unfinished step that already have a result.
     """
 
     values: State
@@ -92,7 +92,7 @@ class ThreadAccess:
         return self.definition.tools
 
     def recalls(self, thread_id: str) -> bool:
-        """Whether `trust_cache` would find the thread, idle as far as this agent has seen."""
+        """Whether the cache has the thread, and it is idle as far as this agent knows."""
         cached = self.definition.states.get(thread_id, "")
         return cached is not None and cached[0].next == "end"
 
@@ -117,7 +117,7 @@ class ThreadAccess:
     async def get_request(
         self, thread_id: str, checkpoint_id: str, *, ns: str = "", path: Sequence[str] = ()
     ) -> ChatRequest:
-        """Return what a model was asked in a step, made again by the agents as they are.
+        """Return the request to a model in a step, rebuilt by the current agents.
 
         Args:
             thread_id: The thread.
@@ -127,9 +127,9 @@ class ThreadAccess:
 
         Raises:
             UnknownThread, UnknownCheckpoint: As for `get_state`.
-            RequestUnknown: No model was asked in it, or its request cannot be rebuilt.
+            RequestUnknown: The step has no model call, or its request cannot be rebuilt.
         """
-        from .request_view import request_at  # few look
+        from .request_view import request_at  # rarely used
 
         found = await request_at(self.definition, self._reader(thread_id), checkpoint_id, ns, path)
         if found is None:
@@ -152,12 +152,12 @@ class ThreadAccess:
         return found
 
     async def events(self, run_id: str, *, after: int = 0, limit: int = 200) -> Sequence[RunEvent]:
-        """Return what happened in a run that was begun with `log_events`, oldest first.
+        """Return the events of a run that was started with `log_events`, oldest first.
 
         Args:
             run_id: The run.
-            after: The number of the newest event that is known already.
-            limit: How many at most. Where a number is missing, an event is no longer kept.
+            after: The number of the newest event that is already known.
+            limit: The most events. If a number is missing, an event is no longer kept.
         """
         return await self.checkpointer.events(run_id, after=after, limit=limit)
 
@@ -169,7 +169,7 @@ class ThreadAccess:
         checkpoint_id: str | None = None,
         as_node: Node | None = None,
     ) -> Checkpoint:
-        """Write to the state from outside, on top of a checkpoint; that begins a new branch.
+        """Write to the state outside runs, on top of a checkpoint; this starts a new branch.
 
         `ainvoke(None)` continues from there.
 
@@ -177,9 +177,9 @@ class ThreadAccess:
             thread_id: The thread.
             values: Writes by key; they pass the reducers. Keys that input may not set may be set
                 here.
-            checkpoint_id: By default the newest.
-            as_node: Whose edges decide what follows: `input`, `model`, `tools` or `end`. By
-                default what followed the checkpoint.
+            checkpoint_id: The checkpoint; by default the newest.
+            as_node: The node whose edges decide the next phase: `input`, `model`, `tools` or
+                `end`. By default, the checkpoint's next phase stays.
 
         Raises:
             UnknownThread, UnknownCheckpoint: As for `get_state`.
@@ -189,7 +189,7 @@ class ThreadAccess:
         return await self._branch(thread_id, checkpoint_id, "update", values, as_node)
 
     async def add_input(self, thread_id: str, values: Mapping[str, Any]) -> Checkpoint:
-        """Commit input without a run, on top of the newest checkpoint; begin the thread if needed.
+        """Commit input without a run, on top of the newest checkpoint; create the thread if needed.
 
         Args:
             thread_id: The thread.
@@ -214,7 +214,7 @@ class ThreadAccess:
             return thread.head
 
     async def check_input(self, thread_id: str, values: Mapping[str, Any]) -> None:
-        """Check that `add_input` would take the values; nothing is stored.
+        """Check that `add_input` would accept the values, without storing anything.
 
         Raises:
             InvalidUpdate: The values do not fit.
@@ -274,9 +274,9 @@ class ThreadAccess:
             return thread.head
 
     async def choices_of(self, run_id: str) -> RunChoices | None:
-        """Return what was chosen for a run when it began; None for nothing, and for unknown runs.
+        """Return the choices for a run; None without any, and for unknown runs.
 
-        It is looked for among the newest checkpoints of the run's thread, some hundreds.
+        Only the newest few hundred checkpoints of the run's thread are searched.
         """
         run = await self.checkpointer.run(run_id)
         before: str | None = None
@@ -293,7 +293,7 @@ class ThreadAccess:
         return None
 
     async def _chosen(self, choices: RunChoices | None) -> AgentDefinition:
-        """Return the agent as a run wants it; what is built for that is built in a thread.
+        """Return the agent with a run's choices; if it has to be built, that happens in a thread.
 
         Raises:
             HarnessError: As for `AgentDefinition.chosen`; nothing was stored.
@@ -303,7 +303,7 @@ class ThreadAccess:
         return await anyio.to_thread.run_sync(self.definition.chosen, choices)
 
     async def answer(self, run_id: str, answers: Mapping[str, JsonValue]) -> None:
-        """Store answers for a run that is still working on other calls; it picks them up itself.
+        """Store answers for a run that still works on other calls; the run reads them itself.
 
         Raises:
             UnknownInterrupt, InvalidAnswer: As for `aresume`.
@@ -325,15 +325,15 @@ class ThreadAccess:
     ) -> bool:
         """End the open run of a thread for another one; return whether the thread is free.
 
-        One that waits for an answer is ended, as a new message takes its place. So is one that its
-        process has left behind, and, if the caller insists, one that another process carries.
+        A run that waits for an answer is ended, since a new message takes its place. So is an
+        abandoned run, and, if the caller insists, a run that another process works on.
 
         Args:
             run_id: The open run.
-            for_run: The run that wants the thread.
-            ends_others: Whether those that wait, or were left, are ended. A caller with an owner of
-                its own knows better which those are.
-            insists: Whether any is.
+            for_run: The run that needs the thread.
+            ends_others: Whether waiting or abandoned runs are ended. A caller with its own owner id
+                knows better which runs these are.
+            insists: Whether any run is ended.
         """
         other = await self.checkpointer.run(run_id)
         if other is None or other.status not in OPEN:
@@ -358,7 +358,7 @@ class ThreadAccess:
         return run
 
     async def _choices_at_head(self, thread_id: str) -> RunChoices | None:
-        """Return what was chosen for whoever sent the newest input of a thread."""
+        """Return the choices of the run with the newest input of a thread."""
         try:
             loop = await self._open(thread_id, None)
         except UnknownThread:
@@ -378,7 +378,7 @@ class ThreadAccess:
         raise UnknownThread(f"there is no thread {thread_id!r}")
 
     def _reader(self, thread_id: str) -> RunContext:
-        """Return what a loop needs that only reads, or writes from outside."""
+        """Return a run context for a loop that only reads, or writes outside runs."""
         run = Run("", thread_id, "delegate", self.name, status="done")
         journal = CommitBuffer(self.checkpointer, thread_id)
         return RunContext(run, self.checkpointer, journal, Meter(Limits()))

@@ -1,6 +1,6 @@
-"""Thread input: stores input and messages as steps, and closes what an earlier run left open.
+"""Thread input: stores input and messages as steps, and closes open calls of earlier runs.
 
-Messages are taken before a model call, in a step of their own.
+Messages are read before a model call, in a step of their own.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ _NOT_ANSWERED = (
 
 
 _LOOKED_AT = 50
-"""Checkpoints among which one of a run is looked for; those made from outside have none."""
+"""The most checkpoints to search for one with a run; those made outside runs have none."""
 
 
 class Copied(Overwrite):
-    """The messages of a fork: those of its caller, which are clean, and last its task."""
+    """The messages of a fork: those of its caller, already redacted, and its task as the last."""
 
 
 async def open_for_run(thread: ThreadState) -> None:
-    """Load the head of the main agent's namespace for a run that begins.
+    """Load the head of the main agent's namespace for a new run.
 
-    A thread that was copied or imported in the middle of a turn has the unfinished step of its
-    source, whose id both would give to what they make of it. So it goes on from a fork of its own,
-    which takes over what the step's calls have left; subagents at work in it start over.
+    A thread that was copied or imported in the middle of a turn shares the unfinished step and its
+    id with its source. So it continues from its own fork, which takes over the finished calls of
+    the step; subagents that worked in the step start over.
     """
     await thread.open()
     head = thread.head
@@ -93,15 +93,15 @@ async def accept_input(
 
     Args:
         thread: Opened at the checkpoint that the input follows.
-        update: What the input writes.
-        first: The phase that follows.
-        summary: Of the checkpoint, for people.
-        hold: Store it together with whatever the run stores next.
-        salt: Not empty, it begins a branch, also where the thread has moved on.
+        update: The writes of the input.
+        first: The next phase.
+        summary: A summary of the checkpoint, for people.
+        hold: Whether to store it together with the run's next commit.
+        salt: If not empty, starts a branch, even if the thread has changed.
 
     Raises:
         InvalidUpdate, PIIDetectionError: As for `ThreadState.write`; nothing was stored.
-        StaleThread: Somebody else moved the thread; nothing was stored.
+        StaleThread: Another process changed the thread; nothing was stored.
     """
     left = [*thread.kept, *thread.pending]
     if thread.kept:
@@ -109,7 +109,7 @@ async def accept_input(
     closing = _closing_tasks(thread)
     for task in sorted([*thread.pending, *closing], key=lambda task: task.index):
         thread.adopt(thread.decode(task.writes))
-    if salt:  # what was stored for the step that would have followed is stored for this one
+    if salt:  # writes for the step that would have followed are stored for this one
         step = thread.step_id(salt)
         closing = [changed(task, step_id=step) for task in (*left, *closing)]
     _take_in(thread, update)
@@ -128,9 +128,9 @@ async def accept_input(
 
 
 def _take_in(thread: ThreadState, update: Mapping[str, Any]) -> None:
-    """Write input. What a fork copies of its caller is clean, so only its task is looked at.
+    """Write input. Messages that a fork copies are already redacted, so only its task is checked.
 
-    It is no input either: the caller may have read in a tool result what no input may hold.
+    The copies do not count as input: tool results may contain what input must not.
     """
     messages = update.get("messages")
     if thread.screen is None or not isinstance(messages, Copied):
@@ -142,9 +142,9 @@ def _take_in(thread: ThreadState, update: Mapping[str, Any]) -> None:
 
 
 def _screened_summary(thread: ThreadState, screen: RunRedaction, summary: str) -> str:
-    """Return the summary of input, and set the run's goal: both made of clean messages.
+    """Return the summary of input, and set the run's goal, both from redacted messages.
 
-    What was cut from the raw text could hold a part of what nobody would recognise any more.
+    If the raw text were cut first, a secret could be cut in half, and no longer be recognized.
     """
     said = [
         one.text
@@ -159,7 +159,7 @@ def _screened_summary(thread: ThreadState, screen: RunRedaction, summary: str) -
 
 
 def _closing_tasks(thread: ThreadState) -> list[TaskWrites]:
-    """Return error results of the calls that an interrupted step leaves unfinished."""
+    """Return error results for the unfinished calls of an interrupted step."""
     calls, answered = newest_tool_calls(thread.state["messages"])
     closed = answered | {task.task_id for task in thread.pending}
     return [
@@ -173,26 +173,26 @@ def _closing_tasks(thread: ThreadState) -> list[TaskWrites]:
 
 
 def close_calls(thread: ThreadState, text: str) -> None:
-    """Answer the calls that have no result with an error; `{name}` stands for the tool."""
+    """Answer calls without a result with an error; `{name}` is replaced by the tool's name."""
     closing = [_not_done(call, text) for call in pending_tool_calls(thread.state["messages"])]
     if closing:
         thread.write_messages(closing)
 
 
 def _not_done(call: ToolCall, text: str) -> ToolMessage:
-    """Return the result of a call that was not done; `{name}` in the text stands for its tool."""
+    """Return the result of a call that was not made; `{name}` is replaced by its tool's name."""
     return ToolMessage(call.id, text.replace("{name}", call.name), call.name, "error")
 
 
 _LOOK_SECONDS = 0.2
-"""How often a run looks for messages that came through other processes."""
+"""Seconds between checks for messages from other processes."""
 
 
 class Mailbox:
     """The messages of one run, for the loop that executes it.
 
-    The journal is not asked before each model call, as fast models would notice; who sends through
-    this process tells so in `TOLD`.
+    The journal is not read before each model call, because that would slow down fast models.
+    Messages sent through this process are announced in `TOLD`.
 
     Args:
         run: The run.
@@ -200,18 +200,18 @@ class Mailbox:
 
     def __init__(self, run: RunContext) -> None:
         self._run = run
-        # A run that has just begun has none yet.
+        # A new run has none yet.
         self._looked = run.run.created_at if run.run.attempt == 1 else 0.0
         self._found: Sequence[Interrupt] = ()
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time to look, or something was found."""
+        """Whether it is time to check, or there are messages."""
         passed = time.time() - self._looked
         return bool(self._found) or self._run.run.id in TOLD or not 0 <= passed < _LOOK_SECONDS
 
     async def has_some(self) -> bool:
-        """Look if it is time to; return whether there are messages."""
+        """Check if it is time to; return whether there are messages."""
         if self.is_due and not self._found:
             await self._look()
         return bool(self._found)
@@ -224,14 +224,14 @@ class Mailbox:
         self._found = [one for one in known if one.kind == "message" and not one.answered]
 
     async def take(self, thread: ThreadState, path: tuple[str, ...]) -> None:
-        """Make the messages there are a step of the thread.
+        """Commit the messages as a step of the thread.
 
         Raises:
-            StaleThread: Somebody else moved the thread; they were not taken.
+            StaleThread: Another process changed the thread; they stay unread.
         """
         await self._look()
         if not self._found or thread.interrupts:
-            return  # what is asked in a step, and its answer, would not be found in another one
+            return  # a question of one step, and its answer, would not be found in another
         found, self._found = self._found, ()
         step = thread.step_id()
         thread.write_messages([HumanMessage(one.message, id=one.id) for one in found])

@@ -1,7 +1,7 @@
 """Thread locks: one run at a time on a thread; others wait, are refused, or take over.
 
-Among processes the journal keeps the rule. What is here tells a run that a process left behind,
-which may be ended for another one, from a run that is at work.
+Between processes, the journal enforces this. This module distinguishes an abandoned run, which may
+be ended for another one, from a working run.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ WhenBusy: TypeAlias = Literal["refuse", "queue", "interrupt"]
 
 @record
 class _Turn:
-    """A run's turn, or, without a run, a moment in which something is written from outside.
+    """A run's turn on its thread, or, without a run, the time of a write outside runs.
 
-    It holds its thread from when it is entered until it is left.
+    It holds the thread inside its block.
     """
 
     now: dict[str, _Turn]
@@ -53,7 +53,7 @@ class _Turn:
 
 
 class ThreadLocks:
-    """The runs of one agent that move a thread right now; runs never interleave.
+    """The working runs of one agent, at most one on each thread.
 
     Other processes are kept apart by the journal, which refuses a second open run.
     """
@@ -62,7 +62,7 @@ class ThreadLocks:
         self._now: dict[str, _Turn] = {}
 
     def check(self, thread_id: str) -> None:
-        """Raise `ThreadBusy` if a run moves the thread."""
+        """Raise `ThreadBusy` if a run holds the thread."""
         turn = self._now.get(thread_id)
         if turn is not None and turn.run_id is not None:
             raise ThreadBusy(
@@ -73,16 +73,16 @@ class ThreadLocks:
     async def turn(
         self, run: Run, control: RunControl | None, when_busy: WhenBusy
     ) -> AbstractContextManager[RunControl]:
-        """Return what holds the thread, to be entered at once: `with await turns.turn(…):`.
+        """Wait for a turn; enter the returned context at once: `with await turns.turn(…):`.
 
-        It yields the control, which is made where none is given.
+        It yields the run's control, and makes one if none is given.
 
-        Before that, wait for the run that has the thread, or pause it, as chosen. Those who queue
-        get their turn in about the order they came. A run that is stopped while it waits leaves the
-        queue; it does not get the thread and must do nothing.
+        Depending on `when_busy`, it waits for the run that holds the thread, or pauses it. Queued
+        runs get their turn in about the order of arrival. A run that is stopped while it waits
+        leaves the queue; it does not get the thread and must do nothing.
 
         Raises:
-            ThreadBusy: Another run moves the thread and `when_busy` is `refuse`.
+            ThreadBusy: Another run holds the thread and `when_busy` is `refuse`.
         """
         control = control or RunControl()
         if run.thread_id in self._now and not await self._comes(run, control, when_busy):
@@ -90,7 +90,7 @@ class ThreadLocks:
         return _Turn(self._now, run.thread_id, run.id, control)
 
     async def _comes(self, run: Run, control: RunControl, when_busy: WhenBusy) -> bool:
-        """Wait for a run's turn; return whether it came, or the run was stopped before."""
+        """Wait for a run's turn; return False if the run was stopped before."""
         with anyio.CancelScope() as control.waiting:
             if control.reason is not None:
                 control.waiting.cancel()
@@ -103,7 +103,7 @@ class ThreadLocks:
         return not control.waiting.cancelled_caught
 
     async def moment(self, thread_id: str) -> AbstractContextManager[RunControl]:
-        """Return what holds the thread for one write from outside, to be entered at once.
+        """Return a context that holds the thread for one write outside runs; enter it at once.
 
         Runs wait for it, whatever their `when_busy` says.
 
@@ -117,11 +117,11 @@ class ThreadLocks:
 
 
 CARRIED_HERE: set[str] = set()
-"""Runs that this process carries right now."""
+"""Runs that this process is working on."""
 
 
 def _machine() -> str:
-    """Return what tells the processes seen from here from those of every other place."""
+    """Return an identity of this machine, within which process ids are comparable."""
     parts = [platform.node()]
     for place in ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid"):
         with suppress(OSError):  # not on this system
@@ -131,7 +131,7 @@ def _machine() -> str:
 
 
 def _started(pid: int) -> str:
-    """Return when a process started, in ticks; empty where that cannot be seen."""
+    """Return when a process started, in ticks; empty if unknown."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text("ascii", "replace")
     except OSError:
@@ -143,7 +143,7 @@ _own_id: tuple[int, str] = 0, ""
 
 
 def process_id() -> str:
-    """Return the id of this process, by which others on the machine see whether it lives."""
+    """Return the id of this process, with which others on the machine check if it is alive."""
     global _own_id
     pid = os.getpid()
     if _own_id[0] != pid:
@@ -155,9 +155,9 @@ _PROCESS = re.compile(r"process-([0-9a-f]{12})-(\d+)-(\d*)-[0-9a-f]{8}")
 
 
 def is_left(run: Run) -> bool:
-    """Whether it is known that nobody executes a run which is recorded as open.
+    """Whether an open run is known to have no living process.
 
-    That is known of processes of this machine. The others, and owners that a caller has chosen,
+    That is only known for processes of this machine. Others, and owner ids chosen by callers,
     count as alive. Blocks for a moment.
     """
     if run.id in CARRIED_HERE:

@@ -1,7 +1,7 @@
 """The state of one namespace of a thread: loaded from the journal, changed by writes, committed.
 
-A commit stores the writes of the step being worked on and makes them a checkpoint, at once. What
-a step's finished tasks stored before belongs to it, because a step's id follows from its parent.
+A commit stores the writes of the current step as a checkpoint, in one transaction. Writes that
+finished tasks of the step stored earlier belong to it, because a step's id follows from its parent.
 """
 
 from __future__ import annotations
@@ -58,15 +58,15 @@ class ThreadState:
     """State of a thread, as its loop knows it.
 
     Attributes:
-        writes: What is not committed, but for the writes of finished calls.
+        writes: Uncommitted writes, without those of finished calls.
         head: The newest checkpoint; None on a new thread.
         pending: Finished calls of the unfinished step, left by an earlier attempt.
-        kept: What hooks kept in it, likewise; see `take_kept`.
-        claims: Calls of the unfinished step that go on with a subagent, by its namespace.
-        cut: What reads the writes of subagents that were stopped from outside.
+        kept: Writes that hooks kept in that step; see `take_kept`.
+        claims: Calls of the unfinished step that continue a subagent, by its namespace.
+        cut: Reads the writes of subagents that were stopped from outside.
         begun: Marks of calls that must run at most once and have begun in the unfinished step.
         interrupts: Questions of the unfinished step, by id.
-        screen: What is redacted in all that becomes part of the state; None for nothing.
+        screen: The redaction of everything that becomes part of the state; None without rules.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class ThreadState:
 
     @property
     def changes_only_the_transcript(self) -> bool:
-        """Whether what is not committed is messages, and what no caller sees."""
+        """Whether all uncommitted writes are messages, or invisible to callers."""
         hidden, channels = {Mark.PRIVATE, Mark.OMIT_FROM_OUTPUT}, self.schema.channels
         return all(
             one.channel == "messages" or channels[one.channel].marks & hidden
@@ -111,7 +111,7 @@ class ThreadState:
         )
 
     def step_id(self, salt: str = "") -> str:
-        """Return the id of the step being worked on; salt begins a branch."""
+        """Return the id of the current step; salt starts a branch."""
         head = self.head
         if not salt and (head is None or head.next == "end"):
             return turn_step_id(head.id if head else None, self.run.thread_id, self.ns)
@@ -119,13 +119,13 @@ class ThreadState:
 
     @property
     def next(self) -> Next:
-        """The phase that follows the newest checkpoint."""
+        """The phase after the newest checkpoint."""
         return self.head.next if self.head else "end"
 
     def recall(self) -> bool:
-        """Take the head from the cache; return whether it was there and its step is finished.
+        """Take the head from the cache; return whether it was cached and its step is finished.
 
-        If the thread has moved on since, the next commit raises `StaleThread`.
+        If the thread has changed since, the next commit raises `StaleThread`.
         """
         cached = self._cache.get(self.run.thread_id, self.ns)
         if cached is None or cached[0].next != "end":
@@ -139,7 +139,7 @@ class ThreadState:
     async def open(self, checkpoint_id: str | None = None) -> bool:
         """Load the head, or another checkpoint; return whether there is one."""
         thread_id, schema = self.run.thread_id, self.schema
-        self.writes, self._adopted = [], []  # what a paused phase wrote: it runs again
+        self.writes, self._adopted = [], []  # writes of a paused phase, which runs again
         cached = self._cache.get(thread_id, self.ns)
         await self.run.journal.settle()
         found = await self.run.checkpointer.load(
@@ -170,15 +170,15 @@ class ThreadState:
         return True
 
     def decode(self, writes: Sequence[StoredWrite]) -> list[ChannelWrite]:
-        """Return stored writes as values; keys no schema knows any more are left out."""
+        """Return stored writes as values, without keys that the schema no longer has."""
         values = decoded(self.schema, writes)
         if self.screen is None:
             return values
-        # Some were stored before they were redacted.
+        # Some may have been stored before there was redaction.
         return self.screen.writes(self.schema, values, "tools", lenient=True)
 
     def encode(self, writes: Sequence[ChannelWrite]) -> tuple[StoredWrite, ...]:
-        """Return writes as the journal stores them; keys that are not stored are left out."""
+        """Return writes in their stored form, without keys that are not stored."""
         channels = self.schema.channels
         encoded = [
             StoredWrite(name, channels[name].encode(value), isinstance(value, Overwrite))
@@ -196,7 +196,7 @@ class ThreadState:
         *,
         is_clean: bool = False,
     ) -> None:
-        """Add writes to the step being worked on; of what is clean, nothing has to be redacted.
+        """Add writes to the current step, redacted unless they are marked as clean.
 
         Raises:
             InvalidUpdate: A key is not declared, a value does not fit, or a reducer refused it.
@@ -209,7 +209,7 @@ class ThreadState:
         self.writes.extend(writes)
 
     def joined(self, writes: Sequence[ChannelWrite], author: str) -> State:
-        """Return the state with the writes in it, without making them.
+        """Return the state after some writes, without applying them.
 
         Raises:
             InvalidUpdate: A reducer refused one, such as the removal of an unknown message.
@@ -224,7 +224,7 @@ class ThreadState:
             ) from error
 
     def write_messages(self, messages: Sequence[Message]) -> None:
-        """Add messages the loop made itself, which need no check."""
+        """Add messages made by the loop itself, which need no check."""
         write = ChannelWrite("messages", messages)
         if self.screen is not None:
             (write,) = self.screen.writes(self.schema, [write])
@@ -234,7 +234,7 @@ class ThreadState:
     def check(
         self, update: Mapping[str, Any], author: str, place: Place | None = None
     ) -> list[ChannelWrite]:
-        """Return an update as writes, redacted, without making them.
+        """Return an update as redacted writes, without applying them.
 
         Raises:
             InvalidUpdate, PIIDetectionError: As for `write`.
@@ -254,7 +254,7 @@ class ThreadState:
         return newest_answer(self.state["messages"])
 
     def adopt(self, writes: Sequence[ChannelWrite]) -> None:
-        """Fold writes whose bytes the step's tasks store themselves."""
+        """Apply writes that the step's tasks store themselves."""
         self.state = self.schema.fold(self.state, writes)
         self._adopted.extend(writes)
 
@@ -263,7 +263,7 @@ class ThreadState:
         return anyio.Lock()
 
     async def keep(self, update: Mapping[str, Any], author: str) -> None:
-        """Store writes of the unfinished step at once, and make them.
+        """Store writes of the unfinished step at once, and apply them.
 
         Raises:
             InvalidUpdate, PIIDetectionError: As for `write`; nothing was stored.
@@ -284,7 +284,7 @@ class ThreadState:
             task = TaskWrites(self.step_id(), kept_mark(index, author), index, self.encode(writes))
             if self.screen is not None:
                 await self.screen.keys.store()
-            # What it cost, such as the model call behind a summary, is stored with it.
+            # Its cost, such as that of a model call for a summary, is stored with it.
             meter = self.run.meter
             spent = meter.is_worth_noting
             runs = [self.run.update_run(used=noted(meter))] if spent else ()
@@ -295,7 +295,7 @@ class ThreadState:
             self._adopted.extend(writes)
 
     def take_kept(self) -> None:
-        """Make the writes that an earlier attempt at the unfinished step kept."""
+        """Apply the writes that an earlier attempt at the unfinished step kept."""
         for task in sorted(self.kept, key=lambda task: task.index):
             self.adopt(self.decode(task.writes))
         self.kept = ()
@@ -313,11 +313,11 @@ class ThreadState:
         hold: bool = False,
         metered: bool = False,
     ) -> None:
-        """Make the writes of the step, and what its tasks left, a checkpoint.
+        """Commit the writes of the step and of its tasks as a checkpoint.
 
-        The checkpoint that ends the main agent's run records the run's end with it. With `hold`
-        it is stored together with whatever the run stores next; with `metered` it records what
-        the run tree has used of its limits, so that a resumed run goes on counting.
+        The last checkpoint of the main agent's run also records the run's end. With `hold`, it is
+        stored together with the run's next commit; with `metered`, it records the usage of the run
+        tree, so that a resumed run continues counting.
 
         Raises:
             StaleThread: Somebody else moved the thread; nothing was stored.
@@ -378,22 +378,23 @@ class ThreadState:
         self._weight, self._added = weight, 0
 
     def remember(self) -> None:
-        """Put the state into the cache, once all of its steps are stored.
+        """Cache the state once all its steps are stored.
 
-        With what the unfinished step kept in it, it is not the head's: `take_kept` adds that again.
+        If it contains kept writes of the unfinished step, it is not the head's state, so it is not
+        cached: `take_kept` adds those writes again.
         """
         if self.head is not None and not self.writes and not self._adopted:
             self._cache.put(self.head, self.state)
 
     async def _keep_secrets(self, screen: RunRedaction) -> None:
-        """Store what replacements were made with, before or with what they are in."""
+        """Store the secret of replacements, before or together with the data that contains them."""
         await screen.keys.store()
         secret = screen.secret(self.schema, self.state)
         self.state = self.schema.fold(self.state, secret)
         self.writes.extend(secret)
 
     async def knows(self, checkpoint_id: str) -> bool:
-        """Whether the namespace has a checkpoint; its state is not read."""
+        """Whether the namespace has a checkpoint, without reading its state."""
         await self.run.journal.settle()
         load = self.run.checkpointer.load
         found = await load(self.run.thread_id, self.ns, checkpoint_id, cached=checkpoint_id)

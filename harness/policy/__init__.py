@@ -1,7 +1,7 @@
-"""The policy that checks every tool call: rules, and how their verdicts combine.
+"""The policy that checks every tool call: rules, and the combination of their verdicts.
 
-A *judge* looks at a call and says allow, deny or ask, or has no opinion. The policy of the agent
-is one judge; middleware may add others (`AgentMiddleware.judge`). The strictest verdict holds.
+A *judge* checks a call and returns allow, deny or ask, or has no opinion. The agent's policy is one
+judge; middleware can add others (`AgentMiddleware.judge`). The strictest verdict applies.
 """
 
 from .access_request import (

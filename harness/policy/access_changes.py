@@ -21,27 +21,27 @@ __all__ = ["HEAVY", "Children", "access_changes"]
 HEAVY = frozenset(
     {"node_modules", ".git", ".venv", "venv", ".tox", "__pycache__", "target", "dist", "build"}
 )
-"""Directories looked at last or not at all, because they have many files and rules seldom speak of
-them."""
+"""Directories that are searched last or not at all, because they have many files and few rules are
+about them."""
 
 _STRICTNESS: Mapping[Access, int] = {"write": 0, "read": 1, "hidden": 2}
 _PLAIN = re.compile(r"[\w.-]*[\w-]", re.ASCII)
 _WILD = re.compile(r"[*?\[{\\]")
 _EVERY = 1_000
 _MOST_NEARBY = 60
-"""Paths found for policies with a `search_depth` after which only what lies on the way to a name of
-theirs is looked at: a shell starts later with each, and there is no room for all."""
+"""For policies with a `search_depth`: after this many found paths, only directories on the way to
+one of their names are searched. Each path delays the start of a shell, and there is a limit."""
 
 
 class Children(Protocol):
     """Lists directories."""
 
     def __call__(self, path: str, /, *, optional: bool = False) -> Iterable[tuple[str, bool]]:
-        """Return the names in a directory, and whether each is a directory itself (a link is none).
+        """Return the names in a directory, and whether each is a directory (a link is not).
 
         Args:
             path: The directory's canonical path.
-            optional: Whether nothing is lost if it is not listed for lack of time.
+            optional: Whether it may be skipped if there is no time.
         """
         ...
 
@@ -54,12 +54,12 @@ def access_changes(
     principal: str = "",
     tools: Mapping[str, Tool] | None = None,
 ) -> Iterator[tuple[str, Access]]:
-    """Yield `/` and each existing path whose reach is not that of its directory, parents first.
+    """Yield `/` and each existing path whose access differs from its directory's, parents first.
 
-    What lies below a yielded path and is not yielded itself has its reach. Only directories are
-    listed below which rules tell paths apart: `/` alone for `/docs/**`, all of them for `**/.env`.
-    What policies with a `search_depth` guard is looked for afterwards, as far as that goes.
-    Blocks as `children` does, and raises what it raises.
+    A path that is not yielded has the access of the nearest yielded path above it. Only directories
+    that can contain such paths are listed: only `/` for `/docs/**`, all directories for `**/.env`.
+    Paths for policies with a `search_depth` are searched afterwards, down to that depth.
+    Blocks like `children`, and raises its errors.
 
     Args:
         policy: The policy.
@@ -82,7 +82,7 @@ def access_changes(
 
 
 def _split(policy: CallPolicy) -> tuple[NarrowedPolicy, CallPolicy]:
-    """Return the policies that sandboxes look for nearby, and the others."""
+    """Return the policies with a `search_depth`, and the others."""
     every = list(policies_in(policy))
     nearby = [
         one
@@ -95,7 +95,7 @@ def _split(policy: CallPolicy) -> tuple[NarrowedPolicy, CallPolicy]:
 
 
 class _Judge(NamedTuple):
-    """Says what a caller reaches."""
+    """Determines the access of a caller."""
 
     policy: CallPolicy
     agent: Sequence[str]
@@ -108,7 +108,7 @@ class _Judge(NamedTuple):
 
 
 def _of_directories(policy: CallPolicy) -> CallPolicy:
-    """Return a policy without what is said of files alone."""
+    """Return a policy without rules that are only about files."""
     every = list(policies_in(policy))
     kept = [one for one in every if not (isinstance(one, Policy) and one.files_only)]
     return policy if len(kept) == len(every) else NarrowedPolicy(kept)
@@ -143,7 +143,7 @@ def _everywhere(judge: _Judge, children: Children) -> Iterator[tuple[str, Access
 
 
 def _remembering(judge: _Judge) -> Callable[[str, _Where, bool], Access]:
-    """Return a judge that asks once for all paths that the same globs match."""
+    """Return a judge that decides once for all paths that match the same globs."""
     known: dict[tuple[_Matched, bool], Access] = {}
 
     def judged(path: str, where: _Where, is_dir: bool) -> Access:
@@ -158,7 +158,7 @@ def _remembering(judge: _Judge) -> Callable[[str, _Where, bool], Access]:
 
 
 def _nearby(judge: _Judge, children: Children) -> Iterator[tuple[str, Access, bool]]:
-    """Yield what policies with a `search_depth` guard: the root first, then as far as that goes."""
+    """Yield the paths for policies with a `search_depth`: the root, then down to the depth."""
     judged = _remembering(judge)
     where = _begun(judge.policy)
     assert where is not None  # there are only globs
@@ -185,12 +185,12 @@ def _nearby(judge: _Judge, children: Children) -> Iterator[tuple[str, Access, bo
 
 
 def _is_begun(glob: _Glob, at: int, depth: int) -> bool:
-    """Whether a glob names a directory on the way, and continues below it.
+    """Whether a glob contains a directory of the path, and continues below it.
 
     Args:
         glob: The glob.
-        at: How far it has got.
-        depth: Of the directory above.
+        at: The steps that have matched so far.
+        depth: The depth of the parent directory.
     """
     if at <= glob.start or glob.steps[at:] in ((), (None,)):
         return at < glob.start
@@ -200,7 +200,7 @@ def _is_begun(glob: _Glob, at: int, depth: int) -> bool:
 
 
 def _is_open(glob: _Glob, at: int, depth: int) -> bool:
-    """Whether a glob's first `**` may stand for a directory; `depth` is that of the one above."""
+    """Whether a glob's first `**` can match a directory; `depth` is its parent's."""
     return at == glob.start and depth < glob.deepest
 
 
@@ -215,17 +215,17 @@ class _Glob(NamedTuple):
     start: int
     """Number of steps before its first `**`."""
     deepest: int
-    """Levels in which a sandbox looks for what that could stand for."""
+    """How many levels below it a sandbox searches."""
 
 
 _Where: TypeAlias = frozenset[tuple[_Glob, int]] | None
-"""How far each glob has got on the way to a path; None when all that can be done is to judge it."""
+"""How far each glob has matched on the way to a path; None if the path must be judged itself."""
 
 _Waiting: TypeAlias = "tuple[str, Access, frozenset[tuple[_Glob, int]], bool]"
-"""A directory to look at, what may be done with it, and whether to look further below it."""
+"""A directory to search, its access, and whether to search below it."""
 
 _Matched: TypeAlias = frozenset[int]
-"""Numbers of the globs that match a path; rules tell paths apart by nothing else."""
+"""Numbers of the globs that match a path, which alone decide about it."""
 
 
 def _begun(policy: CallPolicy) -> _Where:
@@ -250,7 +250,7 @@ def _glob(number: int, text: str, loose: bool, levels: int) -> _Glob:
 
 
 def _closed(glob: _Glob, at: int) -> Iterator[tuple[_Glob, int]]:
-    """Yield how far a glob is, and how far it is if `**` stands for nothing."""
+    """Yield how far a glob has matched, also if `**` matches nothing."""
     yield glob, at
     while at < len(glob.steps) and glob.steps[at] is None:
         at += 1
@@ -258,14 +258,14 @@ def _closed(glob: _Glob, at: int) -> Iterator[tuple[_Glob, int]]:
 
 
 class _Next(NamedTuple):
-    """Characters that may come next, so that most names need no closer look."""
+    """Possible next characters, so that most names can be skipped quickly."""
 
     exact: frozenset[str]
     folded: frozenset[str]
     others: bool
     """Whether there are names with wildcards."""
     else_: frozenset[tuple[_Glob, int]]
-    """How far the globs are after any other name."""
+    """How far the globs have matched after any other name."""
 
 
 @lru_cache(256)
@@ -295,7 +295,7 @@ def _after(where: _Where, name: str) -> _Where:
         return None
     loose = name.lower() if _PLAIN.fullmatch(name) else path_forms(name).folded.strip("/")
     if "\\" in name or "/" in loose or not loose:
-        return None  # to some file systems it is more than a name
+        return None  # some file systems treat it as more than a name
     ahead = _next(where)
     if not (ahead.others or name in ahead.exact or loose in ahead.folded):
         return ahead.else_
@@ -313,7 +313,7 @@ def _matched(where: frozenset[tuple[_Glob, int]]) -> _Matched:
 
 
 def _differs_below(where: _Where) -> bool:
-    """Whether rules may tell paths below apart, or from their directory."""
+    """Whether paths below it can differ in access from each other, or from their directory."""
     if where is None:
         return True
     for glob, at in where:
@@ -321,5 +321,5 @@ def _differs_below(where: _Where) -> bool:
         if rest and rest != (None,):
             return True
         if not rest and (not glob.steps or glob.steps[-1] is not None):
-            return True  # it matches the directory alone
+            return True  # it matches only the directory
     return False

@@ -1,4 +1,4 @@
-"""Access request: a call as rules see it, the verdicts about it, and how several verdicts combine.
+"""Access request: a call as rules see it, verdicts, and the combination of several verdicts.
 
 Rarely used facts are computed on first use.
 """
@@ -37,7 +37,7 @@ __all__ = [
 Action: TypeAlias = Literal["allow", "deny", "ask"]
 ApprovalDecision: TypeAlias = Literal["approve", "edit", "reject", "respond"]
 ToolClass: TypeAlias = Literal["read_only", "destructive", "open_world"]
-"""What a tool says of itself; it may be in several classes, or in none."""
+"""Classes that a tool declares; it can be in several classes, or in none."""
 
 ALL_DECISIONS: tuple[ApprovalDecision, ...] = ("approve", "edit", "reject", "respond")
 STRICTNESS: dict[Action, int] = {"allow": 0, "ask": 1, "deny": 2}
@@ -49,10 +49,10 @@ class Verdict:
 
     Attributes:
         action: `allow`, `deny`, or `ask` a person.
-        reason: Why, in words for the model and the person, such as `rule 2: no writes to /etc`.
-        decisions: For `ask`: what the person may decide.
-        edit_notice: For `ask`: what precedes the result of a call that the person edited, with
-            `{call}` for the call as it ran. None for our own text, empty for nothing.
+        reason: The reason for the model and the person, such as `rule 2: no writes to /etc`.
+        decisions: For `ask`: the allowed decisions.
+        edit_notice: For `ask`: text before the result of a call that the person edited, with
+            `{call}` for the call as it ran. None for the default text, empty for no text.
         each_time: For `ask`: whether a person decides each call, so that no decision on an earlier
             one lets it through (`harness.policy.composite`).
     """
@@ -70,8 +70,8 @@ ALLOW = Verdict("allow")
 def strictest(verdicts: Iterable[Verdict]) -> Verdict:
     """Return the strictest verdict, the first of equals; `allow` when there is none.
 
-    Among several `ask` only decisions that all of them accept remain; where none does, nobody can
-    be asked, and the call is denied.
+    Of several `ask`, only the decisions that all of them allow remain. If there are none, nobody
+    can be asked, and the call is denied.
     """
     rest = iter(verdicts)
     held = next(rest, ALLOW)
@@ -107,17 +107,17 @@ class AccessRequest:
     Attributes:
         tool: The tool's name.
         args: The arguments.
-        definition: The tool itself, or None when it is not known.
-        agent: Names of the agents from the main one to the caller, a slash after each; empty when
-            not known.
-        principal: On whose behalf; empty for nobody in particular.
+        definition: The tool itself, or None if unknown.
+        agent: Names of the agents from the main one to the caller, a slash after each; empty if
+            unknown.
+        principal: The user on whose behalf it is; empty for nobody in particular.
         paths: The paths in the arguments.
         path_text: All forms of the paths.
         line: The command line in the arguments, or None.
-        certain: The commands of the line when there is no doubt about it, else none.
-        possible_commands: What the command line may run.
-        effective: The arguments as the tool takes them: defaults filled in, values converted.
-        partial: Whether the call stands for all calls with these arguments and any others.
+        certain: The commands of the line if there is no doubt about it; otherwise empty.
+        possible_commands: The commands that the line may run.
+        effective: The arguments as the tool gets them: defaults filled in, values converted.
+        partial: Whether the call represents all calls with these arguments and any others.
     """
 
     __slots__ = (
@@ -162,7 +162,7 @@ class AccessRequest:
         self._readings: dict[str, Sequence[_Value]] = {}
 
     def __getattr__(self, name: str) -> Any:
-        """Work out an attribute that was not asked for before; it stays."""
+        """Compute an attribute at its first use, and keep it."""
         if name not in _LAZY:
             raise AttributeError(name)
         value = _LAZY[name](self)
@@ -170,11 +170,11 @@ class AccessRequest:
         return value
 
     def leaves_open(self, name: str) -> bool:
-        """Whether a named argument of a partial call may have any value."""
+        """Whether a named argument of a partial call can have any value."""
         return name.partition(".")[0] not in self.args
 
     def of_command(self, argv: Argv) -> AccessRequest:
-        """Return the call as if its command line were only this command."""
+        """Return the call with a command line of only this command."""
         from .command_lines import Line
         from .command_rules import possible_commands_of
 
@@ -185,9 +185,9 @@ class AccessRequest:
         return one
 
     def values(self, name: str) -> Sequence[_Value]:
-        """Return the values of a named argument: as they were given, and as the tool takes them.
+        """Return the values of a named argument: as given, and as the tool gets them.
 
-        A value is a sequence of readings: its own text, and for a list the texts of its items.
+        A value is a sequence of texts: its own, and for a list those of its items.
         """
         if name not in self._readings:
             self._readings[name] = [
@@ -198,7 +198,7 @@ class AccessRequest:
         return self._readings[name]
 
     def texts(self, name: str) -> Sequence[str]:
-        """Return the texts of all readings of all values of a named argument."""
+        """Return all texts of all values of a named argument."""
         if name not in self._texts:
             found = [text for value in self.values(name) for one in value for text in one]
             self._texts[name] = list(dict.fromkeys(found))
@@ -265,7 +265,7 @@ def _effective(args: Mapping[str, JsonValue], tool: Tool | None) -> Mapping[str,
 
 
 def _named(value: JsonValue | Mapping[str, JsonValue], name: str) -> Iterator[JsonValue]:
-    """Yield what a dotted name leads to; in a list, to each item's."""
+    """Yield the values at a dotted name; in a list, those of each item."""
     if isinstance(value, list):
         for one in value:
             yield from _named(one, name)

@@ -1,10 +1,10 @@
 """Command lines: the commands that a shell line would run, as far as its text shows.
 
-`parse_line` splits a line into its simple commands. Whatever could make a shell run something else
-than these commands as they stand (substitutions, redirections into files, assignments, globs,
-compound commands …) is a *doubt*: no rule allows a line with a doubt. The words are read as POSIX
-shells read them; `shlex` would not do, because it forgets what was quoted, and differs from shells
-in line ends and continued lines.
+`parse_line` splits a line into its simple commands. Anything that could make a shell run something
+other than exactly these commands (substitutions, redirections into files, assignments, globs,
+compound commands …) is a *doubt*: no rule allows a line with a doubt. Words are read the way POSIX
+shells read them. `shlex` is not enough, because it does not keep what was quoted, and differs from
+shells in line ends and continued lines.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .programs import code_in
 __all__ = ["Argv", "Line", "argv_line", "line_of", "parse_line"]
 
 Argv: TypeAlias = tuple[str | None, ...]
-"""A program and its arguments; None stands for a word that only the shell knows."""
+"""A program and its arguments; None means a word that only the shell knows."""
 
 MAX_CHARS = 20_000
 
@@ -48,13 +48,13 @@ class Line:
     """A command line.
 
     Attributes:
-        text: As it was written.
+        text: The line as written.
         commands: Its simple commands, in order, without assignments and redirections.
         doubt: Why it may run something else, or empty.
         inner: Commands in its double quotes and backticks.
-        held: Words that hold code as text, such as `'$(rm)'`: it runs when something reads them
-            once more.
-        assigned: Assignments that do, or may in part.
+        held: Words that contain code as text, such as `'$(rm)'`, which runs when something
+            evaluates them again.
+        assigned: Assignments that contain such code, at least in part.
     """
 
     text: str
@@ -67,14 +67,14 @@ class Line:
 
 @lru_cache(512)
 def parse_line(text: str) -> Line:
-    """Return what is known about a line for a POSIX shell."""
+    """Parse a line for a POSIX shell."""
     if len(text) > MAX_CHARS:
         return Line(text[:MAX_CHARS], ((None,),), f"it is longer than {MAX_CHARS} characters")
     return _Reader(text).line()
 
 
 def argv_line(argv: list[str], doubt: str = "") -> Line:
-    """Return the line for a program that is started without a shell."""
+    """Return a line for a program that is started without a shell."""
     text = " ".join(argv)
     if "\0" in text:
         doubt = doubt or "it holds a control character"
@@ -82,7 +82,7 @@ def argv_line(argv: list[str], doubt: str = "") -> Line:
 
 
 class _Reader:
-    """Reads one line."""
+    """Parses one line."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -242,7 +242,7 @@ class _Reader:
 
 
 def _closing(text: str, at: int) -> int:
-    """Return where a substitution ends whose inside begins there, or where the text does."""
+    """Return the end of a substitution whose content begins there, or the end of the text."""
     if text[at - 1] == "`":
         end = re.compile(r"(?:[^`\\]|\\.)*", re.DOTALL).match(text, at)
         return end.end() if end else len(text)

@@ -1,8 +1,7 @@
-"""Command path access: what an unattended command may do with a path, from the file rules.
+"""Command path access: derives from the file rules how commands may access a path.
 
-A sandbox mounts files by this: `reach` answers for one path, `patterns` says which paths rules
-speak of, and `boundaries` (in the module of that name) finds the existing ones where the answer
-changes.
+A sandbox mounts files accordingly: `reach` decides for one path, `patterns` returns the paths in
+rules, and `boundaries` finds the existing paths where the access changes.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ __all__ = [
 ]
 
 Access: TypeAlias = Literal["write", "read", "hidden"]
-"""`write` includes reading, `hidden` means that there is nothing."""
+"""`write` includes reading; a `hidden` path does not exist for commands."""
 
 _WRITERS = ("write_file", "edit_file", "delete_file")
 _WILD = re.compile(r"[*?\[{\\]")
@@ -43,10 +42,10 @@ class PathPattern(NamedTuple):
     """Path pattern: a glob over paths in a rule.
 
     Attributes:
-        glob: As it stands in the rule.
-        prefix: The path before the first wildcard; all that matches is there or below.
-        walk: Whether paths below the prefix must be looked at one by one: not for `/docs` and
-            `/docs/**`, which say the same of all that is below.
+        glob: The glob as written in the rule.
+        prefix: The path before the first wildcard; all matches are at or below it.
+        walk: Whether paths below the prefix must be checked one by one; not for `/docs` and
+            `/docs/**`, which mean the same for everything below.
     """
 
     glob: str
@@ -64,16 +63,16 @@ def reach(
 ) -> Access:
     """Return what a command may do with a path without a person's approval.
 
-    It may read what `read_file` may, and write where `write_file`, `edit_file` and `delete_file`
-    all may, whatever their other arguments are.
+    It may read whatever `read_file` may read, and write wherever `write_file`, `edit_file` and
+    `delete_file` all may, whatever their other arguments are.
 
     Args:
         policy: The policy.
-        path: A canonical path; need not exist.
+        path: A canonical path, which need not exist.
         agent: Names of the agents from the main one to the caller.
-        principal: On whose behalf.
-        tools: The agent's file tools by name, for rules about what tools say of themselves; those
-            that are missing are taken to be the built-in ones.
+        principal: The user on whose behalf it runs.
+        tools: The agent's file tools by name, for rules about the classes of tools; built-in
+            tools are assumed for missing ones.
     """
     known = {**_built_in(), **(tools or {})}
 
@@ -88,10 +87,10 @@ def reach(
 
 
 def patterns(policy: CallPolicy) -> Sequence[PathPattern]:
-    """Return the globs over paths that the rules speak of now, each once, in order.
+    """Return the path globs of the current rules, each once, in order.
 
-    They match in any case and Unicode form where a rule denies or asks. Where more than globs tells
-    paths apart, `/**/*` is among them.
+    For rules that deny or ask, they match in any case and Unicode form. If not only globs
+    decide about paths, `/**/*` is one of them.
     """
     found = [glob for rule in _rules(policy) for glob in _each(rule.path)]
     if not only_globs(policy):
@@ -100,9 +99,9 @@ def patterns(policy: CallPolicy) -> Sequence[PathPattern]:
 
 
 def only_globs(policy: CallPolicy) -> bool:
-    """Whether nothing but the globs of `patterns` tells paths apart."""
+    """Whether only the globs of `patterns` decide about paths."""
     if any(not isinstance(one, Policy) and one.reads_paths for one in policies_in(policy)):
-        return False  # its rules are not known
+        return False  # its rules are unknown
     return not any("path" in rule.args for rule in _rules(policy))
 
 
@@ -117,7 +116,7 @@ def _each(globs: Patterns | None) -> Sequence[str]:
 
 
 def policies_in(policy: CallPolicy) -> Iterator[CallPolicy]:
-    """Yield the policies that a policy is made of, as they are now."""
+    """Yield the current policies that a policy consists of."""
     if isinstance(policy, CompositePolicy):
         for one in policy.parts():
             yield from policies_in(one)
@@ -142,7 +141,7 @@ def _may(policy: CallPolicy, call: AccessRequest, agent: Sequence[str]) -> bool:
 
 @cache
 def _built_in() -> Mapping[str, Tool]:
-    """Return tools that say of themselves what the built-in file tools say."""
+    """Return tools with the classes of the built-in file tools."""
     from ..tools.tool import Tool  # it knows policies
 
     def nothing(_: dict[str, object]) -> str:
@@ -178,9 +177,9 @@ def path_verdict(
     definition: Tool | None = None,
     **caller: Unpack[Caller],
 ) -> Verdict:
-    """Return the verdict on a path: a refusal, or a question that a rule about paths asks.
+    """Return the verdict on a path: a refusal, or a question from a rule about paths.
 
-    What a person is asked for whatever the path is, such as each call of a tool, counts as
+    Questions that do not depend on the path, such as those for each call of a tool, count as
     allowed.
 
     Args:
@@ -188,7 +187,7 @@ def path_verdict(
         tool: The name of a tool that takes a path.
         path: A canonical path.
         definition: The tool itself.
-        caller: Who makes the call.
+        caller: The caller.
     """
     return strictest(_verdicts(policy, tool, path, definition, caller))
 

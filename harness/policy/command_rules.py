@@ -1,14 +1,14 @@
-"""Command rules: patterns of command lines, against everything a line may run.
+"""Command rules: patterns that are compared with everything a command line may run.
 
-A pattern is words, each a glob, that a simple command begins with.
+A pattern is the first words of a simple command, each a glob.
 
-Rules that deny or ask look at all commands that a line may run. They look through `sudo`, `xargs`,
-`sh -c`, options and code in the line, and a program that only the shell knows may be any. This is a
-guard rail: what a line does not name is not seen, so leave what must not run out of what is
-allowed.
+Rules that deny or ask apply to all commands that a line may run. They look inside `sudo`, `xargs`,
+`sh -c`, options and code in the line, and treat a program that only the shell knows as any program.
+This is only a guard rail, because programs that the line does not name stay unseen. So do not
+rely on it: allow only what may run.
 
-Rules that allow are exact: the line has no doubt, the program is the one named, and no word that
-the rule leaves open makes it run another one, as far as `program_table` knows.
+Rules that allow are exact: the line has no doubt, the program is the one named in the rule, and no
+word that the rule leaves open makes it run another program, as far as `programs` knows.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ARITHMETIC = re.compile(r"\(\(|\[\[|\$[\[{]")
 _RUNS_TEXT = re.compile(
     r"\b(?:BASH_(?:ENV|CMDS|ALIASES|FUNC_\w+)|PROMPT_COMMAND|PS[0124])\b|@P\}|\$\{\(|\bENV=\S*/"
 )
-"""Variables whose value the shell runs or takes programs from, and expansions that run a value."""
+"""Variables whose values a shell runs or uses to find programs; expansions that run values."""
 _QUOTES = str.maketrans("", "", "'\"\\")
 _INPUTS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 _MAX_WORDS = 2_000
@@ -46,8 +46,8 @@ class PossibleCommands:
 
     Attributes:
         commands: Programs with arguments; with True, the program may be any of the words.
-        programs: Names of the programs, in lower case, with and without their directory.
-        unknown: Whether there is a program that only the shell knows.
+        programs: Names of the programs, in lower case, with and without their directories.
+        unknown: Whether it contains a program that only the shell knows.
     """
 
     commands: Sequence[tuple[Argv, bool]]
@@ -56,7 +56,7 @@ class PossibleCommands:
 
 
 def possible_commands_of(line: Line | None) -> PossibleCommands:
-    """Return what a line may run."""
+    """Return the commands that a line may run."""
     commands = _possible_commands(line) if line is not None else ()
     words = {word for argv, anywhere in commands for word in (argv if anywhere else argv[:1])}
     names = {word.lower() for word in words if word is not None}
@@ -66,7 +66,7 @@ def possible_commands_of(line: Line | None) -> PossibleCommands:
 def _possible_commands(
     line: Line, depth: int = 0, *, held: bool = False
 ) -> Sequence[tuple[Argv, bool]]:
-    """Return what a line may run; `held` says whether there is code around it, as text."""
+    """Return the commands that a line may run; `held` tells whether it is inside code as text."""
     if depth > _MAX_DEPTH or _RUNS_TEXT.search(line.text):
         return [((None,), False)]
     held = held or bool(line.held or line.assigned)
@@ -110,18 +110,18 @@ def _of_command(argv: Argv, depth: int, *, held: bool) -> Iterator[tuple[Argv, b
 def _evaluated(
     argv: Argv, program: Program | None, depth: int, *, held: bool
 ) -> Iterator[tuple[Argv, bool]]:
-    """Yield what a command runs because the shell reads its words once more."""
+    """Yield the commands that run because the shell evaluates words of a command again."""
     yield from _read_again(argv[0] or "", depth)
     if program is None or not program.may_evaluate(argv[1:]):
         return
     for word in argv[1:]:
         yield from _read_again(word or "", depth)
     if held and None in argv and program.may_evaluate([one or "" for one in argv[1:]]):
-        yield (None,), False  # what the shell puts there may be the code around it
+        yield (None,), False  # the shell may insert the surrounding code there
 
 
 def _read_again(text: str, depth: int) -> Sequence[tuple[Argv, bool]]:
-    """Return what a text runs when the shell reads it once more, in an index or as arithmetic."""
+    """Return the commands in a text that the shell evaluates again, as an index or arithmetic."""
     code = code_in(text)
     return _possible_commands(parse_line(code), depth + 1) if code else ()
 
@@ -140,7 +140,7 @@ def _may_run(argv: Argv, program: Program) -> bool:
 
 
 def _parts(word: str | None, program: Program) -> Sequence[str | None]:
-    """Return a word, and what in it may be a command: after `=` or `:`, a glued option, or `!`."""
+    """Return a word and its parts that may be commands: after `=`, `:`, an option or `!`."""
     if word is None:
         return (None,)
     found = [word]
@@ -156,7 +156,7 @@ def _parts(word: str | None, program: Program) -> Sequence[str | None]:
 
 
 def _reads_script(argv: Argv, at: int) -> bool:
-    """Whether a shell at this place gets its commands through a pipe."""
+    """Whether a shell here reads its commands from a pipe."""
     word = argv[at]
     program = None if word is None else known_program(word)
     if program is None or not program.shell:
@@ -171,14 +171,14 @@ _PLAIN = re.compile(r"[\w./:@%+=,-]*")
 
 
 class CommandPattern:
-    """Words that a simple command begins with, each of them a glob.
+    """The first words of a simple command, each a glob.
 
     Args:
-        text: Such as `git status` or `npm run *`.
+        text: The words, such as `git status` or `npm run *`.
         allows: Whether the rule allows.
 
     Raises:
-        PolicyError: The text is no simple command, or would allow a program to run any other.
+        PolicyError: The text is not a simple command, or would allow a program to run any other.
     """
 
     def __init__(self, text: str, *, allows: bool) -> None:
@@ -204,7 +204,7 @@ class CommandPattern:
         self._literal = None if 0 in self._globs else words[0]
 
     def allows(self, argv: Argv) -> bool:
-        """Whether a command of a line without doubt is this one, and cannot be more."""
+        """Whether a command of a line without doubt matches, and runs nothing else."""
         count = len(self._exact)
         if self._plain is not None:
             if argv[:count] != self._plain:
@@ -227,7 +227,7 @@ class CommandPattern:
         )
 
     def _does_more(self, words: Sequence[str], at: int) -> bool:
-        """Whether words that the rule does not fix make a program run others."""
+        """Whether words that the rule leaves open make a program run others."""
         program = known_program(words[at])
         if program is None:
             return False
@@ -257,7 +257,7 @@ class CommandPattern:
         return script in free and not program.tolerates(words[script])
 
     def may_be(self, possible_commands: PossibleCommands) -> bool:
-        """Whether the command may be among those, as far as can be seen."""
+        """Whether the command may be one of these, as far as can be seen."""
         if self._literal is not None and not possible_commands.unknown:
             literal = self._literal.lower()
             if literal not in possible_commands.programs:
@@ -270,7 +270,7 @@ class CommandPattern:
                 return True
             lower = program.lower()
             if self._loose[0].match(lower) or self._loose[0].match(last_name(lower)):
-                return self._goes_on(argv[at + 1 :])  # what follows later begins here too
+                return self._goes_on(argv[at + 1 :])  # later programs begin here as well
         return False
 
     def _goes_on(self, rest: Argv) -> bool:
@@ -284,7 +284,7 @@ class CommandPattern:
 
 
 def _names_what_runs(words: Sequence[str]) -> bool:
-    """Whether the beginning of a command says which program runs in the end."""
+    """Whether the beginning of a command determines which program finally runs."""
     at = 0
     while True:
         program = known_program(words[at])
@@ -305,7 +305,7 @@ def _names_what_runs(words: Sequence[str]) -> bool:
 
 
 def _programs(words: Sequence[str]) -> Iterator[int]:
-    """Yield where programs may stand in the beginning of a command."""
+    """Yield the places in the beginning of a command where programs may be."""
     yield 0
     program = known_program(words[0])
     if program is not None and (program.runs or any(True for _ in program.phrase_ends(words[1:]))):

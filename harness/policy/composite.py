@@ -1,7 +1,7 @@
-"""Composite policy: several policies as one, strictest verdict first; and consents of a person.
+"""Composite policy: several policies as one, where the strictest verdict applies; and consents.
 
-They stand in place of a person's answer and nothing else: what the policy denies stays denied, and
-what it wants decided each time is asked.
+A consent is a person's answer given in advance. It replaces only that answer: a call that the
+policy denies stays denied, and one that it wants decided each time is asked about.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Caller(TypedDict, total=False):
 
     Attributes:
         agent: Names of the agents from the main one to the caller.
-        principal: On whose behalf.
+        principal: The user on whose behalf it works.
     """
 
     agent: Sequence[str]
@@ -50,7 +50,7 @@ class Caller(TypedDict, total=False):
 
 
 class CallPolicy(Protocol):
-    """Policy that an agent asks before each call."""
+    """A policy that an agent checks before each call."""
 
     @property
     def reads_paths(self) -> bool:
@@ -87,13 +87,13 @@ class CallPolicy(Protocol):
 
 
 class CompositePolicy(ABC):
-    """A policy made of others: the strictest of their verdicts holds."""
+    """A policy made of others; the strictest verdict applies."""
 
     __slots__ = ()
 
     @abstractmethod
     def parts(self) -> Sequence[CallPolicy]:
-        """Return the policies as they are now."""
+        """Return the current policies."""
 
     @property
     def reads_paths(self) -> bool:
@@ -125,7 +125,7 @@ class CompositePolicy(ABC):
 
 @dataclass(frozen=True, slots=True)
 class NarrowedPolicy(CompositePolicy):
-    """Several policies at once: the strictest of their verdicts holds.
+    """Several policies at once; the strictest verdict applies.
 
     Attributes:
         policies: The policies.
@@ -142,13 +142,13 @@ _ABOVE: ContextVar[tuple[CallPolicy, ...]] = ContextVar("ancestor_policies", def
 
 
 def ancestor_policies() -> tuple[CallPolicy, ...]:
-    """Return the policies of the agents above the one that is running."""
+    """Return the policies of the agents above the running one."""
     return _ABOVE.get()
 
 
 @contextmanager
 def narrowing(policy: CallPolicy) -> Generator[None]:
-    """Hold the agents that run inside the block to a policy besides their own."""
+    """Apply a policy to the agents that run inside the block, in addition to their own."""
     above = _ABOVE.get()
     token = _ABOVE.set(above if policy in above else (*above, policy))
     try:
@@ -158,7 +158,7 @@ def narrowing(policy: CallPolicy) -> Generator[None]:
 
 
 class CallPlace(Protocol):
-    """Where a call is made."""
+    """The place of a call."""
 
     @property
     def thread_id(self) -> str:
@@ -172,15 +172,15 @@ class CallPlace(Protocol):
 
     @property
     def agent_path(self) -> Sequence[str]:
-        """Agent and call names from the root to the call."""
+        """Names of agents and calls from the root to the call."""
         ...
 
 
 class Consents(Protocol):
-    """What a person has decided for calls that are yet to come."""
+    """A person's decisions for future calls."""
 
     async def cover(self, call: ToolCall, tool: Tool, place: CallPlace) -> bool:
-        """Whether a call that a person would be asked about was approved beforehand."""
+        """Whether a call that needs approval was approved in advance."""
         ...
 
 
@@ -188,13 +188,13 @@ _OF_RUN: ContextVar[Consents | None] = ContextVar("consents", default=None)
 
 
 def consents_of_run() -> Consents | None:
-    """Return the consents that hold for the run being executed; None if nobody keeps any."""
+    """Return the consents for the current run; None if there are none."""
     return _OF_RUN.get()
 
 
 @contextmanager
 def consenting(consents: Consents | None) -> Generator[None]:
-    """Let consents hold for the runs that are executed inside the block."""
+    """Apply consents to the runs that are executed inside the block."""
     token = _OF_RUN.set(consents)
     try:
         yield

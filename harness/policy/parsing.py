@@ -1,6 +1,6 @@
-"""Policy parsing: TOML files and tables as rules, read strictly.
+"""Policy parsing: reads rules from TOML files and tables, strictly.
 
-Errors name the line of a TOML file, or the place in a table.
+Errors name the line in a TOML file, or the place in a table.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ __all__ = [
 
 
 Locate: TypeAlias = Callable[[str, int, str], str]
-"""Returns where a key of a table stands, such as `p.toml:3`. Takes the table (`rule`, `defaults`,
-or empty for the whole), its number from 0, and the key (maybe empty)."""
+"""Returns the place of a key, such as `p.toml:3`, from its table (`rule`, `defaults`, or empty for
+the whole), the table's number from 0, and the key, which may be empty."""
 
 _ACTIONS = get_args(Action)
 _CLASSES = get_args(ToolClass)
@@ -55,7 +55,7 @@ class PolicyText:
         name: The file.
         rules: Its rules.
         defaults: Its defaults for classes of tools.
-        other: Its default for other calls, or None.
+        other: Its default for all other calls, or None.
     """
 
     name: str
@@ -65,7 +65,7 @@ class PolicyText:
 
 
 def read_tables(data: Mapping[str, object], name: str, locate: Locate) -> PolicyText:
-    """Read what a file says, given its tables.
+    """Read the rules and defaults from a file's tables.
 
     Raises:
         PolicyError: It is not valid; the text says where.
@@ -102,7 +102,7 @@ class _Reader:
         return PolicyText(self._name, made, cast(dict[ToolClass, Action], defaults), other)
 
     def rules(self, given: object, wanted: str) -> Sequence[Rule]:
-        """Return the rules of a list of tables; `wanted` says what is expected instead."""
+        """Return the rules from a list of tables; `wanted` names the expected form for errors."""
         items = _items(given)
         tables = [table for one in items or () if (table := _table(one)) is not None]
         if items is None or len(tables) < len(items):
@@ -189,7 +189,7 @@ def _table(value: object) -> Mapping[str, object] | None:
 
 
 def _dotted(table: Mapping[str, object]) -> list[tuple[str, object]]:
-    """Return the entries of a table, those of inner tables by dotted names."""
+    """Return the entries of a table; those of inner tables have dotted names."""
     found: list[tuple[str, object]] = []
     for name, value in table.items():
         inner = _table(value)
@@ -219,7 +219,7 @@ def read_texts(paths: Sequence[str | os.PathLike[str]]) -> list[PolicyText]:
 
 
 def file_name(path: Path) -> str:
-    """Return what reasons call a file: models and people read them, so not all of its path."""
+    """Return a file's name for reasons, without its full path, since models read them."""
     return path.name
 
 
@@ -231,7 +231,7 @@ def file_text(path: Path, files: ConfinedFiles) -> str:
         files: Reads it.
 
     Raises:
-        PolicyError: It cannot be read, is too long, or not UTF-8.
+        PolicyError: It cannot be read, is too long, or is not UTF-8.
     """
     try:
         data = files.read(path, MAX_BYTES + 1)
@@ -251,7 +251,7 @@ def file_text(path: Path, files: ConfinedFiles) -> str:
 
 
 def parse_text(text: str, name: str) -> PolicyText:
-    """Read what one file says.
+    """Read the rules and defaults of one file.
 
     Raises:
         PolicyError: It is not valid; the text names the line.
@@ -266,7 +266,7 @@ def parse_text(text: str, name: str) -> PolicyText:
 
 
 class _Places:
-    """Finds the lines of tables and keys, as far as the text shows them."""
+    """Finds the lines of tables and keys in the text of a file."""
 
     def __init__(self, text: str, name: str) -> None:
         self._lines = text.splitlines()

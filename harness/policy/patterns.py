@@ -1,12 +1,12 @@
-"""Patterns of rules: names, paths and arguments, compiled once, and the error of a wrong one.
+"""Patterns of rules: globs and expressions for names, paths and arguments, compiled once.
 
-Names (tools, servers, principals, values of arguments) are plain globs: `*` stands for anything.
-Paths and agents are globs of steps: `*` stays within a step, `**` crosses them, and `/docs/**`
-covers `/docs` too. Regular expressions are for arguments, which are whatever a model wrote.
+Names (tools, servers, principals, values of arguments) are plain globs: `*` matches anything. Paths
+and agents are globs of steps: `*` matches within a step, `**` across steps, and `/docs/**` also
+matches `/docs`. Regular expressions are for arguments, which can be any text of a model.
 
-A rule that allows compares the canonical path exactly, and no path that could lead elsewhere. A
-rule that denies or asks also compares a folded form. In it, spellings that some file system treats
-as one are one: case, Unicode forms, trailing dots and blanks, streams of a file.
+A rule that allows compares the exact canonical path, and never matches a path that could lead
+elsewhere. A rule that denies or asks also compares a folded form, in which spellings that some file
+system treats as equal are equal: case, Unicode forms, trailing dots and spaces, streams of a file.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ class PathForms(NamedTuple):
     """A path as rules see it; each form ends with a slash.
 
     Attributes:
-        exact: In canonical form.
-        folded: In a form that similar spellings share.
-        sure: Whether it leads where it says: no `..`, no home directory, no NUL.
+        exact: The canonical form.
+        folded: A form that is equal for similar spellings.
+        sure: Whether it leads where it seems to: no `..`, no home directory, no NUL.
     """
 
     exact: str
@@ -73,7 +73,7 @@ class PathForms(NamedTuple):
 
 
 def path_forms(written: str) -> PathForms:
-    """Return the forms of a path as somebody wrote it."""
+    """Return the forms of a written path."""
     return _cached(written) if len(written) <= _CACHED_CHARS else _forms(written)
 
 
@@ -102,7 +102,7 @@ def _ended(path: str) -> str:
 
 
 def folded(text: str) -> str:
-    """Return a path, or a glob over paths, in one case and one Unicode form."""
+    """Return a path, or a path glob, in a uniform case and Unicode form."""
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text).casefold()
         text = unicodedata.normalize("NFKC", text)
@@ -115,7 +115,7 @@ def folded(text: str) -> str:
 def paths_in(
     args: Mapping[str, JsonValue], parameters: Mapping[str, JsonValue] | None
 ) -> Iterator[PathForms]:
-    """Yield the paths among the arguments: by name, by the schema, and those left to a default."""
+    """Yield the paths in the arguments: by name, by the schema, and from defaults."""
     properties = cast(
         Mapping[str, Mapping[str, JsonValue]], (parameters or {}).get("properties") or {}
     )
@@ -162,14 +162,14 @@ _MOST = 1_000
 
 @lru_cache(4_096)
 def name_pattern(pattern: str) -> re.Pattern[str]:
-    """Return a glob over a name as an expression; for `match`."""
-    from wcmatch import fnmatch  # few have a policy
+    """Compile a name glob to an expression for `match`."""
+    from wcmatch import fnmatch  # few processes have a policy
 
     return _joined(fnmatch.translate(pattern, flags=fnmatch.CASE | fnmatch.DOTMATCH)[0])
 
 
 class StepsPattern:
-    """A glob over a path, compiled when it is first tried: of most no literal part ever fits."""
+    """A path glob, compiled at its first use, since the literal part of most never matches."""
 
     __slots__ = ("_compiled", "_expressions")
 
@@ -178,7 +178,7 @@ class StepsPattern:
         self._compiled: re.Pattern[str] | None = None
 
     def match(self, text: str) -> re.Match[str] | None:
-        """Match the beginning of a path, to which a slash was added."""
+        """Match the beginning of a path with a slash added."""
         if self._compiled is None:
             self._compiled = _joined(self._expressions)
         return self._compiled.match(text)
@@ -186,10 +186,10 @@ class StepsPattern:
 
 @lru_cache(4_096)
 def steps_pattern(pattern: str) -> StepsPattern:
-    """Return a glob over a path as an expression; for `match` of the path with a slash added.
+    """Compile a path glob to an expression for `match` of the path with a slash added.
 
     Raises:
-        PolicyError: Its braces stand for too many patterns.
+        PolicyError: Its braces expand to too many patterns.
     """
     from wcmatch import glob
     from wcmatch._wcparse import PatternLimitException
@@ -204,7 +204,7 @@ def steps_pattern(pattern: str) -> StepsPattern:
 
 
 def expanded(pattern: str) -> Sequence[str]:
-    """Return the globs that a glob over a path stands for, without braces."""
+    """Expand the braces of a path glob."""
     import bracex
 
     return bracex.expand(pattern, keep_escapes=True, limit=_MOST)
@@ -217,7 +217,7 @@ def _joined(expressions: list[str]) -> re.Pattern[str]:
 def any_of(
     patterns: Sequence[str], make: Callable[[str], re.Pattern[str] | StepsPattern]
 ) -> Callable[[str], bool]:
-    """Return whether one of the patterns matches a text."""
+    """Tell whether one of the patterns matches a text."""
     globs = [(literal_in(one), make(one).match) for one in patterns]
     literal, match = globs[0]
     if len(globs) == 1:
@@ -230,9 +230,9 @@ _META = re.compile(r"\{[^{}]*\}|\[[^\]]*\]|[*?]+")
 
 
 def literal_in(pattern: str) -> str:
-    """Return the longest text that is in all that a glob matches; maybe none.
+    """Return the longest text that every match of a glob contains, or an empty one.
 
-    Looking for it first spares most expressions: a policy has many rules, and few fit a call.
+    Searching for it first avoids most expressions: a policy has many rules, and few match a call.
     """
     rest = _META.sub("\0", pattern.removeprefix("**/"))  # which may stand for nothing
     if re.search(r"[\\{}\[\]]|//", rest):
@@ -249,11 +249,11 @@ _ADVICE = (
 
 @lru_cache(1_024)
 def argument_test(pattern: re.Pattern[str], *, whole: bool) -> Callable[[str], bool]:
-    """Return a test of texts.
+    """Return a function that tests texts.
 
     Args:
         pattern: The expression.
-        whole: Whether it must match all of a text, as in rules that allow.
+        whole: Whether it must match the whole text, as in rules that allow.
 
     Raises:
         PolicyError: It cannot be matched in linear time; the text says what to write instead.

@@ -26,7 +26,7 @@ _MAX_KNOWN_TOOLS = 1_000
 
 @record
 class Decision:
-    """Trace of how a verdict came about.
+    """A verdict with the rule it comes from.
 
     Attributes:
         verdict: The verdict.
@@ -38,11 +38,11 @@ class Decision:
 
 
 _Candidate: TypeAlias = tuple[Sequence[Callable[[AccessRequest], bool]], Decision]
-"""The conditions of a rule, and what follows when a call meets them."""
+"""The conditions of a rule, and its verdict."""
 
 
 class _Candidates(NamedTuple):
-    """The rules about a tool, and whether any of them is about commands or paths."""
+    """The rules about a tool, and whether any is about commands or paths."""
 
     rules: Sequence[_Candidate]
     commands: bool
@@ -51,23 +51,23 @@ class _Candidates(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Policy: an ordered list of rules. The first that matches decides, else the defaults.
+    """Policy: an ordered list of rules. The first match decides; otherwise, the defaults do.
 
     Attributes:
         rules: The rules.
         default: The action for a call that matches no rule and no other default.
-        defaults: The action for tools of a class when no rule matches; the strictest for a tool
-            of several.
-        source: What it was read from, for reasons.
-        search_depth: For rules about paths that shall neither slow commands down nor hide from
-            them what there was no time to look at: how many levels below the `**` of a glob a
-            sandbox looks for what it matches. None for all levels.
-        files_only: Whether sandboxes leave directories alone that the rules match: they are about
-            files of such names.
+        defaults: The action by class of tool if no rule matches; for a tool in several classes,
+            the strictest.
+        source: Where it was read from, for reasons.
+        search_depth: How many levels below the `**` of a glob a sandbox searches for matches.
+            None for all levels. Limit it for rules that should not slow commands down, nor hide
+            paths from them for lack of time to search.
+        files_only: Whether the rules are only about files, so that sandboxes ignore directories
+            that match.
         reads_paths: Whether a rule is about paths.
 
     Raises:
-        PolicyError: A default is not known.
+        PolicyError: A default is unknown.
     """
 
     rules: Sequence[Rule] = ()
@@ -96,7 +96,7 @@ class Policy:
 
     @staticmethod
     def of(texts: Sequence[PolicyText]) -> Policy:
-        """Return the rules of several files in order; the first file that has a default sets it."""
+        """Combine the rules of several files in order; the first file with a default sets it."""
         defaults: dict[ToolClass, Action] = {}
         for one in texts:
             defaults = {**one.defaults, **defaults}
@@ -139,7 +139,7 @@ class Policy:
 
         Args:
             data: One mapping per rule, with the keys of `[[rule]]` tables; see `docs/policy.md`.
-            source: Where they come from, for reasons and errors.
+            source: Where the rules come from, for reasons and errors.
             default: The action when no rule matches.
 
         Raises:
@@ -158,7 +158,7 @@ class Policy:
         agent: Sequence[str] = (),
         principal: str = "",
     ) -> Verdict:
-        """Return the verdict on a call, naming the rule it comes from.
+        """Return the verdict on a call, with the rule it comes from.
 
         Each simple command of a command line is judged, and the strictest verdict counts.
 
@@ -176,7 +176,7 @@ class Policy:
         return strictest(one.verdict for one in decided)
 
     def decide(self, call: AccessRequest) -> Sequence[Decision]:
-        """Return how a call is decided: once for each simple command of its command line."""
+        """Return the decisions on a call, one for each simple command of its command line."""
         candidates = self._candidates(call.tool)
         line = call.line if candidates.commands else None
         if line is None:
@@ -197,15 +197,15 @@ class Policy:
         agent: Sequence[str] = (),
         principal: str = "",
     ) -> bool:
-        """Whether listings leave out a path, because `read_file` would be refused.
+        """Tell whether listings omit a path, because `read_file` would be refused.
 
-        Nothing is hidden unless a rule about paths speaks of `read_file`.
+        Nothing is hidden unless a rule about paths applies to `read_file`.
 
         Args:
             path: A canonical path.
-            definition: The tool `read_file`, or another that reads.
-            contents: Whether the listing shows what is in files; then those that may only be read
-                when a person agrees are left out too.
+            definition: The tool `read_file`, or another tool that reads.
+            contents: Whether the listing shows the contents of files; then files that need approval
+                to read are omitted too.
             agent: Names of the agents from the main one to the caller.
             principal: On whose behalf.
         """
@@ -241,7 +241,7 @@ class Policy:
             rules: list[_Candidate] = [
                 (rule.conditions, Decision(_verdict(at, rule), rule)) for at, rule in spoken
             ]
-            if not self.defaults:  # what every call meets
+            if not self.defaults:  # conditions that every call meets
                 rules.append(((), Decision(self._default(None))))
             known = self._known[tool] = _Candidates(
                 rules,
@@ -270,7 +270,7 @@ def _verdict(number: int, rule: Rule) -> Verdict:
 
 
 def _doubted(decided: Decision, doubt: str) -> Decision:
-    """Say why no rule that allows commands held, if the call is not allowed."""
+    """Explain why no rule that allows commands applied, if the call is not allowed."""
     verdict = decided.verdict
     if verdict.action == "allow":
         return decided

@@ -33,8 +33,8 @@ class PolicySnapshot:
 
     Attributes:
         policy: The rules of all files in order.
-        errors: What is wrong with the newest version of a file, by path; the last good one holds.
-        digests: One entry per file; a changed value means that it changed.
+        errors: Errors in the newest version of a file, by path; the last good version applies.
+        digests: One entry per file, which changes with the file.
     """
 
     policy: Policy
@@ -52,12 +52,13 @@ class _Read:
 class PolicyFiles(FollowedFiles[PolicySnapshot], CompositePolicy):
     """Policy from TOML files. A saved file applies from the next call on. Thread-safe.
 
-    The constructor reads the files; `reload` looks again. Both block, so call them from a worker
-    thread when an event loop is running.
+    The constructor reads the files; `reload` reads them again. Both block, so call them from a
+    worker thread if an event loop is running.
 
     Args:
-        paths: The files; the rules of the first one come first. Without any all is allowed.
-        untrusted: Directories that agents can write: a link there that leads out of them is an
+        paths: The files; the rules of the first one come first. Without files, everything is
+            allowed.
+        untrusted: Directories that agents can write. A link in one that leads out of it is an
             error.
 
     Raises:
@@ -76,7 +77,7 @@ class PolicyFiles(FollowedFiles[PolicySnapshot], CompositePolicy):
         return self._paths
 
     def use(self, paths: Sequence[Path]) -> None:
-        """Take the rules from these files from now on. Blocks.
+        """Use the rules of these files from now on. Blocks.
 
         Raises:
             PolicyError: One is missing or not valid; the rules stay as they were.
@@ -85,7 +86,7 @@ class PolicyFiles(FollowedFiles[PolicySnapshot], CompositePolicy):
             wanted = tuple(dict.fromkeys(path.absolute() for path in paths))
             self._read = {path: self._read.get(path) or _read(path, self._files) for path in wanted}
             self._paths = wanted
-            self._snapshot = self._made()
+            self.snapshot = self._made()
 
     def reload(self) -> bool:
         """Read the files again and return whether anything changed."""
@@ -94,12 +95,12 @@ class PolicyFiles(FollowedFiles[PolicySnapshot], CompositePolicy):
             if read == self._read:
                 return False
             self._read = read
-            self._snapshot = self._made()
+            self.snapshot = self._made()
             return True
 
     def _doubt(self) -> None:
         self._read = {path: _read(path, self._files) for path in self._paths}
-        self._snapshot = self._made()
+        self.snapshot = self._made()
 
     def _made(self) -> PolicySnapshot:
         if not self._read:
@@ -113,8 +114,8 @@ class PolicyFiles(FollowedFiles[PolicySnapshot], CompositePolicy):
         )
 
     def parts(self) -> Sequence[CallPolicy]:
-        """Return the rules there are now, as one policy."""
-        return (self._snapshot.policy,)
+        """Return the current rules, as one policy."""
+        return (self.snapshot.policy,)
 
 
 def _read(path: Path, files: ConfinedFiles) -> _Read:
@@ -125,7 +126,7 @@ def _read(path: Path, files: ConfinedFiles) -> _Read:
 
 
 def _read_again(path: Path, before: _Read, files: ConfinedFiles) -> _Read:
-    """Return what a file says now, or the last good version with what is wrong."""
+    """Return the rules of a file, or the last good version with the error."""
     from .parsing import file_name, file_text, parse_text
 
     try:
@@ -135,10 +136,10 @@ def _read_again(path: Path, before: _Read, files: ConfinedFiles) -> _Read:
             return before
         said = before.said
         if not text.strip() and (said.rules or said.defaults or said.other):
-            # Many editors empty a file before they write it.
+            # Many editors truncate a file before they write it.
             raise PolicyError(f"policy {path} is empty. To lift its rules, leave a comment in it.")
         made = _Read(digest, parse_text(text, file_name(path)))
-        # A file that is being written is reported again, and its beginning may lack rules.
+        # A file that is still being written is reported again; its beginning may lack rules.
         return made if file_text(path, files) == text else before
     except PolicyError as error:
         problem = f"{error} Its last good rules stay in use until this is fixed."
@@ -149,7 +150,7 @@ def _read_again(path: Path, before: _Read, files: ConfinedFiles) -> _Read:
 
 @record
 class CallAuthorization:
-    """Authorization of one call, asked by the agent that runs it.
+    """Authorization for the call that an agent is running.
 
     Attributes:
         policy: The policy.
@@ -158,7 +159,7 @@ class CallAuthorization:
         tool: The running tool.
         reader: The agent's `read_file`, or the running tool if it has none.
         agent: Names of the agents from the main one to the caller.
-        principal: On whose behalf.
+        principal: The user on whose behalf it runs.
     """
 
     policy: CallPolicy
@@ -180,24 +181,24 @@ class CallAuthorization:
         )
 
     def hides(self, path: str, *, contents: bool = False) -> bool:
-        """Whether the call's result must leave out a path; see `Policy.hides`."""
+        """Whether the call's result must omit a path; see `Policy.hides`."""
         return self.policy.hides(
             path, self.reader, contents=contents, agent=self.agent, principal=self.principal
         )
 
     def reach(self, path: str) -> Access:
-        """Return what a command of the caller may do with a path; see `reach`."""
+        """Return the access of the caller's commands to a path; see `reach`."""
         from .command_path_access import reach  # few calls start commands
 
         return reach(self.policy, path, agent=self.agent, principal=self.principal)
 
     def boundaries(self, children: Children) -> Iterator[tuple[str, Access]]:
-        """Yield the existing paths where that changes; see `access_changes`."""
+        """Yield the existing paths where this access changes; see `access_changes`."""
         from .access_changes import access_changes
 
         return access_changes(self.policy, children, agent=self.agent, principal=self.principal)
 
 
 def authorization_of(runtime: ToolRuntime) -> CallAuthorization | None:
-    """Return what the policy says to the agent of a running tool; None outside of an agent."""
+    """Return the authorization of the running tool's agent; None outside agents."""
     return runtime.policy if isinstance(runtime.policy, CallAuthorization) else None

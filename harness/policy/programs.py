@@ -1,6 +1,6 @@
-"""Programs: what known ones do with their arguments, and which words of a command run others.
+"""Programs: knowledge of how programs use their arguments, and which words run other programs.
 
-Known programs that run other programs (command wrappers) are one row each of a table.
+Each known program that runs others (a command wrapper) is a row of a table.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ class Program:
     """Knowledge of a program that runs others, or writes what a later one runs.
 
     Attributes:
-        runs: It runs what one of its words names: `sudo rm`, `xargs rm`, `sh -c 'rm x'`.
-        takes: For one that runs: options that take the next word, which names no program then.
-        operands: For one that runs: how many words precede the program, as in `timeout 5 rm`.
-        appends: It gives that program words that are not in the line.
-        joins: It makes its words one line that a shell reads again.
-        shell: It reads commands, also through a pipe.
-        language: Its words may be code in which other programs are named.
-        options: Options with which it runs others, or writes, by their beginning.
-        phrases: Words in order with which it runs what follows: `git bisect run`.
-        assigns: Arguments `NAME=VALUE` change what it runs.
+        runs: It runs a program named in its words: `sudo rm`, `xargs rm`, `sh -c 'rm x'`.
+        takes: If it runs one: options that take the next word, which is then not a program.
+        operands: If it runs one: how many words come before the program, as in `timeout 5 rm`.
+        appends: It passes words to that program that are not in the line.
+        joins: It joins its words into a line that a shell parses again.
+        shell: It reads commands, also from a pipe.
+        language: Its words can be code that names other programs.
+        options: Beginnings of options with which it runs others, or writes.
+        phrases: Word sequences after which it runs the rest: `git bisect run`.
+        assigns: Arguments `NAME=VALUE` change which program it runs.
         evaluates: Words, by their beginning, with which the shell reads the others once more, as
             arithmetic or as a variable with an index, and so runs `$(rm)` in them; `""` for always.
-        unseen: Options with which it runs what no word names.
-        script: What its first operand must be like to be harmless; None where it is no code.
-        code: What a word holds with which it runs others, or writes; None where none does.
+        unseen: Options with which it runs programs that no word names.
+        script: Pattern of a harmless first operand; None if the operand is not code.
+        code: Pattern in words with which it runs others, or writes; None without one.
     """
 
     runs: bool = False
@@ -79,15 +79,15 @@ class Program:
     code: re.Pattern[str] | None = None
 
     def is_code(self, word: str) -> bool:
-        """Whether it runs others, or writes, because of what a word holds."""
+        """Whether it runs others, or writes, because of the contents of a word."""
         return self.code is not None and self.code.search(word) is not None
 
     def may_evaluate(self, words: Sequence[str | None]) -> bool:
-        """Whether the shell may read these arguments once more; None is one that may be any."""
+        """Whether the shell may evaluate these arguments again; None means an unknown one."""
         return _any_begins(words, self.evaluates)
 
     def has_unseen(self, words: Sequence[str | None]) -> bool:
-        """Whether it may run what no word names; None is a word that may be any."""
+        """Whether it may run programs that no word names; None means an unknown word."""
         return _any_begins(words, self.unseen)
 
     def has_option(self, word: str) -> bool:
@@ -104,7 +104,7 @@ class Program:
         return not letters.isdisjoint(word[1:])
 
     def takes_more(self) -> bool:
-        """Whether some words would make it run others, though it does not run what it is given."""
+        """Whether some words would make it run others, although it does not run its operands."""
         ways = (self.options, self.phrases, self.assigns, self.language, self.code)
         return not self.runs and any(ways)
 
@@ -119,7 +119,7 @@ class Program:
         return self.script is None or self.script.fullmatch(operand) is not None
 
     def operand(self, words: Sequence[str], skipped: int) -> int | None:
-        """Return where the program stands that it is given, after so many operands of its own."""
+        """Return the index of the program it runs, after this many operands of its own."""
         at = 0
         while at < len(words):
             word = words[at]
@@ -133,7 +133,7 @@ class Program:
         return None
 
     def phrase_ends(self, words: Sequence[str]) -> Iterator[int]:
-        """Yield where phrases end; options, and words after them, may come between."""
+        """Yield the ends of phrases; options, and words after them, may come in between."""
         for phrase in self.phrases:
             places = [-1]
             for part in phrase:
@@ -154,7 +154,7 @@ def _any_begins(words: Sequence[str | None], beginnings: Sequence[str]) -> bool:
 
 
 def _following(words: Sequence[str], start: int) -> Iterator[int]:
-    """Yield where the next word that is no option may be."""
+    """Yield the possible indexes of the next word that is not an option."""
     for here in range(start, len(words)):
         yield here
         after_option = here > start and words[here - 1].startswith("-")
@@ -192,7 +192,7 @@ _HARMLESS = rf"(?:{_ADDRESS}(?:,{_ADDRESS})?)?(?:[pdq=]|{_REPLACES.replace('n]',
 _SED = re.compile(rf"{_REPLACES}|{_HARMLESS}(?:;{_HARMLESS})*")
 """Lines of `sed` that print, delete or replace: they can neither write nor run anything.
 
-What ends a part may stand within brackets; such a line has one command, or its parts are unclear.
+A separator may be inside brackets; then the line has one command, or its parts are unclear.
 """
 
 _SQL_SHELL = re.compile(
@@ -365,6 +365,6 @@ def last_name(word: str) -> str:
 
 @lru_cache(1_024)
 def known_program(word: str) -> Program | None:
-    """Return what is known about a program; `python3.12` is `python`."""
+    """Return the knowledge about a program; `python3.12` counts as `python`."""
     name = last_name(word)
     return _TABLE.get(name) or _TABLE.get(_VERSION.sub("", name))

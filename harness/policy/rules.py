@@ -1,9 +1,8 @@
 """Rule: one entry of a policy.
 
-A rule that is in doubt errs on the safe side: it holds if it denies or asks, and doesn't if it
-allows. That goes for facts that are not known, for paths and commands that may be others than they
-look, and for calls with several paths or values: all of them must fit what is allowed, any of them
-may be what is denied.
+If in doubt, a rule errs on the safe side: it applies if it denies or asks, and does not apply if it
+allows. Doubts are unknown facts, and paths and commands that may not be what they seem. In a call
+with several paths or values, a rule that allows must match all of them, and a rule that denies any.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ if TYPE_CHECKING:
 __all__ = ["Patterns", "Rule"]
 
 Patterns: TypeAlias = str | Sequence[str]
-"""One pattern, or several of which one must fit."""
+"""One pattern, or several of which one must match."""
 
 _Condition: TypeAlias = Callable[[AccessRequest], bool]
 _Glob: TypeAlias = tuple[str, StepsPattern]
-"""A text that is in all that matches, and the expression."""
+"""A text that every match contains, and the expression."""
 
 _Expressions: TypeAlias = Sequence[re.Pattern[str]]
 _RUNNERS = frozenset({"execute", "shell"})
@@ -50,29 +49,30 @@ class Rule:
     """Rule of a policy: an action for the calls that meet all of its conditions.
 
     Attributes:
-        action: What happens when the rule matches.
+        action: The action for a call that matches.
         tool: Glob over tool names.
         path: Glob (`**`, `*`, `?`, braces) over the paths among the call's arguments, in canonical
             form; `/docs/**` covers `/docs` too. A call without a path does not match a rule that
             has one. None matches every call.
-        reason: Shown to whoever is refused or asked.
-        read_only: What the tool says of itself; None matches both. Hints of an MCP server's tool
-            are the server's word: let them make a policy stricter, not laxer, unless you trust it.
+        reason: A reason for the model that is refused, or the person who is asked.
+        read_only: Whether the tool declares this; None matches both. Hints of an MCP server's tool
+            come from the server: use them to make a policy stricter, not laxer, unless you trust
+            the server.
         destructive: The same.
         open_world: The same.
         server: Glob over the name of the MCP server a tool comes from; other tools don't match.
-        args: By name of an argument, dotted for what is inside of it: a glob over its whole text,
-            or a compiled expression (which a text to be allowed must match as a whole) without
-            look-around and references, so that no text takes it long. Text is compared as it is,
-            everything else as JSON.
-        command: What a simple command of the call's command line begins with, word by word, such
-            as `git status` or `npm run *`. An allowing rule holds for a line if each of its
+        args: Patterns by name of argument, with dots for nested values: a glob for its whole text,
+            or a compiled expression, which an allowed text must match as a whole. Look-around and
+            references are not allowed, so that matching is fast for any text. Text is compared as
+            it is, everything else as JSON.
+        command: The first words of a simple command in the call's command line, such as
+            `git status` or `npm run *`. A rule that allows applies to a line if each of its
             commands is allowed and nothing in it could run another one.
-        agent: Glob over the names of the agents from the main one to the caller: `main` for the
-            main agent alone, `*/reader`, `**/reader`, `main/**` for it and all below.
-        principal: Glob over the name on whose behalf the call is made; empty for nobody's.
-        each_time: Of a rule that asks: whether a person decides each call, and no decision is
-            remembered.
+        agent: Glob over the names of the agents from the main one to the caller: `main` for only
+            the main agent, `*/reader`, `**/reader`, `main/**` for it and all below.
+        principal: Glob over the user on whose behalf the call is made; empty for nobody.
+        each_time: For a rule that asks: whether a person decides each call, without remembered
+            decisions.
         source: Where the rule comes from, such as `rule 3 of policy.toml`; by default its number.
 
     Raises:
@@ -125,7 +125,7 @@ class Rule:
         agent: Sequence[str] = (),
         principal: str = "",
     ) -> bool:
-        """Whether the rule applies to this call.
+        """Tell whether the rule applies to this call.
 
         Args:
             tool: The tool's name.

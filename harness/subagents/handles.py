@@ -1,7 +1,7 @@
-"""Subagent handles: used to continue with a subagent, and stored in the caller's state.
+"""Subagent handles: stored in the caller's state, and used to continue a subagent.
 
-A handle names the checkpoint that a subagent stopped at. It is part of the caller's state, so a
-caller that went back in its history knows the subagents, and the turns of theirs, it knew then.
+A handle names the checkpoint at which a subagent stopped. It is part of the caller's state, so
+after a rewind, the caller knows exactly the subagents, and their turns, that it knew at that time.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Handle:
     Attributes:
         agent: Its name.
         ns: Its namespace.
-        checkpoint_id: Where it stopped.
-        kind: What kind of subagent it was, as `kind_of` says; empty if that is not known.
+        checkpoint_id: The checkpoint at which it stopped.
+        kind: The kind of subagent, from `kind_of`; empty if unknown.
     """
 
     agent: str
@@ -57,27 +57,27 @@ class Handle:
 
     @property
     def place(self) -> SubagentPlace:
-        """Where it continues."""
+        """The place at which it continues."""
         return SubagentPlace(self.ns, self.checkpoint_id)
 
 
 def kind_of(definition: AnySubAgent) -> Kind:
-    """Return what kind of subagent a definition makes: its transcript fits no other kind."""
+    """Return the kind of subagent that a definition makes; other kinds' transcripts do not fit."""
     if isinstance(definition, CompiledSubAgent):
         return "agent" if definition.is_agent else "function"
     return definition.mode
 
 
 def check_kind(task_id: str, kind: str, definition: AnySubAgent) -> None:
-    """Refuse to continue a subagent that has become another kind since.
+    """Refuse to continue a subagent whose kind has changed since.
 
     Args:
-        task_id: What the model names it by.
-        kind: The kind it was; empty if that is not known.
-        definition: What its name stands for now.
+        task_id: The id by which the model names it.
+        kind: Its earlier kind; empty if unknown.
+        definition: The definition with its name now.
 
     Raises:
-        ToolError: It has.
+        ToolError: Its kind has changed.
     """
     now = kind_of(definition)
     if now != "function" and kind in ("", now):
@@ -94,10 +94,10 @@ class SubAgentState(TypedDict):
     """State of the subagents of a thread.
 
     Attributes:
-        subagent_handles: Subagents that can go on, by task id.
+        subagent_handles: Subagents that can continue, by task id.
         subagent_forked: Whether this agent is a fork of another.
-        subagents_listed: What the system prompt lists: descriptions by name.
-        subagents_told: What the model heard since, if that is another list.
+        subagents_listed: The list in the system prompt: descriptions by name.
+        subagents_told: The newest list that the model was told, if it differs.
     """
 
     subagent_handles: Annotated[
@@ -117,7 +117,7 @@ def handle_id(thread_id: str, ns: str) -> str:
 
 
 def known_handles(runtime: ToolRuntime) -> dict[str, Handle]:
-    """Return the subagents of the calling agent itself; a fork has its caller's in its state."""
+    """Return the calling agent's own subagents; a fork has its caller's in its state."""
     state: State = runtime.state
     handles = cast(Mapping[str, Handle], state.get("subagent_handles") or {})
     above = f"{runtime.ns}/" if runtime.ns else ""
@@ -129,11 +129,11 @@ def the_handle(task_id: str, subagent: str | None, runtime: ToolRuntime) -> Hand
 
     Args:
         task_id: The id.
-        subagent: Whose it shall be; None for anybody's.
+        subagent: The subagent it must belong to; None for any.
         runtime: The call.
 
     Raises:
-        ToolError: This agent knows no such id here, or it is another subagent's.
+        ToolError: This agent does not know the id here, or it belongs to another subagent.
     """
     known = known_handles(runtime)
     handle = known.get(task_id)

@@ -1,4 +1,4 @@
-"""All subagents: from code and from Markdown files, reloadable while runs are going on.
+"""Registry of all subagents, from code and from Markdown files, which can be reloaded any time.
 
 In a Markdown file, the frontmatter describes the subagent, and the body is its system prompt.
 """
@@ -43,15 +43,16 @@ def load_subagent(path: Path, files: ConfinedFiles) -> SubAgent:
     """Read a subagent from a Markdown file.
 
     `name` and `description` are required. `tools`, `skills` and `mcp_servers` are lists of names,
-    or text split at commas and blanks; absent means all of the caller's, `[]` means none. `model`
-    absent or `inherit` means the caller's; `scripted:…` is refused, because it opens a file, and
-    agents and strangers write definitions too. `permissions` is a list of rules as a policy file
-    has them: they can only narrow what the caller may do. `limits` maps fields of `Limits` to
-    numbers. `mode` is `fresh` or `fork`; the body of a fork may be empty. `public` and `vision` are
-    true or false. `capabilities` is a list of labels, and `model_role` big, medium or small.
+    or text split at commas and spaces; without them, the subagent has all of its caller's, with
+    `[]` none. Without `model`, or with `inherit`, it uses the caller's; `scripted:…` is refused,
+    because it opens a file, and agents and strangers can write definitions. `permissions` is a list
+    of rules, as in a policy file, that can only narrow the rights of the caller. `limits` maps
+    fields of `Limits` to numbers. `mode` is `fresh` or `fork`; the body of a fork may be empty.
+    `public` and `vision` are true or false. `capabilities` is a list of labels, and `model_role`
+    big, medium or small.
 
     Raises:
-        DefinitionError: A rule is broken; the text names the file, the line and the rule.
+        DefinitionError: The file is invalid; the text names the file, the line and the reason.
         OSError: The file cannot be read.
     """
     fields = Frontmatter.parse(decode(files.read(path, MAX_FILE_BYTES + 1), path), path)
@@ -122,7 +123,7 @@ def _flag(fields: Frontmatter, key: str) -> bool | None:
 
 
 def _capabilities(fields: Frontmatter) -> tuple[str, ...]:
-    """Return the labels; unlike names they may have blanks, so they are a list."""
+    """Return the labels; unlike names they can contain spaces, so they are a list."""
     value = fields.fields.get("capabilities") or []
     if not isinstance(value, list) or not all(isinstance(one, str) and one for one in value):
         fields.fail("capabilities", "'capabilities' must be a list such as [review of patches].")
@@ -186,12 +187,13 @@ class SubAgentRegistry(DefinitionRegistry[AnySubAgent]):
     """Subagents by name. Safe to read from any thread.
 
     Args:
-        directory: Holds one `*.md` file per subagent; it need not exist yet. None for no files.
-        builtin: Subagents that are always included; one in `given`, or a file, of the same name
+        directory: A directory with one `*.md` file per subagent, which need not exist yet. None for
+            no files.
+        builtin: Subagents that are always included; a file, or one in `given`, with the same name
             replaces them.
         given: Additional subagents, defined in code. A file of the same name is an error.
-        untrusted: Directories that agents can write: of a file there that is a link out of them,
-            nothing is read.
+        untrusted: Directories that agents can write. A file in one that is a link out of it is not
+            read.
 
     Raises:
         AgentBuildError: Two of the given subagents share a name.
@@ -217,8 +219,8 @@ class SubAgentRegistry(DefinitionRegistry[AnySubAgent]):
 
     @property
     def subagents(self) -> Mapping[str, AnySubAgent]:
-        """The subagents by name, in order of names."""
-        return self._snapshot.items
+        """The subagents, sorted by name."""
+        return self.snapshot.items
 
     @property
     def roots(self) -> Sequence[Path]:
@@ -227,18 +229,18 @@ class SubAgentRegistry(DefinitionRegistry[AnySubAgent]):
 
     @property
     def given(self) -> Sequence[AnySubAgent]:
-        """Those that were made in code, besides what ships."""
+        """The subagents defined in code, without the built-in ones."""
         return tuple(one for one in self._given.values() if one != GENERAL_PURPOSE)
 
     def check_with(self, check: Callable[[SubAgent], str | None]) -> None:
-        """Leave out the files of which nobody can make a subagent, and say why in `errors`.
+        """Leave out files that no agent can use as a subagent, with the reason in `errors`.
 
-        Agents that share a registry may differ in their tools: a file is left out when none of
-        those there still are can use it. Blocks.
+        Agents that share a registry can differ in their tools: a file is left out if none of the
+        living agents can use it. Blocks.
 
         Args:
-            check: Returns what is wrong with a definition, or None. A method; its object is not
-                kept alive.
+            check: Returns the error in a definition, or None. It must be a method; its object is
+                not kept alive.
         """
         with self._lock:
             self._checks = [one for one in self._checks if one() is not None]
@@ -247,13 +249,13 @@ class SubAgentRegistry(DefinitionRegistry[AnySubAgent]):
             self._publish()
 
     def use(self, directory: Path | None, given: Sequence[AnySubAgent] | None = None) -> bool:
-        """Take the files from this directory from now on; return whether that changed anything.
+        """Use the files of this directory from now on; return whether that changed anything.
 
-        Blocks like `reload`.
+        Blocks, like `reload`.
 
         Args:
             directory: As for the constructor.
-            given: Likewise; None leaves them as they are.
+            given: As for the constructor; None leaves them unchanged.
 
         Raises:
             AgentBuildError: Two of the given subagents share a name.
@@ -280,7 +282,7 @@ class SubAgentRegistry(DefinitionRegistry[AnySubAgent]):
         return subagents[name]
 
     def unknown(self, name: str, there: Collection[str]) -> UnknownSubAgent:
-        """Return the error for a name that is not among those there are; it tells of its file."""
+        """Return the error for an unknown name; it mentions the file if that is broken."""
         problems = [text for path, text in self.errors.items() if Path(path).stem == name]
         return UnknownSubAgent(" ".join([no_such("subagent", name, there), *problems]))
 
@@ -294,7 +296,7 @@ class SubAgentRegistry(DefinitionRegistry[AnySubAgent]):
         path = source.directory / entry.name
         if not entry.name.endswith(".md"):
             return None
-        with suppress(RefusedLink):  # to read it says so, and keeps what it said before
+        with suppress(RefusedLink):  # reading it reports that, and keeps the earlier version
             if self._files.is_directory(entry, path):
                 return None
         return Found(path, source)

@@ -1,8 +1,8 @@
-"""Remote subagent: a subagent that works at another MCP server.
+"""Remote subagent: a subagent that works on another MCP server.
 
-Here it is an agent like any other, only that no model decides what it does next: it starts the
-remote run, waits, passes questions on, and reports. Each of these is a tool call in the journal, so
-a crash on our side neither starts the run twice nor loses it, and what it asks is a question of
+Here it is an agent like any other, except that no model decides its next step: it starts the remote
+run, waits, passes questions on, and reports. Each of these is a tool call in the journal, so a
+crash on our side neither starts the run twice nor loses it, and the remote run's questions become
 ours.
 """
 
@@ -60,19 +60,20 @@ def remote_subagent(
 ) -> CompiledSubAgent:
     """Return a subagent that hands its tasks to another MCP server.
 
-    For `subagents=` and for any registry; `task` and `start_task` reach it like every other. The
-    server's run is waited for; what it asks is asked here, once, and answered there; when the run
-    here is cancelled, so is the one there. A connection that breaks is opened again, and the same
-    remote run continues. `.runnable.aclose()` or the end of the process closes it.
+    Use it in `subagents=` or in any registry; `task` and `start_task` call it like any other. It
+    waits for the server's run. The run's questions are asked here, once, and the answers are sent
+    back. If the run here is cancelled, so is the remote one. If the connection breaks, it is opened
+    again, and the same remote run continues. `.runnable.aclose()` or the end of the process closes
+    it.
 
     Args:
         name: The name by which callers choose it.
-        description: What it is good for.
+        description: Its purpose.
         server: How to reach it; an `HttpServer` has `headers` for tokens.
-        task: Its tool that takes a task. Ours takes an idempotency key, and so does not start a
-            run twice. With a server whose tool takes none, a crash while that call is open may.
-        seconds: How long one task may take; time it waits for a person does not count. The
-            remote run is not cancelled by that. None for no limit but the caller's.
+        task: Its tool that takes a task. Ours takes an idempotency key, so a run never starts
+            twice. If a server's tool takes none, a crash during the call may start it twice.
+        seconds: Seconds for one task, without the time it waits for a person. The limit does not
+            cancel the remote run. None for no limit except the caller's.
         patience: Seconds to keep trying if the server cannot be reached.
 
     Raises:
@@ -87,7 +88,7 @@ def remote_subagent(
 
 @dataclass(slots=True)
 class _Open:
-    """A remote run that has not ended, as far as is known here."""
+    """A remote run that has not ended, as far as this side knows."""
 
     goal: str
     thread_id: str
@@ -95,7 +96,7 @@ class _Open:
 
 
 class _Remote(AgentMiddleware):
-    """Decides what is done next, and does it."""
+    """Decides the next step, and carries it out."""
 
     def __init__(self, name: str, runs: RemoteRuns) -> None:
         self._agent = name
@@ -107,7 +108,7 @@ class _Remote(AgentMiddleware):
         await self._runs.aclose()
 
     async def wrap_model_call(self, request: ModelRequest, handler: ModelHandler) -> ModelResponse:
-        """Answer in place of a model, from what the transcript says."""
+        """Answer in place of a model, based on the transcript."""
         following = _following(request.messages)
         if isinstance(following, ToolCall):
             return ModelResponse(AIMessage((following,), name=self._agent))
@@ -137,7 +138,7 @@ class _Remote(AgentMiddleware):
     # --- tools -----------------------------------------------------------------------------
 
     def tools_of_its_own(self) -> Sequence[Any]:
-        """Return the calls it makes."""
+        """Return its next calls."""
         return [
             tool(self._task, name=_TASK, idempotent=True),
             tool(self._wait, name=_WAIT, idempotent=True),
@@ -161,7 +162,7 @@ class _Remote(AgentMiddleware):
     async def _reply(
         self, run_id: str, questions: list[dict[str, Any]], runtime: ToolRuntime
     ) -> ToolResult:
-        """Have a remote run's questions answered."""
+        """Get answers to a remote run's questions."""
         self._note(runtime.run_id, run_id, _Open("", "", run_id))
         answers: dict[str, JsonValue] = {}
         waiting: list[Interrupted] = []
@@ -193,7 +194,7 @@ class _Remote(AgentMiddleware):
 
 
 def _following(messages: Sequence[Message]) -> ToolCall | Standing:
-    """Return the next call, or where it all ended."""
+    """Return the next call, or the final status."""
     standing: Standing | None = None
     unsent: list[str] = []
     for message in messages:
@@ -225,7 +226,7 @@ def _call(name: str, **args: JsonValue) -> ToolCall:
 
 
 def _schema(question: Mapping[str, Any]) -> dict[str, JsonValue] | None:
-    """Return what answers a question: a decision, or what the server says."""
+    """Return the schema of an answer: a decision, or the server's schema."""
     decisions = [one for one in question.get("decisions") or () if one != "edit"]
     if decisions:
         return {
@@ -246,12 +247,12 @@ def _schema(question: Mapping[str, Any]) -> dict[str, JsonValue] | None:
     try:
         check_schema(schema, "the question")
     except AgentBuildError:
-        return None  # any text, then; the server says if it will not do
+        return None  # then any text; the server refuses it if it is wrong
     return schema
 
 
 class _NoModel:
-    """Stands where an agent has a model; `_Remote` answers before it is asked."""
+    """Takes the place of a model; `_Remote` answers before it is called."""
 
     context_window = None
     native_output = False
@@ -262,7 +263,7 @@ class _NoModel:
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | AIMessage, None]:
         """Refuse."""
         raise ModelError(f"{self.name} is not a model")
-        yield  # makes it a generator
+        yield  # makes this a generator
 
     async def aclose(self) -> None:
         """Do nothing."""

@@ -1,7 +1,7 @@
 """Remote runs: starts, awaits, answers and cancels runs of another MCP server.
 
-The server offers `task`, and with it `wait`, `reply` and `cancel` if it is one of ours or works as
-they do. Of any other only `task` is called, and what that returns is the end of the matter.
+The server offers `task`, and also `wait`, `reply` and `cancel` if it is one of ours or compatible.
+With other servers, only `task` is called, and its result is final.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Standing:
     """Status of a remote run.
 
     Attributes:
-        status: As our own server says it; what waits in line there is running.
-        run_id: Its id there; empty for a server that has none.
-        thread_id: Likewise.
-        answer: Its final text, once done; or what was cut off of it, when it failed for that.
+        status: The status in our own server's terms; a run in a queue counts as running.
+        run_id: Its id there; empty if the server has none.
+        thread_id: Its thread there; empty if the server has none.
+        answer: Its final text once done, or the cut off text of an answer that failed for that.
         reason: Why it failed or was cancelled.
-        questions: Its open questions, as the server shows them.
+        questions: Its open questions, in the server's form.
     """
 
     status: RemoteStatus
@@ -52,7 +52,7 @@ class Standing:
     questions: Sequence[Mapping[str, JsonValue]] = ()
 
     def to_json(self) -> dict[str, JsonValue]:
-        """Return it as JSON data."""
+        """Return the status as JSON data."""
         return {
             "status": self.status,
             "run_id": self.run_id,
@@ -64,18 +64,18 @@ class Standing:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Standing:
-        """Return what `to_json` made."""
+        """Return the status from JSON data of `to_json`."""
         return Standing(**data)
 
 
 class RemoteRuns:
-    """Runs of one server. A connection that breaks is opened again.
+    """Runs of one server. A broken connection is opened again.
 
     Args:
-        name: How errors name the server.
+        name: The server's name in errors.
         server: How to reach it.
         task: Its tool that takes a task.
-        patience: Seconds to go on trying to reach it.
+        patience: Seconds to keep trying to reach it.
     """
 
     def __init__(self, name: str, server: MCPServer, task: str, patience: float) -> None:
@@ -86,7 +86,7 @@ class RemoteRuns:
         self._wait_seconds = min(45.0, server.timeout * 0.75)
 
     async def start(self, goal: str, *, key: str, thread_id: str = "") -> Standing:
-        """Start a run, or find the one that this key has started, and wait for it a while.
+        """Start a run, or find the one started with this key, and wait for it a while.
 
         Raises:
             ToolError: The server cannot be used, or refused the task.
@@ -122,10 +122,10 @@ class RemoteRuns:
             left = deadline - anyio.current_time()
             if standing.status != "running" or left <= 0:
                 return await self._whole(standing)
-            await anyio.sleep(min(left, _PAUSE))  # it answers sooner than it was asked to
+            await anyio.sleep(min(left, _PAUSE))  # it answers earlier than requested
 
     async def reply(self, run_id: str, answers: Mapping[str, JsonValue]) -> Standing:
-        """Answer what a run asks, and wait for it a while. Answers that were given are not again.
+        """Answer a run's questions, and wait for it a while. Given answers are not sent again.
 
         Raises:
             ToolError: The server cannot be used, or refused the answers.
@@ -153,7 +153,7 @@ class RemoteRuns:
         await self._pool.aclose()
 
     async def _whole(self, standing: Standing) -> Standing:
-        """Return the standing with all pages of its answer."""
+        """Return the status with all pages of the answer."""
         if not (standing.answer and standing.run_id):
             return standing
         if "answer_offset" not in await self._arguments("wait"):
@@ -172,7 +172,7 @@ class RemoteRuns:
         return replace(standing, answer=answer)
 
     async def _arguments(self, tool: str) -> Collection[str]:
-        """Return the names of a tool's arguments; none if the server has no such tool."""
+        """Return the names of a tool's arguments; empty if the server has no such tool."""
         deadline = anyio.current_time() + self._patience
         connection = self._pool.connection(self._name)
         await self._pool.refresh([self._name])
@@ -189,7 +189,7 @@ class RemoteRuns:
         return ()
 
     async def _call(self, tool: str, args: Mapping[str, JsonValue], *, again: bool) -> ToolResult:
-        """Call a tool; one that may be called again is, while patience lasts."""
+        """Call a tool; retries calls that may be repeated, while patience lasts."""
         deadline = anyio.current_time() + self._patience
         pause = 0.25
         while True:
@@ -203,7 +203,7 @@ class RemoteRuns:
 
 
 def _standing(result: ToolResult, *, refusal: bool = False) -> Standing:
-    """Return what a result says of a run; what says nothing of one is itself the end."""
+    """Return the status in a result; a result without one is the final answer."""
     data = result.artifact
     if _is_run(data):
         standing = Standing(

@@ -302,7 +302,7 @@ def as_json(value: object) -> str:
 
 
 def _plain(value: object) -> JsonValue:
-    data: JsonValue = json.loads(as_json(value))
+    data: JsonValue = json.loads(storable_text(_JSON.encode(value)))
     if is_too_deep(data):
         raise ValueError(f"its artifact has more than {MAX_DEPTH} levels of objects and lists")
     return data

@@ -128,7 +128,9 @@ class DatabasePrincipals:
             HarnessError: The database cannot be used, or its keys are not set.
         """
         owner = owner_of(id_)
-        if owner and owner not in self._known:
+        if not owner:
+            return ""
+        if owner not in self._known:
             stored = await self._database.read(lambda conn: self._stored(conn, owner))
             found = self._opened(owner, stored)
             if found is not None:

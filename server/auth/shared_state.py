@@ -83,7 +83,9 @@ class PrincipalFile:
             UnknownPrincipal: The file does not contain them.
         """
         owner = owner_of(id_)
-        if owner and owner not in self._known:
+        if not owner:
+            return ""
+        if owner not in self._known:
             await anyio.to_thread.run_sync(self._read)
         return self.of(id_)
 

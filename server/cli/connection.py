@@ -90,14 +90,21 @@ def at_server(
     """
     import anyio
 
+    from ...harness._internal.concurrency import leaves
     from ..terminal.states import LinkError
 
-    async def main() -> T:
+    done: list[T] = []
+    refused: list[BaseException] = []
+
+    async def main() -> None:
         token = flags.get("token") or os.environ.get("DEEP_AGENT_TOKEN")
         async with opened(flags["connect"] or "", token) as desk:
-            return await work(desk)
+            done.append(await work(desk))
 
     try:
-        return anyio.run(main)
-    except LinkError as error:
-        raise Failed(str(error)) from None
+        anyio.run(main)
+    except* LinkError as group:  # which leaves the task groups of the connection
+        refused += leaves(group)
+    if refused:
+        raise Failed(str(refused[0]))
+    return done[0]

@@ -11,12 +11,12 @@ from typing import Any
 
 import click
 
-from .output import Refused
+from .output import Commands, Refused, while_somebody_reads
 
 __all__ = ["cli", "main", "serve"]
 
 
-class _Commands(UserDict[str, Any]):
+class _LazyCommands(UserDict[str, Any]):
     """Commands by name. One that is given as a module's name is imported at its first use."""
 
     def __getitem__(self, name: str) -> click.Command:
@@ -26,7 +26,7 @@ class _Commands(UserDict[str, Any]):
         return found
 
 
-_COMMANDS = _Commands(
+_COMMANDS = _LazyCommands(
     agent=".agent",
     chat=".run",
     completion=".completion",
@@ -56,6 +56,7 @@ def _print_version(ctx: click.Context, _param: click.Parameter, wanted: bool) ->
 
 
 @click.group(
+    cls=Commands,
     commands=_COMMANDS,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -339,7 +340,7 @@ def demo(live: bool) -> None:
 @cli.command()
 @click.option("--agent", "agent_file", metavar="FILE")
 @click.option("--trust-root", is_flag=True, default=None)
-@click.option("--root", metavar="DIR", help="These options work as for `serve`.")
+@click.option("--root", metavar="DIR")
 @click.option("--skills", multiple=True, metavar="DIR")
 @click.option("--agents", metavar="DIR")
 @click.option("--memory", multiple=True, metavar="FILE")
@@ -355,7 +356,8 @@ def demo(live: bool) -> None:
 def middleware(config: str | None, as_json: bool, **flags: object) -> None:
     """List the main agent's middleware, outermost first.
 
-    Shows hooks, tools and settings of each, then the installed plugins.
+    Shows hooks, tools and settings of each, then the installed plugins. The options mean the same
+    as for `serve`.
     """
     from ..settings.settings import SettingsError
     from ..settings.sources import load_settings
@@ -382,7 +384,8 @@ for _one in serve.params:
 
 def main() -> None:
     """Run the console script."""
-    cli(prog_name="deep-agent-mcp")
+    with while_somebody_reads():  # of errors, too
+        cli(prog_name="deep-agent-mcp")
 
 
 if __name__ == "__main__":

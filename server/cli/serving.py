@@ -6,8 +6,8 @@ import gc
 import logging
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, redirect_stdout
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager, redirect_stdout
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -47,7 +47,11 @@ def start(
             from ...harness._internal.code_folders import import_from
 
             import_from(os.getcwd(), [application.partition(":")[0]], first=True)
-        _run(settings, read, application, reload=reload)
+        import anyio
+
+        with _refusals():
+            main = partial(_main, settings, read, application, reload=reload)
+            anyio.run(main, backend="asyncio")
     finally:
         gc.enable()
 
@@ -73,11 +77,13 @@ def _settings(
     return settings, partial(load_settings, flags, environ, config=config, warn=lambda _: None)
 
 
-def _run(
-    settings: Settings, read: Callable[[], Settings], application: str | None, *, reload: bool
-) -> None:
-    import anyio
+@contextmanager
+def _refusals() -> Generator[None]:
+    """Say what keeps the server from starting, or from going on, in words for people.
 
+    Raises:
+        Refused: That.
+    """
     from ...harness._internal.concurrency import leaves
     from ...harness.errors import HarnessError, LeaseLost
     from ..settings.settings import SettingsError
@@ -87,8 +93,7 @@ def _run(
     refused: list[BaseException] = []
     try:
         try:
-            main = partial(_main, settings, read, application, reload=reload)
-            anyio.run(main, backend="asyncio")
+            yield
         except* (AddressError, SettingsError, StateDirError, HarnessError) as group:
             refused += leaves(group)
     except KeyboardInterrupt:  # before the signal handlers stand

@@ -163,7 +163,7 @@ class RequestsInFlight:
             await self._none.wait()
 
 
-PATIENCE = {"claude-code": 110.0, "codex": 280.0, "gemini-cli": 280.0}
+CLIENT_WAIT_SECONDS = {"claude-code": 110.0, "codex": 280.0, "gemini-cli": 280.0}
 """Seconds that known clients wait for a call, by the beginning of their name."""
 
 
@@ -220,7 +220,7 @@ class Services:
     @property
     def settings(self) -> Settings:
         """The operator's current settings."""
-        return self.live.current
+        return self.live.snapshot.settings
 
 
 def wait_seconds(settings: Settings, asked: float | None = None) -> float:
@@ -235,7 +235,7 @@ def wait_budget(settings: Settings, client: str) -> float:
     Precedence: the operator's entry for the client, then the one for all, then the built-in value.
     """
     name = client.lower()
-    for table in (settings.wait_budgets, PATIENCE):
+    for table in (settings.wait_budgets, CLIENT_WAIT_SECONDS):
         starts = [start for start in table if name.startswith(start)]
         if starts:
             return table[max(starts, key=len)]

@@ -109,7 +109,7 @@ class Fleet:
         self.signals.on("thread", partial(self._hear_of_thread, announcements))
         self.signals.on("menus", partial(self._hear_of_menus, announcements))
         with suppress(HarnessError):  # it only cleans up
-            await runs.carrier.cancellation.forget_settled()
+            await runs.supervisor.cancellation.forget_settled()
         await self._reconciler.work()
 
     # --- signals of others ---------------------------------------------------------------------
@@ -119,7 +119,7 @@ class Fleet:
             self._reconciler.wake()
 
     def _leave_runs(self) -> None:
-        for one in () if self._runs is None else self._runs.carrier.live.values():
+        for one in () if self._runs is None else self._runs.supervisor.live.values():
             one.control.leave()
 
     def _hear_of_run(self, _: str, more: str) -> None:
@@ -127,11 +127,11 @@ class Fleet:
             self._wake()
 
     def _hear_of_cancel(self, run_id: str, _: str) -> None:
-        if self._runs is not None and run_id in self._runs.carrier.live:
-            self._group.start_soon(self._runs.carrier.cancellation.look)
+        if self._runs is not None and run_id in self._runs.supervisor.live:
+            self._group.start_soon(self._runs.supervisor.cancellation.look)
 
     def _hear_of_model(self, run_id: str, seconds: str) -> None:
-        live = None if self._runs is None else self._runs.carrier.live.get(run_id)
+        live = None if self._runs is None else self._runs.supervisor.live.get(run_id)
         if self._runs is not None and live is not None and seconds.isdigit():
             self._runs.sampling.wanted_elsewhere(live.thread_id, float(seconds))
 

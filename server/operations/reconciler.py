@@ -93,7 +93,7 @@ class Reconciler:
             room = anyio.CapacityLimiter(_AT_ONCE)
             async for run_id, is_left in self._all():
                 found.add(run_id)
-                if run_id in self._runs.carrier.live or not self._is_ours(run_id, is_left):
+                if run_id in self._runs.supervisor.live or not self._is_ours(run_id, is_left):
                     continue
                 self._yielded.pop(run_id, None)
                 group.start_soon(self._take, run_id, is_left, room)
@@ -101,10 +101,10 @@ class Reconciler:
 
     async def _all(self) -> AsyncGenerator[tuple[str, bool]]:
         """Yield each run that seems abandoned, and whether it was running."""
-        carrier = self._runs.carrier
+        supervisor = self._runs.supervisor
         for owner in await self._survey.owners():
-            if owner in (None, carrier.owner) or not await carrier.servers.is_alive(owner):
-                if owner not in (None, carrier.owner):
+            if owner in (None, supervisor.owner) or not await supervisor.servers.is_alive(owner):
+                if owner not in (None, supervisor.owner):
                     await self._survey.cut_off(owner)
                 async for page in _paged(partial(self._survey.running, owner)):
                     for run_id in await self._not_offered(page):
@@ -130,10 +130,10 @@ class Reconciler:
         They belonged to servers that died, or the engine has lost its tables. Each time, one page
         of runs is checked, and all pages as soon as one run is missing.
         """
-        carrier = self._runs.carrier
+        supervisor = self._runs.supervisor
         for owner in await self._survey.queued_owners():
-            ours = owner == carrier.owner
-            if not ours and owner is not None and await carrier.servers.is_alive(owner):
+            ours = owner == supervisor.owner
+            if not ours and owner is not None and await supervisor.servers.is_alive(owner):
                 continue
             read = partial(self._survey.queued, owner, ready=ours)
             after = self._pages.pop(owner, "")
@@ -163,18 +163,18 @@ class Reconciler:
         return now - self._yielded.setdefault(run_id, now) >= YIELD_SECONDS
 
     async def _take(self, run_id: str, is_left: bool, room: anyio.CapacityLimiter) -> None:
-        carrier = self._runs.carrier
+        supervisor = self._runs.supervisor
         async with room:
             try:
                 run = await self._journal.run(run_id)
                 if run is None:
                     return
                 if is_left:
-                    wanted = run.status == "running" and await carrier.is_left(run)
+                    wanted = run.status == "running" and await supervisor.is_left(run)
                 else:
-                    wanted = run.status == "needs_approval" and not carrier.goes_on(run_id)
+                    wanted = run.status == "needs_approval" and not supervisor.goes_on(run_id)
                 if wanted:
-                    await carrier.adopt(run)
+                    await supervisor.adopt(run)
             except HarnessError as error:
                 logger.warning("run %s cannot be taken over now: %s", run_id, error)
 

@@ -118,7 +118,7 @@ async def _look(
 async def _retry(runs: RunManager, run: Run, requests: RetryRequests) -> None:
     await anyio.to_thread.run_sync(requests.discard, run.id)
     try:
-        await runs.carrier.resume(run, {})
+        await runs.supervisor.resume(run, {})
     except HarnessError as error:
         logger.warning("run %s does not continue: %s", run.id, error)
         await anyio.to_thread.run_sync(requests.refuse, run, str(error))

@@ -73,7 +73,7 @@ class _Watch:
     """A task that waits for news of a run that another replica works on."""
 
     run_id: str
-    news: anyio.Event = field(default_factory=anyio.Event)
+    changed: anyio.Event = field(default_factory=anyio.Event)
     seen: tuple[str, int] | None = None
     newest: int | None = None
 
@@ -81,10 +81,10 @@ class _Watch:
         """Wait until there may be news that the caller has not seen."""
         self.seen = (run.status, run.attempt)
         try:
-            await self.news.wait()
+            await self.changed.wait()
         finally:
             self.seen = None
-            self.news = anyio.Event()
+            self.changed = anyio.Event()
 
     def compare(self, mark: RunMark | None) -> None:
         """Wake the waiting task if there is news."""
@@ -93,7 +93,7 @@ class _Watch:
         now = None if mark is None else (mark.status, mark.attempt)
         newest = None if mark is None else mark.newest
         if now != self.seen or (self.newest is not None and newest != self.newest):
-            self.news.set()
+            self.changed.set()
         self.newest = newest
 
 
@@ -161,7 +161,7 @@ class Signals:
 
     @contextmanager
     def watching(self, run_id: str) -> Generator[_Watch]:
-        """Collect news of a run from now on; see `RunNews`."""
+        """Collect changes of a run from now on; see `RunChanges`."""
         watch = _Watch(run_id)
         self._watches[run_id].add(watch)
         try:
@@ -172,12 +172,12 @@ class Signals:
                 del self._watches[run_id]
 
     def lend(self, run_id: str, seconds: float) -> None:
-        """See `RunNews`."""
+        """See `RunChanges`."""
         self.tell("lend", run_id, f"{seconds:.0f}")
 
     def _wake_watchers(self, run_id: str, _: str) -> None:
         for watch in self._watches.get(run_id, ()):
-            watch.news.set()
+            watch.changed.set()
 
     # --- work ---------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import json
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 from pydantic import JsonValue
 
@@ -26,7 +26,15 @@ from ..results import moment
 from ..sampling.sampled_call import SampledCall
 from .contracts import Agents
 
-__all__ = ["Account", "Accounts", "ChangedFile", "EventPage", "Snapshot", "event_page"]
+__all__ = [
+    "Account",
+    "Accounts",
+    "ChangedFile",
+    "EventPage",
+    "Snapshot",
+    "event_line",
+    "event_page",
+]
 
 ENDED = frozenset({"done", "failed", "cancelled"})
 
@@ -289,7 +297,9 @@ async def event_page(journal: JournalReader, run_id: str, after: int) -> EventPa
         if events and size > PAGE_CHARS:
             break
         events.append(shown)
-        lines.append(_line(one))
+        place = f"{one.seq}. {moment(one.created_at)} {' / '.join(one.path)}"
+        data = {key: _short(value) for key, value in one.data.items() if value != ""}
+        lines.append(_line(place, one.mode, data))
     last = found[len(events) - 1].seq if events else after
     return EventPage(events, lines, _missing(found, after), last, len(events) < len(found))
 
@@ -314,18 +324,22 @@ def _short(value: JsonValue) -> JsonValue:
     return value if len(text) <= VALUE_CHARS else f"{text[:VALUE_CHARS]} …"
 
 
-def _line(event: RunEvent) -> str:
-    data = {key: value for key, value in event.data.items() if value != ""}
-    what = str(data.pop("event", event.mode))
+def event_line(shown: Mapping[str, Any]) -> str:
+    """Return an event of a page as one line."""
+    place = f"{shown['seq']}. {shown['time']} {' / '.join(shown['path'])}"
+    head = ("seq", "time", "mode", "path")
+    return _line(place, shown["mode"], {k: v for k, v in shown.items() if k not in head})
+
+
+def _line(place: str, mode: str, data: dict[str, JsonValue]) -> str:
+    what = str(data.pop("event", mode))
     name = str(data.pop("name", ""))
     data.pop("tool_call_id", None)
     more = "; ".join(f"{key}: {_one_line(value)}" for key, value in data.items())
-    place = f"{event.seq}. {moment(event.created_at)} {' / '.join(event.path)}"
     head = f"{place}: {what} {name}".rstrip()
     return f"{head}; {more}" if more else head
 
 
 def _one_line(value: JsonValue) -> str:
-    short = _short(value)
-    text = short if isinstance(short, str) else json.dumps(short, ensure_ascii=False)
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return " ".join(text.split())

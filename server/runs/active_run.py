@@ -32,11 +32,12 @@ __all__ = [
     "WRITING",
     "ActiveRun",
     "GateHolder",
-    "ThreadLocks",
+    "ThreadGates",
     "ThreadPart",
     "Writing",
     "agent_of",
     "busy",
+    "call_id",
     "is_task",
 ]
 
@@ -163,6 +164,7 @@ class ActiveRun:
         counts: Whether it counts as one of its owner's working runs.
         is_task: Whether it counts among the background tasks instead.
         is_new: Whether it creates its thread.
+        principal: On whose behalf it works; empty for the local user.
         control: Ends it.
         finished: Set when it has paused or ended.
         listeners: Receive its events.
@@ -184,6 +186,7 @@ class ActiveRun:
     counts: bool = True
     is_task: bool = False
     is_new: bool = False
+    principal: str = ""
     offer: Offer | None = None
     sampled: SampledRun | None = None
     control: RunControl = field(default_factory=RunControl)
@@ -273,7 +276,7 @@ class _Gate:
     users: int = 0
 
 
-class ThreadLocks:
+class ThreadGates:
     """Gates of all threads in use; each is first come, first served."""
 
     def __init__(self) -> None:
@@ -321,6 +324,11 @@ class ThreadLocks:
         gate.users -= 1
         if gate.users == 0:
             self._gates.pop(thread_id, None)
+
+
+def call_id(run_id: str) -> str:
+    """Return the id of a driven run's tool call, which finds its result."""
+    return "call_" + run_id.partition("_")[2]
 
 
 def is_task(run: Run) -> bool:

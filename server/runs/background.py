@@ -42,7 +42,7 @@ class ServedTasks:
     def __init__(self, journal: Checkpointer) -> None:
         self._journal = journal
         self._agents: AgentSource
-        self._carrier: RunSupervisor
+        self._supervisor: RunSupervisor
         # The engine decides how many work at a time.
         self.launcher = BackgroundSubAgents(journal, engine=self._engine, max_running=ALL)
 
@@ -50,10 +50,10 @@ class ServedTasks:
         self._agents = agents
         return self
 
-    def attach(self, carrier: RunSupervisor) -> None:
+    def attach(self, supervisor: RunSupervisor) -> None:
         """Set the supervisor that executes the runs."""
-        self._carrier = carrier
-        carrier.tasks = self.launcher
+        self._supervisor = supervisor
+        supervisor.tasks = self.launcher
 
     async def begin(
         self, agent: str, thread_id: str, update: Mapping[str, Any], behalf: Behalf | None
@@ -62,7 +62,7 @@ class ServedTasks:
         owner = owner_of(thread_id)
         options = RunOptions(
             run_id=new_id(f"run_{owner}" if owner else "run"),
-            owner=self._carrier.owner,
+            owner=self._supervisor.owner,
             log_events=True,
             context=behalf.context if behalf else None,
             principal=behalf.principal if behalf else "",
@@ -80,33 +80,33 @@ class ServedTasks:
         here = any(is_sampling(one.name) for one in models)
         run = await self._journal.run(run.id) or run
         if run.status != "running" and not here:
-            await self._carrier.queue.go_on(run)
+            await self._supervisor.queue.go_on(run)
         elif here and (run.status != "running" or await self.is_left(run)):
-            await self._carrier.resume(run, {})
-        with self._carrier.servers.news.watching(run.id) as watch:
+            await self._supervisor.resume(run, {})
+        with self._supervisor.servers.run_changes.watching(run.id) as watch:
             await self._until_stopped(run.id, watch)
 
     async def _until_stopped(self, run_id: str, watch: RunWatch) -> None:
         """Wait until a run has paused or ended, and make sure meanwhile that it continues."""
-        carrier, offered = self._carrier, -math.inf
+        supervisor, offered = self._supervisor, -math.inf
         while (run := await self._journal.run(run_id)) and run.status == "running":
-            live = carrier.live.get(run_id)
+            live = supervisor.live.get(run_id)
             is_due = anyio.current_time() - offered >= LOOK_SECONDS
             if live is not None:
                 await live.finished.wait()
-            elif carrier.stopping.has_begun:
+            elif supervisor.stopping.has_begun:
                 return  # the next server continues
             elif is_due and await self.is_left(run):
                 offered = anyio.current_time()
-                await carrier.adopt(run)
+                await supervisor.adopt(run)
             else:
                 with anyio.move_on_after(LOOK_SECONDS):
                     await watch.next(run)
 
     async def cancel(self, run: Run, reason: str) -> Run:
         """See `RunEngine`."""
-        return await self._carrier.end(run, reason)
+        return await self._supervisor.cancellation.end(run, reason)
 
     async def is_left(self, run: Run) -> bool:
         """See `RunEngine`."""
-        return await self._carrier.is_left(run)
+        return await self._supervisor.is_left(run)

@@ -32,7 +32,7 @@ from ...harness.errors import (
 )
 from ..settings.state_dir import StateDir
 from .active_run import ActiveRun
-from .contracts import CancelBox, CancelRequest, PolledNews, Servers
+from .contracts import CancelBox, CancelRequest, PolledRunChanges, Servers
 
 __all__ = ["CancelRequest", "CancelRequests", "Cancellation", "ServerProcesses"]
 
@@ -46,18 +46,16 @@ class ServerProcesses:
 
     Attributes:
         cancel_requests: Their requests to each other.
-        news: News of runs that the others work on.
+        run_changes: Changes of runs that the others work on.
+        may_work: Whether the others see that this server is alive: its lock shows it.
     """
+
+    may_work = True
 
     def __init__(self, state: StateDir) -> None:
         self._state = state
         self.cancel_requests: CancelBox = _InThreads(state.path / "cancel-requests")
-        self.news = PolledNews()
-
-    @property
-    def may_work(self) -> bool:
-        """Always true: its lock shows that it is alive."""
-        return True
+        self.run_changes = PolledRunChanges()
 
     async def is_alive(self, owner: str) -> bool:
         """Whether the server with this id is running."""
@@ -157,12 +155,9 @@ def _read(path: Path) -> CancelRequest | None:
 class _InThreads:
     """`CancelRequests` whose methods do not block the event loop; a `CancelBox`."""
 
-    @property
-    def look_seconds(self) -> float:
-        return LOOK_SECONDS
-
     def __init__(self, directory: Path) -> None:
         self._files = CancelRequests(directory)
+        self.look_seconds = LOOK_SECONDS
 
     async def store(self, request: CancelRequest) -> None:
         await anyio.to_thread.run_sync(self._files.store, request)
@@ -180,7 +175,7 @@ class _InThreads:
         await anyio.to_thread.run_sync(self._files.discard, run_id)
 
 
-_PATIENCE_SECONDS = 0.5
+_ALIVE_SECONDS = 0.5
 """Seconds between checks that a process which was asked to end a run is still alive."""
 
 LOOK_SECONDS = 0.5
@@ -302,10 +297,13 @@ class Cancellation:
                 "disk and the permissions of the state directory, then try again; or cancel the "
                 "run through the server that works on it."
             ) from error
-        with anyio.move_on_after(CANCEL_SECONDS), self._servers.news.watching(run.id) as watch:
+        with (
+            anyio.move_on_after(CANCEL_SECONDS),
+            self._servers.run_changes.watching(run.id) as watch,
+        ):
             now: Run | None = await self._journal.run(run.id)
             while now is not None and now.attempt == run.attempt and await self._is_anothers(now):
-                with anyio.move_on_after(_PATIENCE_SECONDS):  # who works on it may die
+                with anyio.move_on_after(_ALIVE_SECONDS):  # who works on it may die
                     await watch.next(now)
                 now = await self._journal.run(run.id)
             return
@@ -346,7 +344,7 @@ class Cancellation:
 
     async def _look(self) -> None:
         ids = [*self._live]
-        for run_id in await self._requests.asked_for(ids):
+        for run_id in await self._requests.asked_for(ids) if ids else ():
             run = await self._journal.run(run_id)
             request = None if run is None else await self._request(run)
             live = self._live.get(run_id)

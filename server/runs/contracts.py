@@ -19,8 +19,8 @@ __all__ = [
     "CancelBox",
     "CancelRequest",
     "Changed",
-    "PolledNews",
-    "RunNews",
+    "PolledRunChanges",
+    "RunChanges",
     "RunWatch",
     "Servers",
     "Work",
@@ -118,10 +118,10 @@ class CancelBox(Protocol):
 
 
 class RunWatch(Protocol):
-    """Waits for news of one run that another server works on."""
+    """Waits for changes of one run that another server works on."""
 
     async def next(self, run: Run) -> None:
-        """Return when there may be news since the watch began, or since the last return.
+        """Return when it may have changed since the watch began, or since the last return.
 
         Args:
             run: Its record, as the caller has read it.
@@ -129,7 +129,7 @@ class RunWatch(Protocol):
         ...
 
 
-class RunNews(Protocol):
+class RunChanges(Protocol):
     """News of runs that other servers work on."""
 
     def watching(self, run_id: str) -> AbstractContextManager[RunWatch]:
@@ -150,7 +150,7 @@ class Servers(Protocol):
         ...
 
     @property
-    def news(self) -> RunNews:
+    def run_changes(self) -> RunChanges:
         """Tells of runs that the others work on."""
         ...
 
@@ -175,12 +175,12 @@ class Servers(Protocol):
         ...
 
 
-class PolledNews:
-    """News of runs in other processes of this machine, which are checked twice a second."""
+class PolledRunChanges:
+    """Changes of runs in other processes of this machine, which are checked twice a second."""
 
     @contextmanager
     def watching(self, run_id: str) -> Generator[RunWatch]:
-        """See `RunNews`."""
+        """See `RunChanges`."""
         yield self
 
     def lend(self, run_id: str, seconds: float) -> None:

@@ -23,9 +23,9 @@ from ..auth.owned_journal import NAMES, OwnedJournal
 from ..results import unknown
 from ..sampling.queue import Offer
 from .accounts import Accounts, Snapshot
-from .active_run import ActiveRun, agent_of, busy
+from .active_run import ActiveRun, agent_of, busy, call_id
 from .contracts import Agents, Work
-from .goals import Goal, call_id
+from .goals import Goal
 from .supervisor import QUEUE_SECONDS, RunSupervisor
 
 __all__ = ["CallDriver"]
@@ -54,7 +54,7 @@ class CallDriver:
     """Runs calls of clients' own models, and starts queued calls when their thread is free.
 
     Args:
-        carrier: Executes the runs.
+        supervisor: Executes the runs.
         agent: Returns the agent of a thread or run, built when it is first needed.
         checkpointer: The journal.
         group: The task group that runs live in.
@@ -62,15 +62,15 @@ class CallDriver:
 
     def __init__(
         self,
-        carrier: RunSupervisor,
+        supervisor: RunSupervisor,
         agent: Agents,
         checkpointer: Checkpointer,
         group: TaskGroup,
     ) -> None:
         self._agent = agent
         self._journal = checkpointer
-        self._carrier = carrier
-        self._queue = self._carrier.queue
+        self._supervisor = supervisor
+        self._queue = self._supervisor.queue
         self._queue.begin = self._begin_queued
         self._accounts = Accounts(agent, checkpointer)
         self._starting: dict[str, ActiveRun] = {}
@@ -113,7 +113,8 @@ class CallDriver:
             thread_id, trust_cache = caller.new_id("thr"), False
             run_id = caller.new_id("run")
         else:
-            await self._require_owned(thread_id)
+            if not caller.owns(thread_id):
+                raise await self._unknown_thread(thread_id)
             if self._agent.prepares:
                 await self._agent.prepare(thread_id)
             trust_cache = trust_cache and self._agent(thread_id).recalls(thread_id)
@@ -126,7 +127,7 @@ class CallDriver:
             self._require_room(live)
         call = ToolCall(call_id(live.run_id), tool, args)
         live.note_written(tool, args)
-        self._carrier.spawn(
+        self._supervisor.spawn(
             live,
             lambda agent, given: agent.adrive([call], thread_id=live.thread_id, options=given),
             modes=("checkpoints",),
@@ -135,7 +136,7 @@ class CallDriver:
         )
         await live.finished.wait(seconds)
         if not live.finished.is_set():
-            stopping = self._carrier.stopping.has_begun
+            stopping = self._supervisor.stopping.has_begun
             return Snapshot(self._unrecorded(live), stopping=stopping)
         if isinstance(live.error, StaleThread | ThreadBusy) and (
             trust_cache or (tries and await self._may_try_again(live))
@@ -176,8 +177,8 @@ class CallDriver:
     async def _begin_queued(self, run: Run, goal: Goal, offer: Offer | None) -> None:
         """Begin a run that waited in line; see `Begin`."""
         live = ActiveRun(run.id, run.thread_id, offer=offer)
-        await self._carrier.take_gate(live)
-        self._carrier.spawn(live, self._work(goal, live), accepted=run)
+        await self._supervisor.take_gate(live)
+        self._supervisor.spawn(live, self._work(goal, live), accepted=run)
         await live.control.accepted.wait()
         if live.error is not None:
             raise live.error
@@ -188,7 +189,7 @@ class CallDriver:
             return main
         runs = await self._journal.find_runs(thread_id=thread_id, limit=20)
         newest = next((one for one in runs if one.kind == "delegate"), None)
-        return main if newest is None else agent_of(newest, main, self._carrier.tasks)
+        return main if newest is None else agent_of(newest, main, self._supervisor.tasks)
 
     async def _enter(self, live: ActiveRun, *, known_idle: bool, begins: bool = False) -> bool:
         """Take the gate of an idle thread; return whether the thread is new, which `begins` allows.
@@ -196,7 +197,7 @@ class CallDriver:
         Raises:
             UnknownThread, ThreadBusy: As for `start`.
         """
-        await self._carrier.take_gate(live)
+        await self._supervisor.take_gate(live)
         if known_idle:
             return False
         try:
@@ -206,7 +207,7 @@ class CallDriver:
             await self._require_idle(live, anyio.current_time() + waits)
             return False
         except BaseException:
-            self._carrier.leave_gate(live)
+            self._supervisor.leave_gate(live)
             raise
 
     @asynccontextmanager
@@ -222,7 +223,7 @@ class CallDriver:
         try:
             yield live.run_id
         finally:
-            self._carrier.leave_gate(live)
+            self._supervisor.leave_gate(live)
 
     async def _require_idle(self, live: ActiveRun, until: float) -> None:
         while (newest := await self._newest(live.thread_id)) is not None:
@@ -242,8 +243,8 @@ class CallDriver:
                 )
             if newest.status != "running":
                 return
-            if await self._carrier.is_left(newest):
-                self._carrier.adopt_soon(newest)
+            if await self._supervisor.is_left(newest):
+                self._group.start_soon(self._supervisor.adopt, newest)
             elif newest.kind == "drive" and await self._has_ended(newest, until):
                 continue
             raise busy(live.thread_id, newest.id)
@@ -280,7 +281,7 @@ class CallDriver:
         """Wait until a call of another server on the thread has ended; return whether it has."""
         with (
             anyio.move_on_after(max(0.0, until - anyio.current_time())),
-            self._carrier.servers.news.watching(run.id) as watch,
+            self._supervisor.servers.run_changes.watching(run.id) as watch,
         ):
             now = await self._journal.run(run.id)
             while now is not None and now.status == "running":
@@ -298,16 +299,16 @@ class CallDriver:
         try:
             self._require_place(live.run_id)
         except ThreadBusy:
-            self._carrier.leave_gate(live)
+            self._supervisor.leave_gate(live)
             raise
 
     def _require_place(self, run_id: str) -> None:
         owner = owner_of(run_id)
-        if owner and len(self._carrier.working(owner)) >= self._carrier.bounds.max_runs:
+        if owner and len(self._supervisor.working(owner)) >= self._supervisor.bounds.max_runs:
             self._refuse_for_want_of_room(run_id)
 
     def _refuse_for_want_of_room(self, run_id: str) -> NoReturn:
-        working = self._carrier.working(owner_of(run_id))
+        working = self._supervisor.working(owner_of(run_id))
         first = f' Wait for one with wait(run_id="{working[0]}"), or cancel one.' if working else ""
         raise ThreadBusy(
             f"{len(working)} of your runs are working, which is the limit; nothing "

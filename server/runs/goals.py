@@ -41,13 +41,13 @@ from ...harness.messages.message import (
 from ...harness.policy import CallAuthorization
 from ..engine import USUAL_PRIORITY
 from ..settings.settings import Settings
+from .active_run import call_id
 from .contracts import Agents
 
 __all__ = [
     "Goal",
     "StructuredRuns",
     "TaskInput",
-    "call_id",
     "inputs_directory",
     "kept_goal",
     "structured_result",
@@ -204,11 +204,6 @@ def structured_result(result: ToolMessage | None) -> JsonValue:
 
 QUEUED = "queued"
 """Mode of the event that stores a goal; it is always the first event of its run."""
-
-
-def call_id(run_id: str) -> str:
-    """Return the id of a driven run's tool call, which finds its result."""
-    return "call_" + run_id.partition("_")[2]
 
 
 @record

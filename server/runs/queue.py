@@ -31,7 +31,7 @@ from .active_run import is_task
 from .goals import Goal, kept_goal
 from .lifecycle import ServerStopping
 from .losses import MOST_LOSSES, CarrierLosses, given_up
-from .thread_queues import PAUSE, Carrier, ThreadQueues
+from .thread_queues import PAUSE, Supervisor, ThreadQueues
 
 __all__ = ["Begin", "RunQueue"]
 
@@ -55,7 +55,7 @@ class RunQueue:
     Args:
         journal: The journal.
         engine: Decides when and where a run starts.
-        carrier: Executes runs on this server.
+        supervisor: Executes runs on this server.
         group: The task group in which it waits.
 
     Attributes:
@@ -69,17 +69,17 @@ class RunQueue:
         self,
         journal: Checkpointer,
         engine: RunEngine,
-        carrier: Carrier,
+        supervisor: Supervisor,
         group: TaskGroup,
     ) -> None:
         self.engine = engine
         self.size = 1_000
         self.begin: Begin
         self._journal = journal
-        self._carrier = carrier
+        self._supervisor = supervisor
         self._group = group
         self._losses = CarrierLosses(journal)
-        self.threads = ThreadQueues(journal, carrier, group, self.offer)
+        self.threads = ThreadQueues(journal, supervisor, group, self.offer)
         self._offers: dict[str, Offer | None] = {}
         self._counts: dict[str, tuple[float, int]] = {}
         self._counting: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
@@ -124,7 +124,7 @@ class RunQueue:
                 waits = not await self._try_to_offer(run, goal.priority)
             if waits:
                 self.threads.guard(run.thread_id)
-        self._carrier.changed(run.thread_id, is_new=not waits)
+        self._supervisor.changed(run.thread_id, is_new=not waits)
 
     async def _require_size(self, owner: str) -> None:
         until, known = self._counts.get(owner, (-math.inf, 0))
@@ -186,10 +186,10 @@ class RunQueue:
     async def is_left(self, run: Run) -> bool:
         """Whether no server works on a running run, or no line holds a queued one."""
         if run.status != "queued":
-            return await self._carrier.is_left(run)
-        if run.owner == self._carrier.owner:
+            return await self._supervisor.is_left(run)
+        if run.owner == self._supervisor.owner:
             return False
-        return run.owner is None or not await self._carrier.servers.is_alive(run.owner)
+        return run.owner is None or not await self._supervisor.servers.is_alive(run.owner)
 
     async def withdraw(self, run_id: str) -> None:
         """Take a run out of the line."""
@@ -203,24 +203,24 @@ class RunQueue:
 
     async def carry(self, run_id: str) -> None:
         """Start or continue a run, and return when it has stopped here; see `Carry`."""
-        while not await self._try_to_carry(run_id):
+        while not await self._try_to_execute(run_id):
             pass
-        live = self._carrier.live.get(run_id)
+        live = self._supervisor.live.get(run_id)
         if live is not None:
             await live.finished.wait()
 
-    async def _try_to_carry(self, run_id: str) -> bool:
+    async def _try_to_execute(self, run_id: str) -> bool:
         """Return whether the run was handled; if not, the journal was away: try again.
 
         The engine no longer knows that it gave us the run.
         """
-        stops = self._carrier.stopping.has_begun
+        stops = self._supervisor.stopping.has_begun
         try:
             run = await self._journal.run(run_id)
             if run is not None and stops:
                 await self._hand_back(run)
             elif run is not None:
-                await self._carry(run)
+                await self._execute(run)
         except HarnessError as error:
             logger.warning("run %s cannot be started now: %s", run_id, error)
             if isinstance(error, JournalAway) and not stops:
@@ -233,22 +233,22 @@ class RunQueue:
         if run.status not in ("queued", "running"):
             return
         await anyio.sleep(PAUSE)  # otherwise the engine might give it to us again and again
-        if run.status == "running" and not await self._carrier.is_left(run):
+        if run.status == "running" and not await self._supervisor.is_left(run):
             return
         batch = taken_over(run, owner=None)
         await self._journal.commit(batch)
         await self._try_to_offer(batch.runs[0])
 
-    async def _carry(self, run: Run) -> None:
+    async def _execute(self, run: Run) -> None:
         if run.status == "queued":
             await self._begin_queued(run)
-        elif run.status == "running" and await self._carrier.is_left(run):
-            await self._carrier.adopt(run, here=True)
+        elif run.status == "running" and await self._supervisor.is_left(run):
+            await self._supervisor.adopt(run, here=True)
         elif run.status == "needs_approval":
             known = await self._journal.interrupts(run.id)
             asked = [one for one in known if one.kind != "message"]
-            if any(one.answered for one in asked) and not self._carrier.goes_on(run.id):
-                await self._carrier.adopt(run, here=True)
+            if any(one.answered for one in asked) and not self._supervisor.goes_on(run.id):
+                await self._supervisor.adopt(run, here=True)
 
     async def _begin_queued(self, run: Run) -> None:
         line = await self._journal.find_runs(thread_id=run.thread_id, status="queued", limit=2)
@@ -278,7 +278,7 @@ class RunQueue:
 
     async def _fail(self, run: Run, reason: str) -> None:
         await self._journal.commit(taken_over(run, status="failed", reason=reason))
-        self._carrier.changed(run.thread_id)
+        self._supervisor.changed(run.thread_id)
 
     # --- what is left --------------------------------------------------------------------------
 
@@ -310,9 +310,9 @@ class RunQueue:
 
     def _was_lost(self, run: Run) -> bool:
         """Whether the server that worked on a run was killed, perhaps by the run."""
-        if run.owner is None or run.owner == self._carrier.owner:
+        if run.owner is None or run.owner == self._supervisor.owner:
             return False
-        return self._carrier.servers.was_killed(run.owner)
+        return self._supervisor.servers.was_killed(run.owner)
 
     async def _give_up(self, run: Run) -> None:
         logger.error("run %s was given up: %s", run.id, given_up())
@@ -322,7 +322,7 @@ class RunQueue:
             await self._journal.commit(batch)
         except Superseded:
             return
-        self._carrier.changed(run.thread_id)
+        self._supervisor.changed(run.thread_id)
 
     async def take(self, run: Run) -> None:
         """Take over a queued run whose server has gone.
@@ -330,13 +330,13 @@ class RunQueue:
         Raises:
             HarnessError: The journal cannot be written.
         """
-        if run.owner != self._carrier.owner:
-            batch = taken_over(run, owner=self._carrier.owner)
+        if run.owner != self._supervisor.owner:
+            batch = taken_over(run, owner=self._supervisor.owner)
             try:
                 await self._journal.commit(batch)
             except Superseded:  # another server does
                 return
-            run = replace(run, owner=self._carrier.owner, attempt=run.attempt + 1)
+            run = replace(run, owner=self._supervisor.owner, attempt=run.attempt + 1)
         if not await self._try_to_offer(run):
             self.threads.guard(run.thread_id)
 

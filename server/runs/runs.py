@@ -53,9 +53,9 @@ class RunManager(RunWatcher):
     """Starts, watches, answers and ends runs; see `RunStarter` for the arguments."""
 
     @property
-    def carrier(self) -> RunSupervisor:
+    def supervisor(self) -> RunSupervisor:
         """Executes the runs, background tasks included."""
-        return self._carrier
+        return self._supervisor
 
     @property
     def queue(self) -> RunQueue:
@@ -66,36 +66,36 @@ class RunManager(RunWatcher):
         self, limits: Limits, bounds: Bounds, queue_size: int, journal_patience: float
     ) -> None:
         """Apply these limits to runs that start from now on."""
-        self._carrier.bounds = bounds
+        self._supervisor.bounds = bounds
         self._queue.size = queue_size
         self._queue.engine.stirred()
-        self._carrier.limits = limits
-        self._carrier.journal_wait.wait_seconds = journal_patience
+        self._supervisor.limits = limits
+        self._supervisor.journal_wait.wait_seconds = journal_patience
 
     @property
     def active(self) -> int:
         """How many runs this process works on."""
-        return len(self._carrier.live)
+        return len(self._supervisor.live)
 
     @property
     def at_work(self) -> Mapping[str, int]:
         """How many of each kind it works on."""
-        counts = Counter(map(kind_of, self._carrier.live.values()))
+        counts = Counter(map(kind_of, self._supervisor.live.values()))
         return {kind: counts[kind] for kind in KINDS}
 
     @property
     def figures(self) -> RunFigures:
         """How many runs have started and stopped here."""
-        return self._carrier.figures
+        return self._supervisor.figures
 
     @property
     def stopping(self) -> Stopping:
         """Whether this server is stopping."""
-        return self._carrier.stopping
+        return self._supervisor.stopping
 
     async def drain(self, seconds: float) -> None:
         """Start nothing more, and hand over the working runs; see `RunSupervisor.drain`."""
-        await self._carrier.drain(seconds)
+        await self._supervisor.drain(seconds)
 
     # --- steering --------------------------------------------------------------------------
 
@@ -131,7 +131,7 @@ class RunManager(RunWatcher):
             fresh = {key: value for key, value in answers.items() if key not in stored}
             # A server may have died after it stored the last answer.
             waits_in_vain = run.status == "needs_approval" and len(stored) == len(asked)
-            if run_id in self._carrier.live:
+            if run_id in self._supervisor.live:
                 await self._agent_of(run).answer(run_id, fresh)
             elif fresh or not answers or waits_in_vain:
                 try:
@@ -156,13 +156,13 @@ class RunManager(RunWatcher):
         Raises:
             RunEnded, UnknownInterrupt, InvalidAnswer, StaleThread, ThreadBusy: Nothing was stored.
         """
-        self._carrier.stopping.require_serving()
+        self._supervisor.stopping.require_serving()
         stands = run.status in ("needs_approval", "paused", "failed") and run.kind == "delegate"
         if is_parked(run):  # it continues where its client's model is
             self._require_place(run.id)
         here = not stands or is_parked(run)
         if here or self._queue.admits(run.id, run.attempt, is_task=is_task(run)):
-            await self._carrier.resume(run, answers, offer=offer)
+            await self._supervisor.resume(run, answers, offer=offer)
             return
         agent = self._agent_of(run)
         if answers:
@@ -170,7 +170,7 @@ class RunManager(RunWatcher):
         await self._queue.go_on(run)
 
     def _agent_of(self, run: Run) -> Agent:
-        return agent_of(run, self._agent(run.id), self._carrier.tasks)
+        return agent_of(run, self._agent(run.id), self._supervisor.tasks)
 
     async def tell(self, run: Run, message: str) -> CallerMessage:
         """Send a message to a running or waiting run; see `Agent.asteer`."""
@@ -196,13 +196,13 @@ class RunManager(RunWatcher):
         Returns:
             Whether it is such a run.
         """
-        run = await self._find(run_id)
-        if run.status not in OPEN or (run.status == "running" and await self._carrier.is_left(run)):
+        run, supervisor = await self._find(run_id), self._supervisor
+        if run.status not in OPEN or (run.status == "running" and await supervisor.is_left(run)):
             return False
         await self._agent_of(run).answer(run_id, answers)
         run = await self._find(run_id)
         if run.status == "needs_approval" and not await self.questions(run_id):
-            await self._carrier.adopt(run)
+            await self._supervisor.adopt(run)
         return True
 
     async def unpark(self, run_id: str, seconds: float = LEND_SECONDS) -> None:
@@ -223,18 +223,18 @@ class RunManager(RunWatcher):
             HarnessError: The run cannot continue now.
         """
         run = await self._find(run_id)
-        if self._carrier.tasks is not None:
-            await self._unpark_tasks(self._carrier.tasks, run.thread_id)
+        if self._supervisor.tasks is not None:
+            await self._unpark_tasks(self._supervisor.tasks, run.thread_id)
         if not is_parked(run):
-            if run.status == "running" and run_id not in self._carrier.live:
-                self._carrier.servers.news.lend(run_id, seconds)
+            if run.status == "running" and run_id not in self._supervisor.live:
+                self._supervisor.servers.run_changes.lend(run_id, seconds)
             return
         try:
             await self.reply(run_id, {}, offer="tools")
         except RunEnded as error:
-            await self._carrier.end_superseded(run, error)
+            await self._supervisor.end_superseded(run, error)
         except ThreadBusy:
-            faster = self._carrier.holds_gate(run) or not is_parked(await self._find(run_id))
+            faster = self._supervisor.holds_gate(run) or not is_parked(await self._find(run_id))
             if not faster:
                 raise
 
@@ -263,23 +263,23 @@ class RunManager(RunWatcher):
             raise HarnessError(
                 f"Cancelling run {run_id} needs the scope 'delegate'; nothing was done."
             )
-        run = await self._carrier.end(run, reason)
-        if run.status == "cancelled" and self._carrier.tasks is not None and not is_task(run):
-            await self._carrier.tasks.cancel_all(run.thread_id, reason)
+        run = await self._supervisor.cancellation.end(run, reason)
+        if run.status == "cancelled" and self._supervisor.tasks is not None and not is_task(run):
+            await self._supervisor.tasks.cancel_all(run.thread_id, reason)
         return run
 
     # --- what servers that died have left ----------------------------------------------------
 
     async def recover(self) -> list[str]:
         """Continue the runs of servers that died, and return their ids."""
-        await self._carrier.cancellation.forget_settled()
+        await self._supervisor.cancellation.forget_settled()
         left = [*await self._journal.find_runs(status="running", limit=1_000)]
         # The oldest first, so that they start in the order of their arrival.
         left += [*await self._journal.find_runs(status="queued", limit=_MOST_QUEUED)][::-1]
         continued = [
             one.id
             for one in left
-            if await self._queue.is_left(one) and await self._carrier.adopt(one)
+            if await self._queue.is_left(one) and await self._supervisor.adopt(one)
         ]
         if continued:
             logger.warning("continuing %d runs of a server that ended", len(continued))

@@ -93,7 +93,7 @@ class RunStarter(CallDriver):
         Raises:
             HarnessError: It cannot start; nothing was stored.
         """
-        self._carrier.spawn(live, self._work(goal, live), key=key, is_new=live.is_new)
+        self._supervisor.spawn(live, self._work(goal, live), key=key, is_new=live.is_new)
         await live.control.accepted.wait()
         if isinstance(live.error, ThreadBusy) and on_busy != "refuse":
             return True  # another server was faster
@@ -119,7 +119,7 @@ class RunStarter(CallDriver):
             return True
         if self._queue.admits(live.run_id) or self._works_with_its_client(live):
             return None
-        self._carrier.leave_gate(live)
+        self._supervisor.leave_gate(live)
         if not self._queue.size:
             self._refuse_for_want_of_room(live.run_id)
         return False
@@ -137,7 +137,7 @@ class RunStarter(CallDriver):
             ThreadBusy: Too many of its owner's runs wait.
             HarnessError: It cannot be stored.
         """
-        self._carrier.stopping.require_serving()
+        self._supervisor.stopping.require_serving()
         if self._agent.prepares:
             await self._agent.prepare(live.run_id)
         main = self._agent(live.run_id)
@@ -149,7 +149,7 @@ class RunStarter(CallDriver):
             main.name,
             "queued",
             kept.text[:500],
-            self._carrier.owner,
+            self._supervisor.owner,
             idempotency_key=key,
         )
         await self._queue.accept(run, kept, live.offer, waits=waits)
@@ -171,7 +171,7 @@ class RunStarter(CallDriver):
         return known[0].id
 
     def _release(self, key: str, live: ActiveRun) -> None:
-        if live.run_id not in self._carrier.live:
+        if live.run_id not in self._supervisor.live:
             live.control.accepted.set()  # nothing was started, so let the next caller try
         if live.control.accepted.is_set():
             self._starting.pop(key, None)

@@ -31,7 +31,7 @@ from ..auth.caller import Principals, owner_of
 from ..engine import Bounds, MakeEngine
 from ..engine.local import LocalRuns
 from ..sampling.queue import Offer, SamplingQueue
-from .active_run import ActiveRun, GateHolder, ThreadLocks, agent_of, busy, is_task
+from .active_run import ActiveRun, GateHolder, ThreadGates, agent_of, busy, is_task
 from .cancellation import Cancellation
 from .contracts import Agents, Changed, Servers, Work
 from .goals import StructuredRuns
@@ -96,7 +96,7 @@ class RunSupervisor:
         self.stopping = Stopping(self.live, servers)
         self.figures = RunFigures()
         self.journal_wait = JournalWait(journal, self._adopt_if_left)
-        self._let_go: dict[str, LazyEvent] = {}
+        self._undecided: dict[str, LazyEvent] = {}
         self.sampling = SamplingQueue(changed)
         self.changed = changed
         self._agent = agent
@@ -106,7 +106,7 @@ class RunSupervisor:
         self.servers = servers
         self.limits = limits
         self._principals = principals
-        self._gates = ThreadLocks()
+        self._gates = ThreadGates()
         self.tasks: BackgroundSubAgents | None = None
         self.consents = RunConsents(journal)
         self.bounds = bounds or Bounds()
@@ -118,9 +118,10 @@ class RunSupervisor:
 
         Raises:
             ThreadBusy: A delegated run is on it, or the driven calls take too long.
+            HarnessError: The run is nobody's who is known.
         """
-        if self._principals is not None:  # for `spawn`, which waits for nothing
-            await self._principals.find(live.run_id)
+        if self._principals is not None:
+            live.principal = await self._principals.find(live.run_id)
         wanted = GateHolder(live.run_id, live.brief)
         holder = await self._gates.enter(live.thread_id, wanted, QUEUE_SECONDS)
         if holder is not None:
@@ -164,8 +165,7 @@ class RunSupervisor:
         """
         try:
             self.stopping.require_serving()
-            principal = self._principals.of(live.run_id) if self._principals else ""
-        except BaseException:
+        except HarnessError:
             self.leave_gate(live)
             raise
         options = RunOptions(
@@ -178,7 +178,7 @@ class RunSupervisor:
             idempotency_key=key,
             log_events=not live.brief,
             trust_cache=trust_cache,
-            principal=principal,
+            principal=live.principal,
             accepted=accepted,
         )
         self.live[live.run_id] = live
@@ -186,9 +186,11 @@ class RunSupervisor:
         self.figures.begun(live)
         self.cancellation.look_out(self._group)
         name = f"run {live.run_id}"
-        self._group.start_soon(self._carry, live, work, options, is_new, name=name)
+        self._group.start_soon(self._execute, live, work, options, is_new, name=name)
 
-    async def _carry(self, live: ActiveRun, work: Work, options: RunOptions, is_new: bool) -> None:
+    async def _execute(
+        self, live: ActiveRun, work: Work, options: RunOptions, is_new: bool
+    ) -> None:
         """Execute a run until it pauses or ends. No error of it may end the task group."""
         try:
             with self.sampling.carrying(
@@ -198,8 +200,7 @@ class RunSupervisor:
                     await self._agent.prepare(live.run_id)
                 agent = self._agent(live.run_id)
                 if agent.limits is not None:
-                    bounds = narrowed(options.limits or self.limits, agent.limits)
-                    options = replace(options, limits=bounds)
+                    options = replace(options, limits=narrowed(self.limits, agent.limits))
                 with consenting(self.consents):
                     live.result = await work(agent, options)
             if not live.brief:
@@ -213,23 +214,20 @@ class RunSupervisor:
                 "the server's log has the details. What it had committed stays."
             )
         finally:
-            decided = self._let_go[live.run_id] = LazyEvent()
             del self.live[live.run_id]
             self.figures.ended(live)
             self._gates.leave(live.thread_id)
             live.control.accepted.set()
             live.finished.set()
-            self.queue.engine.stirred()
+            if live.counts:  # so there is room for another one
+                self.queue.engine.stirred()
         parts, files = live.take_written()
         if live.result is None or live.result.unrecorded is None:
             self.changed(live.thread_id, parts=parts, files=files, is_new=is_new)
         if self.tasks is not None:
             self.tasks.stirred(live.thread_id)
         if live.result is not None and live.result.run.status == "needs_approval":
-            await self._go_on_if_answered(live.result)
-        if self._let_go.get(live.run_id) is decided:
-            del self._let_go[live.run_id]
-        decided.set()
+            await self._let_go(live.result)
 
     def _left(self, live: ActiveRun, error: HarnessError) -> HarnessError:
         """Return the error to raise for callers that wait for a run which stopped with an error."""
@@ -249,6 +247,15 @@ class RunSupervisor:
         if event.data.get("event") == "tool_start" and not self.servers.may_work:
             live.control.leave()
         note_event(live, event, self.changed)
+
+    async def _let_go(self, result: RunResult) -> None:
+        """Leave a run that waits for answers, unless it goes on at once."""
+        run_id = result.run.id
+        decided = self._undecided[run_id] = LazyEvent()
+        await self._go_on_if_answered(result)
+        if self._undecided.get(run_id) is decided:
+            del self._undecided[run_id]
+        decided.set()
 
     async def _go_on_if_answered(self, result: RunResult) -> None:
         """Resume a run that got its answer just as it paused to wait for it."""
@@ -315,11 +322,11 @@ class RunSupervisor:
 
     def goes_on(self, run_id: str) -> bool:
         """Whether a run works here, or will as soon as it has no open questions."""
-        return run_id in self.live or run_id in self._let_go
+        return run_id in self.live or run_id in self._undecided
 
     async def decided(self, run_id: str) -> None:
         """Wait until a run that paused either works again or stays paused."""
-        about_to = self._let_go.get(run_id)
+        about_to = self._undecided.get(run_id)
         if about_to is not None:
             await about_to.wait()
 
@@ -332,10 +339,6 @@ class RunSupervisor:
             self.tasks.begin_no_more()
         await self.queue.engine.drain()
         await self.stopping.drain(seconds)
-
-    async def end(self, run: Run, reason: str) -> Run:
-        """End a run, whichever process works on it; see `Cancellation.end`."""
-        return await self.cancellation.end(run, reason)
 
     def _was_ended(self, run: Run) -> None:
         self.stuck.pop(run.id, None)
@@ -394,7 +397,3 @@ class RunSupervisor:
         """Whether the run is unchanged since its record was read."""
         now = await self._journal.run(run.id)
         return now is not None and now.status == run.status
-
-    def adopt_soon(self, run: Run) -> None:
-        """Continue a run in the background."""
-        self._group.start_soon(self.adopt, run)

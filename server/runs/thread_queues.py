@@ -15,6 +15,7 @@ from ...harness.errors import (
     HarnessError,
 )
 from .active_run import ActiveRun
+from .cancellation import Cancellation
 from .contracts import Changed, Servers
 from .goals import kept_goal
 from .lifecycle import Stopping
@@ -33,19 +34,19 @@ PAUSE = 1.0
 logger = logging.getLogger(__name__)
 
 
-class Carrier(Protocol):
+class Supervisor(Protocol):
     """Executes runs on this server; see `RunSupervisor`."""
 
     owner: str
     servers: Servers
     stopping: Stopping
+    cancellation: Cancellation
     changed: Changed
     live: dict[str, ActiveRun]
 
     def goes_on(self, run_id: str) -> bool: ...
     async def is_left(self, run: Run) -> bool: ...
     async def adopt(self, run: Run, *, here: bool = False) -> bool: ...
-    async def end(self, run: Run, reason: str) -> Run: ...
 
 
 class ThreadQueues:
@@ -53,7 +54,7 @@ class ThreadQueues:
 
     Args:
         journal: The journal.
-        carrier: Executes runs on this server.
+        supervisor: Executes runs on this server.
         group: The task group in which it waits.
         offer: Asks the engine to start a run.
     """
@@ -61,12 +62,12 @@ class ThreadQueues:
     def __init__(
         self,
         journal: Checkpointer,
-        carrier: Carrier,
+        supervisor: Supervisor,
         group: TaskGroup,
         offer: Callable[[Run], Awaitable[bool]],
     ) -> None:
         self._journal = journal
-        self._carrier = carrier
+        self._supervisor = supervisor
         self._group = group
         self._offer = offer
         self._guarded: dict[str, anyio.Event] = {}
@@ -81,7 +82,7 @@ class ThreadQueues:
 
     async def _guard(self, thread_id: str) -> None:
         try:
-            while not self._carrier.stopping.has_begun:
+            while not self._supervisor.stopping.has_begun:
                 try:
                     waits = await self._let_on(thread_id)
                     if not (waits or self._guarded[thread_id].is_set()):  # nor has one just come
@@ -105,10 +106,10 @@ class ThreadQueues:
             return True
         goal = await kept_goal(self._journal, first.id)
         if goal is not None and goal.interrupts and await self._is_older(holder, first):
-            await self._carrier.end(holder, f"interrupted by run {first.id}")
+            await self._supervisor.cancellation.end(holder, f"interrupted by run {first.id}")
             return True
-        if holder.status == "running" and await self._carrier.is_left(holder):
-            await self._carrier.adopt(holder)
+        if holder.status == "running" and await self._supervisor.is_left(holder):
+            await self._supervisor.adopt(holder)
         await self._moved(holder)
         return True
 
@@ -121,11 +122,11 @@ class ThreadQueues:
                 group.cancel_scope.cancel()
 
     async def _run_moved(self, run: Run, scope: anyio.CancelScope) -> None:
-        live = self._carrier.live.get(run.id)
+        live = self._supervisor.live.get(run.id)
         if live is not None:
             await live.finished.wait()
         else:
-            with self._carrier.servers.news.watching(run.id) as watch:
+            with self._supervisor.servers.run_changes.watching(run.id) as watch:
                 now = await self._journal.run(run.id)
                 while now is not None and (now.status, now.attempt) == (run.status, run.attempt):
                     await watch.next(now)

@@ -28,8 +28,9 @@ from ..auth.owned_journal import OwnedJournal
 from ..results import unknown
 from ..sampling.queue import SamplingQueue
 from .accounts import Snapshot
+from .active_run import ActiveRun, call_id
 from .contracts import POLL_SECONDS
-from .goals import call_id, structured_result
+from .goals import structured_result
 from .lifecycle import FarEvents
 from .progress import Todos
 from .starting import RunStarter
@@ -46,7 +47,7 @@ class RunWatcher(RunStarter):
     @property
     def sampling(self) -> SamplingQueue:
         """Where runs put the calls that a client's model has to answer."""
-        return self._carrier.sampling
+        return self._supervisor.sampling
 
     async def wait(
         self, run_id: str, seconds: float, emit: Emit | None = None, *, to_lend: bool = False
@@ -62,21 +63,21 @@ class RunWatcher(RunStarter):
         Raises:
             UnknownRun: There is no such run.
         """
-        stopping = self._carrier.stopping
+        supervisor = self._supervisor
+        stopping = supervisor.stopping
         with anyio.move_on_after(seconds) as scope, ExitStack() as watching:
             watching.enter_context(stopping.waiting(scope))
-            watch = watching.enter_context(self._carrier.servers.news.watching(run_id))
+            watch = watching.enter_context(supervisor.servers.run_changes.watching(run_id))
             far = FarEvents(self._journal, run_id, emit)
-            live = self._carrier.live.get(run_id)
+            live = self._own_live(run_id)
             if to_lend:
                 thread_id = (live or await self._find(run_id)).thread_id
                 watching.enter_context(self.sampling.watching(thread_id, scope.cancel))
             if live is not None:  # a quick run would end while the journal is asked for it
                 await live.listen(emit)
-            while _is_at_work(run := await self._find_patiently(run_id)) or await self._goes_on(
-                run
-            ):
-                live = self._carrier.live.get(run_id)
+            run = await self._find_once_reachable(run_id)
+            while _is_at_work(run) or await self._goes_on(run):
+                live = supervisor.live.get(run_id)
                 if live is not None:
                     await live.listen(emit)
                 elif stopping.has_begun:
@@ -84,18 +85,19 @@ class RunWatcher(RunStarter):
                 elif run.status == "queued" and not await self._queue.is_left(run):
                     await far.pass_on()
                     await watch.next(run)
-                elif run.status == "needs_approval" and self._carrier.goes_on(run_id):
-                    await self._carrier.decided(run_id)
+                elif run.status == "needs_approval" and supervisor.goes_on(run_id):
+                    await supervisor.decided(run_id)
                 elif run.status == "needs_approval":  # whoever has it goes on at once, or is dead
                     with anyio.move_on_after(2 * POLL_SECONDS):
                         await watch.next(run)
-                    await self._carrier.adopt(run)
-                elif not await self._carrier.is_left(run) or not await self._carrier.adopt(run):
+                    await supervisor.adopt(run)
+                elif not await supervisor.is_left(run) or not await supervisor.adopt(run):
                     await far.pass_on()
                     await watch.next(run)
+                run = await self._find_once_reachable(run_id)
         return await self.snapshot(run_id)
 
-    async def _find_patiently(self, run_id: str) -> Run:
+    async def _find_once_reachable(self, run_id: str) -> Run:
         """Return a run; wait while the journal cannot be reached."""
         while True:
             try:
@@ -120,18 +122,18 @@ class RunWatcher(RunStarter):
             if questions:
                 return Snapshot(run, questions, calls=self.sampling.calls(run.thread_id))
             run = await self._find(run_id)
-            if self._carrier.goes_on(run_id) and await self._goes_on(run):
+            if self._supervisor.goes_on(run_id) and await self._goes_on(run):
                 run = replace(run, status="running")
         if run.status == "queued":
-            stopping = self._carrier.stopping.has_begun
+            stopping = self._supervisor.stopping.has_begun
             return Snapshot(
                 run, stopping=stopping, waits_for=await self._queue.threads.waits_for(run)
             )
         if run.status == "running":
             calls = self.sampling.calls(run.thread_id)
-            if self._carrier.stopping.has_begun:
+            if self._supervisor.stopping.has_begun:
                 return Snapshot(run, calls=calls, stopping=True)
-            stuck = None if run_id in self._carrier.live else self._carrier.stuck.get(run_id)
+            stuck = None if run_id in self._supervisor.live else self._supervisor.stuck.get(run_id)
             return Snapshot(run, calls=calls, stuck=stuck)
         if run.kind == "drive" and run.status == "done":
             result = await self._tool_result(run)
@@ -141,7 +143,7 @@ class RunWatcher(RunStarter):
             is_task = result is not None and result.name == "task"
             account = await self._accounts.of(run) if is_task else None
             return Snapshot(replace(run, answer=answer), (), result, data=data, account=account)
-        data = await self._carrier.structured.data_of(run, self._agent)
+        data = await self._supervisor.structured.data_of(run, self._agent)
         return Snapshot(run, data=data, account=await self._accounts.of(run))
 
     async def is_stored(self, run_id: str) -> bool:
@@ -150,9 +152,9 @@ class RunWatcher(RunStarter):
 
     def doing(self, run_id: str) -> str | None:
         """Return a line about what a run is doing now, if it works in this process."""
-        live = self._carrier.live.get(run_id)
+        live = self._supervisor.live.get(run_id)
         if live is None:
-            away = run_id in self._carrier.journal_wait.run_ids
+            away = run_id in self._supervisor.journal_wait.run_ids
             return "the journal cannot be reached; the run waits for it" if away else None
         asked = live.sampled.calls.values() if live.sampled is not None else ()
         if asked:
@@ -188,7 +190,7 @@ class RunWatcher(RunStarter):
 
     async def moved_on(self, run: Run) -> None:
         """Wait for a change in a run, whichever process makes it."""
-        with self._carrier.servers.news.watching(run.id) as watch:
+        with self._supervisor.servers.run_changes.watching(run.id) as watch:
             now = await self._journal.run(run.id)
             while now is not None and (now.status, now.attempt) == (run.status, run.attempt):
                 await watch.next(now)
@@ -212,10 +214,14 @@ class RunWatcher(RunStarter):
                 return message
         return None
 
+    def _own_live(self, run_id: str) -> ActiveRun | None:
+        """Return a run of the caller's that is executed here; None if it is somebody else's."""
+        return self._supervisor.live.get(run_id) if current_caller.get().owns(run_id) else None
+
     async def _find(self, run_id: str) -> Run:
         owned = current_caller.get().owns(run_id)
         run = await self._journal.run(run_id) if owned else None
-        live = self._carrier.live.get(run_id) if owned else None
+        live = self._own_live(run_id)
         if run is None and live is not None:
             return self._unrecorded(live)
         if run is None:

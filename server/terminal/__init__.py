@@ -5,11 +5,12 @@ Texts of models and tools are cleaned: they cannot move the cursor, change colou
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from datetime import UTC, datetime
 
-__all__ = ["ago", "clean", "dollars", "one_line", "seconds_of"]
+__all__ = ["ago", "clean", "dollars", "forget_output", "one_line", "seconds_of"]
 
 _ODD = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
@@ -28,6 +29,13 @@ def one_line(text: str, most: int = 100) -> str:
     """Return the beginning of a text as a single, clean line."""
     line = " ".join(clean(text[: 4 * most]).split())
     return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def forget_output() -> None:
+    """Let what is still to be written go nowhere, such as the interpreter's last flush."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for descriptor in (1, 2):
+        os.dup2(nowhere, descriptor)
 
 
 def dollars(cost: float) -> str:

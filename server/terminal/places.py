@@ -53,7 +53,7 @@ class Place(Protocol):
 
 class _Here:
     def __init__(self, app: App, link: Link) -> None:
-        self._live = app.runs.carrier.live
+        self._live = app.runs.supervisor.live
         self.link = link
 
     def pause(self, run_id: str) -> bool:
@@ -113,7 +113,7 @@ async def remote_place(
         server = HttpServer(url=url, headers=headers)
     except HarnessError:
         raise NotStarted(
-            f"--connect {url} is no http or https URL. Nothing was started. Give one such as "
+            f"--connect {url} is not an http or https URL. Nothing was started. Give one such as "
             "http://host:8000/mcp."
         ) from None
     await _require_server(server)

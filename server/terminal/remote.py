@@ -13,7 +13,9 @@ import anyio
 from pydantic import JsonValue
 
 from ..results import Answer
+from ..runs.accounts import EventPage, event_line
 from ..threads.listing import asked_line, run_text
+from ..threads.rewinding import Rewound
 from .link import Link
 from .places import remote_place
 from .questions import WholeQuestion, whole
@@ -162,6 +164,47 @@ class RemoteThreads(_Remote):
         """Return a thread's messages as Markdown."""
         facts = await self._link.call("threads", thread_id=thread_id, limit=1)
         return await self._link.read(f"thread://{facts['thread_id']}/transcript")
+
+    async def events(self, run_id: str, after: int) -> Answer:
+        """Return a page of what happened in a run."""
+        status = json.loads(await self._link.read(f"run://{run_id}"))["status"]
+        page = json.loads(await self._link.read(f"run://{run_id}/events?after={after}"))
+        shown = EventPage(
+            page["events"],
+            [event_line(one) for one in page["events"]],
+            page["events_missing"],
+            page["events_next"],
+            page["events_more"],
+        )
+        text = "\n".join([f"Run {run_id}: {status}", *shown.text("More: --after {after}")])
+        return Answer(text, {"run_id": run_id, "status": status, **shown.data()})
+
+    async def rewind(self, thread_id: str, checkpoint_id: str, *, force: bool) -> Rewound:
+        """Make an earlier state of a thread its newest one, files included."""
+        args = {"thread_id": thread_id, "checkpoint_id": checkpoint_id, "force": force}
+        facts = await self._link.call("rewind", **args)
+        return Rewound(facts["checkpoint_id"], facts["files_put_back"], facts["files_left"])
+
+    async def fork(self, thread_id: str, checkpoint_id: str | None, target: str | None) -> str:
+        """Copy a thread's history into a new one, which stands at a checkpoint; return its id."""
+        if target is not None:
+            raise LinkError(
+                "--to cannot be used with --connect, because the server chooses the id. Nothing "
+                "was copied. Leave it out."
+            )
+        at = {} if checkpoint_id is None else {"checkpointId": checkpoint_id}
+        made = await self._link.act("threads/fork", threadId=await self._id(thread_id), **at)
+        return str(made["threadId"])
+
+    async def delete(self, thread_ids: Sequence[str]) -> None:
+        """Delete threads with all that belongs to them, one after the other."""
+        for one in [await self._id(said) for said in thread_ids]:
+            await self._link.act("threads/delete", threadId=one, confirm=one)
+
+    async def _id(self, said: str) -> str:
+        """Return the id of a thread that is said by its id or by its name."""
+        facts = await self._link.call("threads", thread_id=said, limit=1)
+        return str(facts["thread_id"])
 
     async def follow(self, thread_id: str) -> AsyncGenerator[dict[str, Any]]:
         """Yield new events of a thread's runs as they are stored; never ends."""

@@ -17,7 +17,7 @@ from ...harness.models.registry import DEFAULT_MODEL
 from ..settings.setting_types import is_sampling
 from ..settings.settings import Settings, SettingsError
 from ..settings.sources import load_settings
-from . import one_line
+from . import forget_output, one_line
 from .states import Exit, NotStarted, Task
 from .views import JsonView, LinesView, View, streams
 
@@ -280,7 +280,7 @@ def working(main: Callable[[], Any], view: View) -> int:
         try:
             code = anyio.run(main, backend="asyncio")
         except* BrokenPipeError:
-            _forget_output()
+            forget_output()
             code = Exit.NO_READER
         except* Exception as group:  # noqa: BLE001 - raised below, without the groups around it
             problems += leaves(group)
@@ -289,10 +289,3 @@ def working(main: Callable[[], Any], view: View) -> int:
     if problems:
         raise problems[0]
     return int(code)
-
-
-def _forget_output() -> None:
-    """Discard the interpreter's last flush."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for descriptor in (1, 2):
-        os.dup2(nowhere, descriptor)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ...harness.checkpoint.base import Run
 from ..runs.cancellation import ServerProcesses
-from ..runs.contracts import CancelRequest, PolledNews, RunNews, Servers
+from ..runs.contracts import CancelRequest, PolledRunChanges, RunChanges, Servers
 from ..settings.settings import Settings
 from ..settings.state_dir import StateDir
 
@@ -49,13 +49,13 @@ class ReplicaServers:
     Args:
         peers: Says which of them are alive.
         cancel_requests: Their requests to each other.
-        news: News of runs that the others work on.
+        run_changes: Changes of runs that the others work on.
     """
 
-    def __init__(self, peers: Peers, cancel_requests: CancelTable, news: RunNews) -> None:
+    def __init__(self, peers: Peers, cancel_requests: CancelTable, run_changes: RunChanges) -> None:
         self._peers = peers
         self.cancel_requests = cancel_requests
-        self.news = news
+        self.run_changes = run_changes
 
     @property
     def may_work(self) -> bool:
@@ -182,7 +182,7 @@ async def servers_of(settings: Settings, state: StateDir) -> AsyncGenerator[Serv
     try:
         channel = channel_of(journal_schema(url))
         cancels = CancelTable(database, sealer_of(settings), channel)
-        yield ReplicaServers(_Looker(database), cancels, PolledNews())
+        yield ReplicaServers(_Looker(database), cancels, PolledRunChanges())
     finally:
         await database.close()
 

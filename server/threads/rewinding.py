@@ -11,7 +11,7 @@ from typing import Any, NoReturn, cast
 from ...harness._internal.records import record
 from ...harness.agent import Agent
 from ...harness.backends.base import Backend, FileError, Restorable
-from ...harness.checkpoint.base import Batch, Checkpoint
+from ...harness.checkpoint.base import Batch
 from ...harness.errors import UnknownCheckpoint
 from ...harness.policy import CallAuthorization, Verdict, strictest
 from ...harness.policy.command_path_access import path_verdict
@@ -34,12 +34,12 @@ class Rewound:
     """Result of a rewind.
 
     Attributes:
-        checkpoint: The thread's newest checkpoint now.
+        checkpoint_id: The thread's newest checkpoint now.
         files: Paths that were put back, on disk or in the thread.
         left: Paths on disk that undone steps had changed, and that were not put back.
     """
 
-    checkpoint: Checkpoint
+    checkpoint_id: str
     files: list[str]
     left: list[str]
 
@@ -111,7 +111,7 @@ async def rewind(
     fork = await agent.fork(thread_id, checkpoint_id)
     after = await _files(agent, thread_id)
     changed = sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
-    return Rewound(fork, [*restored, *changed], left)
+    return Rewound(fork.id, [*restored, *changed], left)
 
 
 def guarded_files(agent: Agent, paths: Collection[str]) -> Mapping[str, Verdict]:

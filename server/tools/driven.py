@@ -104,21 +104,25 @@ def _handler(tool: Tool, services: Services) -> Handler:
                 if await services.runs.is_stored(run_id):
                     return TaskStarted(run_id, notes)
             elif snapshot.run.status != "needs_approval":
-                return driven_result(tool, _noted(snapshot, notes))
+                return driven_result(tool, snapshot, notes)
         settled = await wait_for_run(ctx, services, params, run_id, seconds)
         if isinstance(settled, InputRequiredResult):
             return settled
-        return driven_result(tool, _noted(settled, notes))
+        return driven_result(tool, settled, notes)
 
     return call
 
 
-def _noted(snapshot: Snapshot, notes: Sequence[str]) -> Snapshot:
-    return replace(snapshot, notes=(*snapshot.notes, *notes)) if notes else snapshot
+def driven_result(tool: Tool, snapshot: Snapshot, notes: Sequence[str] = ()) -> CallToolResult:
+    """Return what a driven call comes back with, or the status of its run.
 
-
-def driven_result(tool: Tool, snapshot: Snapshot) -> CallToolResult:
-    """Return what a driven call comes back with, or the status of its run."""
+    Args:
+        tool: The tool.
+        snapshot: Where the run is.
+        notes: What else the caller should know.
+    """
+    if notes:
+        snapshot = replace(snapshot, notes=(*snapshot.notes, *notes))
     run = snapshot.run
     if run.status in ("running", "needs_approval", "paused", "cancelled"):
         return run_result(snapshot)

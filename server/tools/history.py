@@ -142,7 +142,7 @@ def _rewound(thread_id: str, checkpoint_id: str, done: Rewound) -> CallToolResul
     )
     data: dict[str, JsonValue] = {
         "thread_id": thread_id,
-        "checkpoint_id": done.checkpoint.id,
+        "checkpoint_id": done.checkpoint_id,
         "rewound_to": checkpoint_id,
         "files_put_back": list(done.files),
         "files_left": list(done.left),
@@ -150,6 +150,6 @@ def _rewound(thread_id: str, checkpoint_id: str, done: Rewound) -> CallToolResul
     }
     text = (
         f"Thread {thread_id} was rewound to {checkpoint_id}; its newest checkpoint is "
-        f"{done.checkpoint.id}.\n{done.about_files()}\nNext: {following}"
+        f"{done.checkpoint_id}.\n{done.about_files()}\nNext: {following}"
     )
     return Answer(text, data).result()

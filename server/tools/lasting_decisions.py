@@ -130,7 +130,7 @@ class LastingDecisions:
         Raises:
             HarnessError: They may not; nothing was stored.
         """
-        found = self._services.runs.carrier.consents.remembered
+        found = self._services.runs.supervisor.consents.remembered
         if found is None or not current_caller.get().may("remember"):
             raise HarnessError(REFUSED)
         return found

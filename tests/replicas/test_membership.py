@@ -160,9 +160,9 @@ async def test_the_command_shows_who_is_there_and_what_each_works_on(
         found = json.loads(shown.stdout)
         assert [one["run_ids"] for one in found["replicas"]] == [[run_id], []]
         assert {one["state"] for one in found["replicas"]} == {"working"}
-        assert found["replicas"][0]["id"] == a.runs.carrier.owner
+        assert found["replicas"][0]["id"] == a.runs.supervisor.owner
         text = (await command(*args)).stdout
-        assert run_id in text and b.runs.carrier.owner in text
+        assert run_id in text and b.runs.supervisor.owner in text
         assert a.fleet is not None
         with anyio.fail_after(10):
             while a.fleet.living < 2:
@@ -233,7 +233,7 @@ async def test_whoever_waits_looks_again_when_a_signal_is_lost(
         assert a.fleet is not None
         monkeypatch.setattr(a.fleet.signals, "tell", lambda *_, **__: None)
         async with AsyncExitStack() as stack, anyio.create_task_group() as group:
-            watch = stack.enter_context(b.runs.carrier.servers.news.watching(run_id))
+            watch = stack.enter_context(b.runs.supervisor.servers.run_changes.watching(run_id))
             run = await b.journal.run(run_id)
             assert run is not None
             group.start_soon(a.runs.cancel, run_id, "enough")
@@ -277,7 +277,7 @@ async def test_connections_of_a_dead_replica_are_ended(
         await tables.close()
     async with serving(tmp_path, url, "a", replicas=True) as a:
         named = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s"
-        ((count,),) = database.execute(named, (connection_name(a.runs.carrier.owner),))
+        ((count,),) = database.execute(named, (connection_name(a.runs.supervisor.owner),))
         assert count >= 1
 
 

@@ -37,11 +37,11 @@ async def test_a_task_that_waits_for_its_turn_is_waited_for(tmp_path: Path) -> N
         async with anyio.create_task_group() as group:
             who = SameAgent(agent)
             bounds = Bounds(max_runs=8)
-            carrier = RunSupervisor(
+            supervisor = RunSupervisor(
                 who, journal, group, "me", servers, changed, Limits(), bounds=bounds
             )
-            runs = RunManager(carrier, who, journal, group)
-            tasks.attach(carrier)
+            runs = RunManager(supervisor, who, journal, group)
+            tasks.attach(supervisor)
             async with tasks.launcher as launcher:
                 for number in range(9):  # one more than may work at a time
                     new = NewTask("t", f"task-0000000{number}", "digger", "dig", {})

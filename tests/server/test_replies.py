@@ -60,8 +60,8 @@ async def carrying(
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             who = SameAgent(agent)
-            carrier = RunSupervisor(who, journal, group, "me", servers, changed, Limits())
-            yield RunManager(carrier, who, journal, group)
+            supervisor = RunSupervisor(who, journal, group, "me", servers, changed, Limits())
+            yield RunManager(supervisor, who, journal, group)
 
 
 @pytest.mark.parametrize("by_id", [True, False])
@@ -95,15 +95,15 @@ async def test_a_run_that_is_answered_as_it_goes_to_wait_is_seen_at_work_until_i
     seen: list[str] = []
     async with running(tmp_path, approve=("glob",)) as app, Client(app.server) as client:
 
-        async def answered_late(carrier: RunExecutor, waiting: Sequence[Interrupt]) -> bool:
-            found = await looked(carrier, waiting)
+        async def answered_late(supervisor: RunExecutor, waiting: Sequence[Interrupt]) -> bool:
+            found = await looked(supervisor, waiting)
             for one in waiting:
                 await app.runs.reply(one.run_id, {one.id: APPROVE})
             return found
 
-        async def watched(carrier: RunSupervisor, result: RunResult) -> None:
+        async def watched(supervisor: RunSupervisor, result: RunResult) -> None:
             seen.append((await app.runs.snapshot(result.run.id)).run.status)
-            await go_on(carrier, result)
+            await go_on(supervisor, result)
 
         monkeypatch.setattr(RunExecutor, "_answered", answered_late)
         monkeypatch.setattr(RunSupervisor, "_go_on_if_answered", watched)

@@ -16,6 +16,7 @@ from deep_agent_mcp.harness.checkpoint.base import Batch, Run
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.errors import CheckpointError, HarnessError, ThreadBusy, UnknownRun
 from deep_agent_mcp.harness.limits.limits import Limits
+from deep_agent_mcp.harness.loop.run.events import Event
 from deep_agent_mcp.server.app import App, create_app
 from deep_agent_mcp.server.auth.caller import (
     ALL_SCOPES,
@@ -24,8 +25,8 @@ from deep_agent_mcp.server.auth.caller import (
     current_caller,
 )
 from deep_agent_mcp.server.auth.shared_state import PrincipalFile
-from deep_agent_mcp.server.runs import supervisor as run_carrier
-from deep_agent_mcp.server.runs.active_run import ActiveRun, GateHolder, ThreadLocks
+from deep_agent_mcp.server.runs import supervisor as run_supervisor
+from deep_agent_mcp.server.runs.active_run import ActiveRun, GateHolder, ThreadGates
 from deep_agent_mcp.server.runs.cancellation import ServerProcesses
 from deep_agent_mcp.server.runs.supervisor import RunSupervisor
 from deep_agent_mcp.server.settings.sources import load_settings
@@ -89,6 +90,26 @@ async def test_a_run_that_is_deleted_while_somebody_looks_at_it_is_unknown(
             await app.runs.snapshot(run.id)
 
 
+async def test_nobody_waits_for_a_run_of_somebody_else_or_hears_of_it(tmp_path: Path) -> None:
+    heard: list[Event] = []
+    ann, bob = (Caller(name, ALL_SCOPES - {"admin"}) for name in ("ann", "bob"))
+    known = tmp_path / "state" / "principals.jsonl"
+    known.parent.mkdir()
+    PrincipalFile(known).add(ann)
+    token = current_caller.set(ann)
+    try:
+        async with running(tmp_path) as app:
+            run_id = await app.runs.start("slow")
+            current_caller.set(bob)
+            with anyio.fail_after(30), pytest.raises(UnknownRun):
+                await app.runs.wait(run_id, 3_600, heard.append)
+            current_caller.set(ann)
+            await app.runs.cancel(run_id, "seen enough")
+    finally:
+        current_caller.reset(token)
+    assert heard == []
+
+
 async def test_a_request_that_is_dropped_in_the_line_runs_nothing(tmp_path: Path) -> None:
     async with running(tmp_path) as app:
         thread_id = (await app.runs.drive("ls", {}, None)).run.thread_id
@@ -148,7 +169,7 @@ async def test_a_key_finds_the_run_of_a_request_that_was_dropped_while_it_was_st
 async def test_what_cannot_begin_for_want_of_its_principal_leaves_the_thread_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_carrier, "QUEUE_SECONDS", 0.1)
+    monkeypatch.setattr(run_supervisor, "QUEUE_SECONDS", 0.1)
     ann = Caller("ann", ALL_SCOPES)
     token = current_caller.set(ann)
     known = tmp_path / "state" / "principals.jsonl"
@@ -315,19 +336,19 @@ async def test_a_bug_in_one_run_leaves_the_others_alone(
         anyio.create_task_group() as group,
     ):
         servers = ServerProcesses(state)
-        carrier = RunSupervisor(app.agent, journal, group, "me", servers, note, Limits())
+        supervisor = RunSupervisor(app.agent, journal, group, "me", servers, note, Limits())
         live = ActiveRun("run_1", "thr_1")
-        await carrier.take_gate(live)
-        carrier.spawn(live, bug)
+        await supervisor.take_gate(live)
+        supervisor.spawn(live, bug)
         await live.finished.wait()
-        assert "ZeroDivisionError" in str(live.error) and not carrier.live
-        await carrier.take_gate(ActiveRun("run_2", "thr_1"))
+        assert "ZeroDivisionError" in str(live.error) and not supervisor.live
+        await supervisor.take_gate(ActiveRun("run_2", "thr_1"))
     assert changed == ["thr_1"]
     assert "run run_1 failed" in caplog.text
 
 
 async def test_a_gate_is_passed_in_the_order_of_arrival_and_forgotten() -> None:
-    gates = ThreadLocks()
+    gates = ThreadGates()
     assert await gates.enter("thr", GateHolder("run_1", True), 1) is None
     passed: list[str] = []
 

@@ -120,14 +120,14 @@ async def test_an_answer_can_be_read_while_it_is_written_and_watchers_are_told(t
     turns = [{"text": "Once upon a time there was a thread.", "delay": 30}]
     async with looking(tmp_path, script(tale=turns)) as server:
         run = await server.call("task", goal="tale", wait_seconds=0)
-        live = server.app.runs.carrier.live[run["run_id"]]
+        live = server.app.runs.supervisor.live[run["run_id"]]
 
         def piece(text: str) -> Event:
             data: dict[str, Any] = {"kind": "text", "text": text}
             return Event("messages", data, live.thread_id, live.run_id, 1, ("main",))
 
-        server.app.runs.carrier._hear(live, piece("Once "))
-        server.app.runs.carrier._hear(live, piece("upon"))
+        server.app.runs.supervisor._hear(live, piece("Once "))
+        server.app.runs.supervisor._hear(live, piece("upon"))
         now = await server.read(f"thread://{run['thread_id']}/writing")
         assert [(one["path"], one["text"]) for one in now["working"]] == [(["main"], "Once upon")]
         assert now["run_id"] == run["run_id"]

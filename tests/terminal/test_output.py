@@ -1,8 +1,14 @@
-"""Texts that skills and models have written, on their way to a terminal."""
+"""Output on its way to a terminal or a pipe, with texts that skills and models have written."""
 
+import os
+import subprocess
 from pathlib import Path
 
-from tests.terminal.screen import at_terminal, run
+import pytest
+
+from deep_agent_mcp.harness.models.vendors.model import has_module
+from tests import fork_server
+from tests.terminal.screen import CLI, at_terminal, environment, run
 
 SKILL = """---
 name: bad-one
@@ -57,3 +63,39 @@ def test_a_stored_text_gives_a_terminal_no_orders(tmp_path: Path) -> None:
     thread = run(tmp_path, "threads", "list").stdout.splitlines()[1].split()[0]
     with at_terminal(tmp_path, "threads", "show", thread, "--transcript") as screen:
         assert "[U+001B][31mred [U+202E]txt" in screen.end()[1]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("--help",),
+        ("runs", "list", "--help"),
+        ("models",),
+        ("agent", "schema"),
+        ("middleware",),
+        ("skills", "list"),
+    ],
+    ids=" ".join,
+)
+def test_a_command_ends_without_a_word_when_its_reader_has_left(
+    command: tuple[str, ...], tmp_path: Path
+) -> None:
+    source, sink = os.pipe()
+    os.close(source)
+    with (tmp_path / "errors").open("wb") as errors:
+        started = fork_server.start(
+            [*CLI, *command],
+            environment(tmp_path),
+            tmp_path,
+            stdout=sink,
+            stderr=errors.fileno(),
+            stdin=subprocess.DEVNULL,
+        )
+        os.close(sink)
+        assert started.wait(60) == 141
+    assert (tmp_path / "errors").read_text() == ""
+
+
+def test_a_module_in_a_package_that_is_not_there_is_not_installed() -> None:
+    assert not has_module("no_such_package.module")
+    assert has_module("email.message")

@@ -124,8 +124,24 @@ def test_runs_and_threads_are_looked_after_from_elsewhere(
     (last,) = [one["last_run"] for one in rows if one["thread_id"] == thread]
     assert (last["run_id"], last["status"]) == (run_id, "done")
     assert at("runs", "cancel", run_id).strip() == f"{run_id}: done"
+    assert "asks nothing" in run(tmp_path, "runs", "reply", run_id, "x", "--connect", url).stderr
+    seen = at("threads", "events", run_id)
+    assert seen == run(server[1], "threads", "events", run_id).stdout and "tool_end" in seen
+    first = at("threads", "show", thread, "--json")["checkpoints"][-1]["checkpoint_id"]
+    back = at("threads", "rewind", thread, first)
+    assert f"{thread} is back at checkpoint {first}" in back
+    assert "Files put back: /note.txt." in back
+    copy = at("threads", "fork", thread, "--at", first).strip()
+    assert (
+        "--to cannot be used"
+        in run(tmp_path, "threads", "fork", thread, "--to", "mine", "--connect", url).stderr
+    )
+    assert at("threads", "delete", copy, thread, "--yes") == f"Deleted: {copy}, {thread}.\n"
+    gone = run(tmp_path, "threads", "delete", thread, "--yes", "--connect", url)
+    assert gone.returncode == 1
+    assert gone.stderr.startswith(f"deep-agent-mcp: There is no thread {thread!r}")
+    assert "Run `deep-agent-mcp threads list` to list them." in gone.stderr
     late = run(tmp_path, "runs", "list", "--state-dir", "x")
     assert "before the command: deep-agent-mcp runs --state-dir … list" in late.stderr
     refused = run(tmp_path, "runs", "--state-dir", "x", "list", "--connect", url)
     assert (refused.returncode, "--state-dir: with --connect" in refused.stderr) == (2, True)
-    assert "asks nothing" in run(tmp_path, "runs", "reply", run_id, "x", "--connect", url).stderr

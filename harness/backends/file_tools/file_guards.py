@@ -22,10 +22,10 @@ from pydantic import JsonValue
 
 from ..._internal.concurrency import work_apart
 from ...errors import ToolError
-from ...messages.message import AIMessage, Message
+from ...messages.message import Message, newest_tool_calls
 from ...tools.tool import ToolRuntime
-from ..base import Backend, FileError, Files, canonical_path
-from ..text import call_text, shown
+from ..base import Backend, FileError, Files, canonical_path, shown
+from ..text import call_text
 
 __all__ = [
     "CLAIMS",
@@ -61,8 +61,7 @@ def require_first(canonical: Callable[[str], str], runtime: ToolRuntime, path: s
         path: The file, canonical.
     """
     messages: Sequence[Message] = runtime.state.get("messages", ())
-    answer = next((one for one in reversed(messages) if isinstance(one, AIMessage)), None)
-    for call in answer.tool_calls if answer is not None else ():
+    for call in newest_tool_calls(messages)[0]:
         if call.id == runtime.tool_call_id:
             return
         other = call.args.get("path")

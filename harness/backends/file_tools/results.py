@@ -29,10 +29,10 @@ from ...messages.message import (
     VideoBlock,
 )
 from ...tools.tool import ToolResult
-from ..base import FileEntry, Files, GrepMatch, Page, PathTest, size_text
+from ..base import FileEntry, Files, GrepMatch, Page, PathTest, shown, size_text
 from ..ignore import Unignored
 from ..search import Unhurried, glob_matcher
-from ..text import Listing, Row, call_text, shown
+from ..text import Listing, Row, call_text
 
 __all__ = [
     "ENTRIES",

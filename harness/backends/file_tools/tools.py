@@ -16,11 +16,11 @@ from pydantic import Field, JsonValue
 from ..._internal.concurrency import work_apart
 from ...errors import ToolError
 from ...tools.tool import Tool, ToolResult, ToolRuntime, tool
-from ..base import Backend, FileError, Files, canonical_path
+from ..base import Backend, FileError, Files, canonical_path, shown
 from ..edits import edited
 from ..ignore import without_ignored
 from ..state import StateBackend
-from ..text import decode, fit, read_page, shown
+from ..text import decode, fit, read_page
 from .file_guards import (
     canonicaliser,
     changed_lines,

@@ -1,8 +1,8 @@
 """Middleware from one function: `@before_model`, `@wrap_tool_call`, `@dynamic_prompt` and more.
 
-Each decorator makes an `AgentMiddleware` for `middleware=[…]`, with or without parentheses, from a
-sync or an async function, whose name it takes. Arguments come by place, so their
-names are free.
+Each decorator makes an `AgentMiddleware` for `middleware=[…]` from a sync or async function, and
+takes its name from the function. You can use it with or without parentheses. Arguments are passed
+by position, so their names are free.
 
     @before_model(can_jump_to=["end"])
     def stop_when_done(state, runtime):
@@ -48,7 +48,7 @@ class WrapOptions(TypedDict, total=False):
 
     Attributes:
         state_schema: A TypedDict with the state keys the function reads or writes.
-        tools: Tools it brings, or functions to make tools from.
+        tools: Tools it adds, or functions to make tools from.
         name: Unique within an agent; the function's name by default.
     """
 
@@ -67,7 +67,7 @@ class NodeOptions(WrapOptions, total=False):
     can_jump_to: Sequence[JumpTo]
 
 
-# The state is whatever TypedDict the author names, so its type is left open.
+# The state can be any TypedDict of the author's, so its type is left open.
 NodeFunction: TypeAlias = Callable[[Any, Runtime], HookResult | Awaitable[HookResult]]
 # A wrap's handler and result are sync or async alike; see `AgentMiddleware.wrap_model_call`.
 WrapFunction: TypeAlias = Callable[[Any, Any], Any]
@@ -76,7 +76,7 @@ PromptFunction: TypeAlias = Callable[[ModelRequest], Prompt | Awaitable[Prompt]]
 
 
 class FunctionMiddleware(AgentMiddleware):
-    """One function as one hook; made by the decorators of this module.
+    """A function as one hook; made by the decorators of this module.
 
     Args:
         hook: The hook.
@@ -85,7 +85,7 @@ class FunctionMiddleware(AgentMiddleware):
         decorator: The decorator's name, when it is not the hook's.
 
     Raises:
-        AgentBuildError: The function or an option does not fit.
+        AgentBuildError: The function or an option is invalid.
     """
 
     def __init__(
@@ -101,12 +101,12 @@ class FunctionMiddleware(AgentMiddleware):
         if self._name == "<lambda>":
             raise AgentBuildError(f"@{self._decorator}: a lambda needs a name: name=…")
         check_hook(f"@{self._decorator} {self._name}", hook, function)
-        # A copy of its own, so that its jumps are not those of another use of the function.
+        # A copy, so that its jumps do not affect another use of the function.
         own = functools.partial(function)
         jumps = options.get("can_jump_to")
         if jumps is not None:
             hook_config(can_jump_to=jumps)(own)
-        # Both belong to a class elsewhere; here each instance has its own.
+        # Elsewhere both belong to the class; here each instance has its own.
         for attribute, value in ((hook, own), ("state_schema", options.get("state_schema"))):
             setattr(self, attribute, value)
         self.tools = tuple(
@@ -217,10 +217,9 @@ def dynamic_prompt(
 ) -> AgentMiddleware | Callable[[PromptFunction], AgentMiddleware]:
     """Make middleware whose `function(request)` writes the system prompt of each model call.
 
-    It returns text, a `PromptSection` or several. They replace the whole system prompt as it is
-    at that point: the agent's own and what middleware further out has added. List
-    it first, and the middleware behind it still adds its sections. A sync function runs on the
-    event loop, so it must not block.
+    It returns text, a `PromptSection` or several. They replace the system prompt up to that point:
+    the agent's own and the sections of outer middleware. If you list it first, all other middleware
+    still adds its sections. A sync function runs in the event loop, so it must not block.
     """
     return _decorate("dynamic_prompt", function, WrapOptions, options)
 

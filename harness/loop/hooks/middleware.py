@@ -62,7 +62,7 @@ HOOKS: Mapping[str, tuple[str, ...]] = {
     "redact": ("request", "outcome"),
     "evict": ("request", "outcome"),
 }
-"""Every hook, with what it is given, by place."""
+"""Every hook, with its positional arguments."""
 
 _AROUND_TOOLS = "wrap_tool_call, and call the handler where the tool is to run"
 _AROUND_RUNS = "before_agent and after_agent, which run once per run"
@@ -77,7 +77,7 @@ _INSTEAD: Mapping[str, str] = {
     "wrap_agent_call": _AROUND_RUNS,
     "modify_model_request": "wrap_model_call, and hand request.override(…) to the handler",
 }
-"""Names that people take for hooks, with what does their work."""
+"""Names that are mistaken for hooks, with the right ones."""
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _JUMPS: tuple[JumpTo, ...] = ("model", "tools", "end")
@@ -90,10 +90,10 @@ class AgentMiddleware:
     Attributes:
         state_schema: A TypedDict with the state keys this middleware reads or writes.
         tools: Tools it adds.
-        redaction: Rules for everything that the agent and its subagents take in and give out.
-        made_with: The arguments it was made with, by position and by name; for listings.
+        redaction: Redaction rules for all input and output of the agent and its subagents.
+        made_with: The arguments of its constructor, by position and by name; for listings.
         supplies_tools: Whether its `wrap_tool_call` may answer calls of tools that the agent does
-            not have. Where none does, a model that would be offered such a tool is not asked.
+            not have. If no middleware does, offering such a tool to a model is an error.
     """
 
     state_schema: ClassVar[type | None] = None
@@ -102,10 +102,10 @@ class AgentMiddleware:
     redaction: Sequence[Rule] = ()
     made_with: tuple[tuple[object, ...], Mapping[str, object]] = (), {}
 
-    if not TYPE_CHECKING:  # whoever checks types goes by __init__
+    if not TYPE_CHECKING:  # type checkers use __init__
 
         def __new__(cls, *args: object, **options: object) -> Self:
-            """Note the arguments."""
+            """Remember the arguments."""
             if (args or options) and cls.__init__ is object.__init__:
                 raise TypeError(f"{cls.__name__}() takes no arguments")
             made = super().__new__(cls)
@@ -117,7 +117,7 @@ class AgentMiddleware:
         """Unique within an agent; the class name unless overridden."""
         return type(self).__name__
 
-    # A hook may type the state as a TypedDict of its own: no other type here allows that.
+    # A hook may declare the state as its own TypedDict: only this type allows that.
 
     def before_agent(self, state: Any, runtime: Runtime) -> HookResult | Awaitable[HookResult]:
         """Run once when a run begins."""
@@ -126,12 +126,12 @@ class AgentMiddleware:
         """Run before each model call."""
 
     def after_model(self, state: Any, runtime: Runtime) -> HookResult | Awaitable[HookResult]:
-        """Run after each model answer, and after a driving client's calls."""
+        """Run after each model answer, and after the calls of a client that drives."""
 
     def after_agent(self, state: Any, runtime: Runtime) -> HookResult | Awaitable[HookResult]:
         """Run once when a run ends."""
 
-    # A handler is async in an async hook and sync in a sync one, which no single type can say.
+    # A handler is async in an async hook and sync in a sync one, which no single type expresses.
 
     def wrap_model_call(
         self, request: ModelRequest, handler: Any
@@ -145,65 +145,65 @@ class AgentMiddleware:
     def wrap_tool_call(
         self, request: ToolCallRequest, handler: Any
     ) -> ToolCallResult | Awaitable[ToolCallResult]:
-        """Surround a tool call; the gate judges whatever call reaches it.
+        """Surround a tool call; the gate checks the call that the hook passes on.
 
         Async hooks get a `ToolHandler`. A sync one runs in a worker thread with a sync handler.
         """
         return handler(request)
 
     def judge(self, request: ToolCallRequest) -> Verdict | None:
-        """Say allow, deny or ask about a call; None is no opinion. Must be a pure function."""
+        """Return allow, deny or ask for a call; None is no opinion. Must be a pure function."""
 
     def subagent(self, name: str) -> Any | None:
         """Return the `Agent` that a tool of this middleware runs under a name, if there is one.
 
-        Answers to what that agent asks are checked against its tools.
+        Answers to that agent's questions are checked against its tools.
         """
         return None
 
     async def wrap_internal_call(self, call: InternalCall, handler: InternalHandler) -> AIMessage:
-        """Surround a model call that a middleware of the agent makes for itself, to observe it.
+        """Observe a model call that a middleware of the agent makes for its own purposes.
 
-        Such as a summary, or a choice of tools. Return what the handler returns.
+        Examples are a summary, or a choice of tools. Return what the handler returns.
         """
         return await handler()
 
     async def run_stopped(self, run: Run) -> None:
-        """Run when a run has paused or ended, however that came about; see `run.status`.
+        """Run when a run has paused or ended for any reason; see `run.status`.
 
-        For what must not outlive a run, such as processes; nothing can be written to the thread
-        any more. It runs once for each middleware of the main agent and of the subagents that took
-        part. A status `running` means that the process lets go of the run. What it raises, and
-        what takes longer than ten seconds, is logged.
+        Use it to end things that must not outlive a run, such as processes. It cannot write to
+        the thread. It runs once for each middleware of the main agent and of subagents that took
+        part. Status `running` means that this process releases the run. Errors, and a hook that
+        takes longer than ten seconds, are logged.
         """
 
     async def aclose(self) -> None:
-        """Release what it holds open (`Agent.aclose`); it can be used again."""
+        """Release its open resources (`Agent.aclose`); it can be used again."""
 
     async def redact(self, request: ToolCallRequest, outcome: ToolCallOutcome) -> ToolCallOutcome:
-        """Remove from a result what nobody downstream may see."""
+        """Remove text from a result that nobody may see."""
         return outcome
 
     async def evict(self, request: ToolCallRequest, outcome: ToolCallOutcome) -> ToolCallOutcome:
-        """Replace a result that is too large by a preview with a way to the rest."""
+        """Replace a result that is too large by a preview that tells how to read the rest."""
         return outcome
 
 
 def hook_config(*, can_jump_to: Sequence[JumpTo]) -> Callable[[_F], _F]:
     """Declare where a hook may jump. An undeclared jump ends the run with an error.
 
-    The declaration belongs to the function it decorates: a subclass that overrides the hook
-    declares its own jumps.
+    The declaration belongs to the decorated function: a subclass that overrides the hook must
+    declare its own jumps.
 
     Raises:
-        AgentBuildError: A target is none.
+        AgentBuildError: A target is invalid.
     """
     unknown = [target for target in can_jump_to if target not in _JUMPS]
     if unknown:
         raise AgentBuildError(f"can_jump_to accepts {', '.join(_JUMPS)}; got {unknown}")
 
     def mark(hook: _F) -> _F:
-        # Of a staticmethod only the function itself is seen later.
+        # For a staticmethod, only the function itself is visible later.
         setattr(getattr(hook, "__func__", hook), _MARK, frozenset(can_jump_to))
         return hook
 
@@ -229,16 +229,16 @@ def hooks_of(middleware: Sequence[AgentMiddleware], hook: str) -> list[AgentMidd
 
 
 def is_async_hook(middleware: AgentMiddleware, hook: str) -> bool:
-    """Say whether a middleware's hook is an async function; others run as sync ones."""
+    """Return whether a middleware's hook is an async function; others run as sync ones."""
     return is_async(getattr(middleware, hook))
 
 
 def check_middleware(middleware: object) -> None:
-    """Check a middleware when an agent is built, so that nothing it says is silently ignored.
+    """Check a middleware when an agent is built, so that nothing in it is silently ignored.
 
     Raises:
-        AgentBuildError: It is no middleware, a method looks like a hook and is none, or a hook
-            cannot be called as the loop does.
+        AgentBuildError: It is not a middleware, a method only looks like a hook, or a hook does
+            not accept the loop's arguments.
     """
     if not isinstance(middleware, AgentMiddleware):
         given = middleware if isinstance(middleware, type) else type(middleware)
@@ -261,12 +261,12 @@ def check_hook(label: str, hook: str, function: object) -> None:
     """Check that a function can be called as a hook is.
 
     Args:
-        label: How errors name it.
-        hook: The hook it shall be.
-        function: What was given for it.
+        label: Its name in errors.
+        hook: The hook.
+        function: The value given for it.
 
     Raises:
-        AgentBuildError: It cannot; the text says what is expected.
+        AgentBuildError: It cannot be called; the text says what is expected.
     """
     check_call(label, hook, HOOKS[hook], function)
     if hook == "judge" and is_async(function):
@@ -276,10 +276,10 @@ def check_hook(label: str, hook: str, function: object) -> None:
 
 
 def check_call(label: str, what: str, arguments: Sequence[str], function: object) -> None:
-    """Check that something is a function that takes these arguments by place.
+    """Check that a value is a function that accepts these positional arguments.
 
     Raises:
-        AgentBuildError: It is not; the text says what is expected.
+        AgentBuildError: It is not one; the text says what is expected.
     """
     expected = f"{label}: {what} is a function of ({', '.join(arguments)}), given by place"
     if not callable(function) or isinstance(function, type):
@@ -293,7 +293,7 @@ def check_call(label: str, what: str, arguments: Sequence[str], function: object
 
 
 def _added(middleware: AgentMiddleware) -> Iterator[str]:
-    """Yield the public names of functions that a middleware has and its base has not."""
+    """Yield the public names of functions that a middleware has but its base class has not."""
     own = dict.fromkeys(vars(middleware))
     for base in type(middleware).__mro__:
         if base not in AgentMiddleware.__mro__:

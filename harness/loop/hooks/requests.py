@@ -1,4 +1,4 @@
-"""Requests and results of hooks. All of them are immutable and change through `override`."""
+"""Requests and results of hooks. All are immutable; `override` returns a changed copy."""
 
 from __future__ import annotations
 
@@ -54,25 +54,25 @@ class Runtime:
         run_id: The run.
         ns: Namespace of the agent; empty for the main one.
         agent_name: The agent.
-        agent_path: Agent and call names from the root to here.
-        context: What the caller passed as context.
-        store: The long-term store the agent was built with.
-        meter: What the whole run tree has used.
+        agent_path: Names of agents and calls from the root to here.
+        context: The caller's context.
+        store: The agent's long-term store.
+        meter: The usage of the whole run tree.
         checkpoint_id: The newest checkpoint of the namespace.
         attempt: How many times the run was started or resumed.
         stream_writer: Emits a `custom` event.
         interrupt: Asks a durable question. The phase's hooks run again from their start once it
             is answered, so ask before acting.
         request_drain: Pauses the run once the current step is stored.
-        keep: Stores state writes by key at once, for what was paid for, such as a summary: they
-            stay when the model call then fails or is stopped, and `request.state` has them from
-            the next wrapper on. Not for `messages`, nor for keys that a hook of the phase wrote.
-        call_tool: Runs a call of one of the agent's tools aside and returns its result. It passes
-            the gate like any other and counts against the limits, but it is not in the transcript
-            and nothing of it is stored, so tools that are not `read_only`, or are `once`, are
-            refused, and so is what would need a person's decision.
+        keep: Stores state writes by key at once, for results that cost money, such as a summary.
+            They stay if the model call then fails or is stopped, and `request.state` has them
+            from the next wrapper on. Not for `messages`, or keys that a hook of the phase wrote.
+        call_tool: Runs a call of one of the agent's tools outside the transcript and returns its
+            result. It passes the gate like all calls and counts towards the limits. Nothing of it
+            is stored, so tools that are not `read_only`, or are `once`, are refused, and so are
+            calls that need a person's decision.
         tools: The agent's tools by name.
-        wait: Waits for some seconds within a hook or wrapper around the model. A run that is
+        wait: Waits for some seconds in a hook or a wrapper around the model. A run that is
             drained meanwhile pauses at once, and the phase runs again from its start later.
     """
 
@@ -99,7 +99,7 @@ class Runtime:
 class Send:
     """A tool call that a hook or a tool requests, as a model would.
 
-    The calls sent together become one answer in the transcript and pass the gate like any other.
+    Calls sent together become one answer in the transcript and pass the gate like all calls.
     """
 
     tool: str
@@ -144,7 +144,7 @@ class ModelRequest:
 
     Attributes:
         model: The model that will be asked.
-        messages: What the model will see; a view, the journal keeps everything.
+        messages: The messages for the model; a view, since the journal keeps everything.
         system: Sections of the system prompt, stable ones first.
         tools: Tools offered; mappings are provider-side tools.
         state: The agent's state.
@@ -173,7 +173,7 @@ class ModelRequest:
         return changed(self, **changes)
 
     def with_section(self, name: str, text: str) -> ModelRequest:
-        """Return a copy whose system prompt ends with one more section."""
+        """Return a copy with one more section at the end of the system prompt."""
         return changed(self, system=(*self.system, PromptSection(name, text)))
 
     def tool_specs(self) -> list[ToolSpec | Mapping[str, JsonValue]]:
@@ -184,7 +184,7 @@ class ModelRequest:
         return list(_CACHED(tools) if self.cache_tools else _PLAIN(tools))
 
     def chat_request(self) -> ChatRequest:
-        """Return what the model is asked; a valid conversation, whatever wrote the messages."""
+        """Return the request for the model: a valid conversation, whoever wrote the messages."""
         messages = paired(self.messages)
         return ChatRequest(
             messages=messages,
@@ -206,7 +206,7 @@ class ModelRequest:
 def _moved(
     places: Sequence[int], before: Sequence[Message], after: Sequence[Message]
 ) -> Sequence[int]:
-    """Return where messages are that were at these places before others came or went."""
+    """Return the new indices of messages after others were added or removed."""
     if after is before or not places:
         return places
     now = {id(message): place for place, message in enumerate(after)}
@@ -246,10 +246,10 @@ class ModelResponse:
 
     Attributes:
         message: The answer.
-        structured_response: The structured answer in it, once it is there and valid.
-        following: Messages that go into the transcript right after the answer, such as the result
-            of a call that carried a structured answer.
-        cached: Whether the answer comes from the agent's `cache`, so that no model was asked.
+        structured_response: The structured answer in it, if it is there and valid.
+        following: Messages for the transcript right after the answer, such as the result
+            of a call that contained a structured answer.
+        cached: Whether the answer comes from the agent's `cache`, without a model call.
     """
 
     message: AIMessage
@@ -268,8 +268,8 @@ class ModelResponse:
 class ExtendedModelResponse(ModelResponse):
     """A response and state writes that go with it.
 
-    The writes of all wrappers are made, inner ones first. What an attempt brought that was
-    repeated, or whose response was dropped, is dropped with it.
+    The writes of all wrappers are applied, inner ones first. If an attempt was repeated, or its
+    response dropped, its writes are dropped as well.
 
     Attributes:
         update: State writes, by key.
@@ -278,7 +278,7 @@ class ExtendedModelResponse(ModelResponse):
     update: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def with_update(self, **update: Any) -> ExtendedModelResponse:
-        """Return the response with further state writes, beside those it has."""
+        """Return the response with additional state writes."""
         return changed(self, update={**self.update, **update})
 
 
@@ -290,12 +290,12 @@ ModelHandler: TypeAlias = Callable[[ModelRequest], Coroutine[Any, Any, ModelResp
 
 @record
 class InternalCall:
-    """A model call that a middleware makes for itself.
+    """A model call that a middleware makes for its own purposes.
 
     Attributes:
-        model: Who is asked.
-        request: What is asked; `request.agent` says for what.
-        runtime: That of the agent whose middleware it is.
+        model: The model.
+        request: The request; `request.agent` names the purpose.
+        runtime: The runtime of the middleware's agent.
     """
 
     model: ChatModel
@@ -319,7 +319,7 @@ class ToolCallRequest:
     Attributes:
         call: The call.
         tool: The tool of that name, or None if there is none.
-        runtime: What the tool will see.
+        runtime: The runtime for the tool.
     """
 
     call: ToolCall
@@ -328,7 +328,7 @@ class ToolCallRequest:
 
     @property
     def state(self) -> State:
-        """The agent's state as it was when the step began."""
+        """The agent's state at the beginning of the step."""
         return self.runtime.state
 
     def override(self, **changes: Unpack[_ToolCallOverrides]) -> ToolCallRequest:
@@ -343,9 +343,9 @@ class ToolCallOutcome:
     Attributes:
         message: The result; its `tool_call_id` is the call's.
         update: State writes that go with it.
-        writes: Additional writes, in order, for a key that is written more than once.
+        writes: Additional writes, in order, for keys that are written more than once.
         send: Calls to run next.
-        error: What the tool raised, if that made the result; for wrappers to look at, not stored.
+        error: The error of the tool, if it caused the result; for wrappers, not stored.
     """
 
     message: ToolMessage
@@ -355,7 +355,7 @@ class ToolCallOutcome:
     error: Exception | None = None
 
     def with_update(self, **update: Any) -> ToolCallOutcome:
-        """Return the outcome with further state writes, after those it has."""
+        """Return the outcome with additional state writes, after its own."""
         further = (ChannelWrite(key, value) for key, value in update.items())
         return changed(self, writes=(*self.writes, *further))
 

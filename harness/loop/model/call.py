@@ -1,4 +1,4 @@
-"""One model call: the wraps around it, and the core that asks the model and emits its deltas."""
+"""One model call: the wraps around it, and the core that calls the model and emits deltas."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ __all__ = ["Answered", "ModelCall", "configured"]
 
 @record
 class Answered:
-    """A response and the state writes that go with it, inner ones first, each with its author."""
+    """A response with its state writes, inner ones first, each with its author."""
 
     response: ModelResponse
     updates: tuple[tuple[str, Mapping[str, Any]], ...] = ()
@@ -59,15 +59,15 @@ _Layer = Callable[[ModelRequest], Awaitable[Answered]]
 
 
 class ModelCall:
-    """The way to a model, through every `wrap_model_call`.
+    """The path to a model, through every `wrap_model_call`.
 
     Args:
         wraps: Every `wrap_model_call`, outermost first.
         run: The run.
-        output: The structured answer the agent owes, if any.
-        cache: Where answers are kept, if anywhere.
-        tools: Names of the tools that can run; None when that is not known beforehand.
-        thread: Where wrappers see the agent's state as it is by now.
+        output: The strategy for the agent's structured answer, if any.
+        cache: The cache of answers, if any.
+        tools: Names of the tools that can run; None if unknown.
+        thread: The thread, from which wrappers see the agent's current state.
     """
 
     def __init__(
@@ -82,9 +82,9 @@ class ModelCall:
     ) -> None:
         self._run = run
         self._tools = tools
-        self._offered: object = None  # the tuple of tools that was found to be all right
+        self._offered: object = None  # the last tuple of tools that passed the check
         self._shown = False  # whether pieces of this call's answer were sent
-        self._counted: AIMessage | None = None  # the newest answer they belong to
+        self._counted: AIMessage | None = None  # the newest answer with such pieces
         self._cached = False  # whether that came from the cache
         self._output = output
         self._cache = cache
@@ -94,12 +94,12 @@ class ModelCall:
         self._outermost = layer
 
     def __call__(self, request: ModelRequest) -> Awaitable[Answered]:
-        """Return the answer to a request, once awaited.
+        """Return the answer to a request.
 
         Raises:
             ModelError: The model failed.
-            StructuredOutputError: It could not be brought to give a valid structured answer.
-            LimitReached: The run tree may call no model any more.
+            StructuredOutputError: It gave no valid structured answer.
+            LimitReached: The run tree may make no more model calls.
             MiddlewareError: A wrapper broke a rule or raised something else.
             PIIDetectionError: The answer holds what a rule blocks.
         """
@@ -108,7 +108,7 @@ class ModelCall:
         return self._settled(request)
 
     async def _settled(self, request: ModelRequest) -> Answered:
-        """Return the answer, and take back pieces that were sent of another one."""
+        """Return the answer, and retract pieces of other answers that were sent."""
         try:
             chain = self._screened if self._run.screens else self._outermost
             answered = await chain(request)
@@ -116,7 +116,7 @@ class ModelCall:
             self._drop(request)
             raise
         message, counted = answered.response.message, self._counted
-        if message is counted:  # it was looked at, and its pieces are right
+        if message is counted:  # it was checked, and its pieces are right
             return answered
         whole = sanitize_answer(message)
         if whole is not message:
@@ -128,7 +128,7 @@ class ModelCall:
         return answered
 
     async def _screened(self, request: ModelRequest) -> Answered:
-        """Return the answer as it may be kept: a wrapper may have added to what the model said."""
+        """Return the redacted answer, because a wrapper may have added text."""
         answered = await self._outermost(request)
         screen = self._run.screen_of(request.runtime.agent_path)
         if screen is None:
@@ -136,7 +136,7 @@ class ModelCall:
         return changed(answered, response=screen.response(answered.response))
 
     async def _ask(self, request: ModelRequest) -> Answered:
-        """Ask the model. Every attempt of a retrying wrapper counts against the limits."""
+        """Call the model. Every attempt of a retrying wrapper counts towards the limits."""
         model = configured(request.model, self._run.configurable)
         self._check_offered(request)
         chat = request.chat_request()
@@ -167,7 +167,7 @@ class ModelCall:
         return Answered(response)
 
     def _check_offered(self, request: ModelRequest) -> None:
-        """Refuse to offer a tool whose calls nobody would run."""
+        """Refuse to offer a tool whose calls could not run."""
         if request.tools is self._offered or self._tools is None:
             return
         own = [one.name for one in request.tools if isinstance(one, Tool)]
@@ -178,7 +178,7 @@ class ModelCall:
                 "the model was not asked. Give the tools to the agent, or supply them in a "
                 "wrap_tool_call with request.override(tool=…)"
             )
-        # The items of anything else may change before the next request.
+        # Other sequences may change before the next request.
         self._offered = request.tools if isinstance(request.tools, tuple) else None
 
     async def _answer(
@@ -186,7 +186,7 @@ class ModelCall:
     ) -> AIMessage:
         request.runtime.meter.before_model_call(model.name, request.runtime.ns.count("task:"))
         screen = self._run.screen_of(request.runtime.agent_path)
-        self._drop(request)  # a wrapper asks once more
+        self._drop(request)  # a wrapper retries
         if self._cache is None:
             answer = await self._stream(model, chat, request, screen)
         else:
@@ -269,7 +269,7 @@ class ModelCall:
                 self._shown = True
 
     def _drop(self, request: ModelRequest) -> None:
-        """Say that the pieces sent so far belong to an answer that does not count."""
+        """Announce that the pieces sent so far belong to a dropped answer."""
         if self._shown:
             self._run.send("messages", request.runtime.agent_path, _DROPPED.copy())
             self._shown = False
@@ -287,7 +287,7 @@ class _Wrapped:
 
     async def __call__(self, request: ModelRequest) -> Answered:
         state = self._thread.state
-        if request.state is not state:  # something was kept meanwhile
+        if request.state is not state:  # a wrapper has kept writes meanwhile
             request = changed(request, state=state)
         received: list[Answered] = []
 
@@ -300,17 +300,17 @@ class _Wrapped:
             result = await self._wrap.call(request, handler)
         except FAILURES as raised:
             raise self._wrap.failure(raised)  # noqa: B904 - it knows its cause
-        # Nearly always it hands on what it received.
+        # Nearly always it passes on what it received.
         if len(received) == 1 and result is received[0].response:
             return received[0]
         return _joined(self._wrap.author, result, received)
 
 
 def _joined(author: str, result: object, received: Sequence[Answered]) -> Answered:
-    """Return what a wrapper made of the responses it received.
+    """Return the result of a wrapper from the responses it received.
 
-    The updates of the response it hands on stay; a wrapper that made an answer of its own keeps
-    those of the last one it received.
+    The updates of the response it passes on stay; if it made its own answer, the updates of the
+    last response it received stay.
     """
     message = result.message if isinstance(result, ModelResponse) else result
     if not isinstance(message, AIMessage):
@@ -332,12 +332,12 @@ def _joined(author: str, result: object, received: Sequence[Answered]) -> Answer
 
 
 def configured(model: ChatModel, values: Mapping[str, Any]) -> ChatModel:
-    """Return the model a run means, if the model leaves that to the run."""
+    """Return the model chosen for a run, if the model leaves that to the run."""
     return model.configured(values) if isinstance(model, ConfigurableModel) else model
 
 
 def _with_distinct_calls(answer: AIMessage) -> AIMessage:
-    """Return the answer with another id for each call that repeats one: an id has one result."""
+    """Return the answer with new ids for calls with a repeated id: an id has one result."""
     ids = [call.id for call in answer.tool_calls]
     if len(set(ids)) == len(ids):
         return answer
@@ -350,7 +350,7 @@ def _with_distinct_calls(answer: AIMessage) -> AIMessage:
 
 
 def _pieces(answer: AIMessage) -> Iterator[Delta]:
-    """Yield an answer that did not come in pieces, block by block: one from a cache, say."""
+    """Yield an answer without pieces block by block, such as one from a cache."""
     for block in answer.content:
         match block:
             case TextBlock(text):
@@ -365,7 +365,7 @@ def _pieces(answer: AIMessage) -> Iterator[Delta]:
 
 
 def _size(answer: AIMessage) -> int:
-    """Return about how many characters an answer and what is in its calls have."""
+    """Return about how many characters an answer has, including its calls."""
     total = 0
     for block in answer.content:
         if isinstance(block, TextBlock):

@@ -1,6 +1,6 @@
 """The model step: builds the request, calls the model, and writes its answer to the state.
 
-Near a limit it is asked, once and in a message of its own, to give its final answer.
+Near a limit, a separate message asks the model once to give its final answer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["ModelStep"]
 
 
 class ModelStep:
-    """Asks the model for one answer at a time.
+    """Gets one answer at a time from the model.
 
     Attributes:
         wrapped_up: Why it asked for the final answer early, or None.
@@ -59,19 +59,19 @@ class ModelStep:
         """Tell the model to continue if its last answer was cut off or is empty.
 
         Raises:
-            UnfinishedAnswer: It was asked to continue often enough.
+            UnfinishedAnswer: It was already asked to continue too often.
         """
         request = self._going_on.request(self._thread.state["messages"])
         if request is not None:
             self._thread.write_messages([request])
 
     async def run(self, runtime: Runtime) -> AIMessage:
-        """Ask the model, write its answer into the state and return it.
+        """Call the model, write its answer into the state and return it.
 
         Raises:
             As for `ModelCall`, and:
             MiddlewareError: Two wrappers wrote one plain key.
-            InvalidUpdate: An update of a wrapper does not fit the state.
+            InvalidUpdate: An update of a wrapper does not match the state.
         """
         begun = _task("model_start", self._agent.model.name)
         self._run.note("tasks", self._path, begun)
@@ -84,11 +84,11 @@ class ModelStep:
         return answered.response.message
 
     async def ask(self, runtime: Runtime, model: ChatModel) -> Answered:
-        """Return what a model in the place of the agent's answers; nothing is written."""
+        """Return the answer of another model instead of the agent's; nothing is written."""
         return await self._ask(changed(self._request(runtime), model=model))
 
     async def commit(self, answer: AIMessage, following: Next) -> None:
-        """Make the step with this answer a checkpoint."""
+        """Commit the step with this answer as a checkpoint."""
         ended = _task("model_end", answer.model or self._agent.model.name, answer.text)
         if answer.usage is not None:
             ended["usage"] = answer.usage.to_json()
@@ -112,14 +112,14 @@ class ModelStep:
         )
 
     def _final_turn(self) -> bool:
-        """Tell the model once that its limits are nearly met; whether it must just answer."""
+        """Tell the model once that a limit is near; return whether it must give its answer."""
         if self.wrapped_up is not None:
             return False
         reason = self._meter.wrap_up(self._thread.ns.count("task:"))
         if reason is None:
             return False
         self.wrapped_up = reason
-        # With a structured answer it asks for that call, which is then forced, if it is one.
+        # With a structured answer as a tool call, that call is requested and forced.
         source = "limits" if self._agent.output is None else "structured_output"
         self._thread.write_messages([HumanMessage(reason, source=source)])
         if self._thread.ns == "":
@@ -151,7 +151,7 @@ def _task(event: str, name: str, text: str = "") -> dict[str, JsonValue]:
 
 
 def _summary(answer: AIMessage) -> str:
-    """Say in one line what a model answered."""
+    """Return a one-line summary of a model's answer."""
     calls = answer.tool_calls
     if calls:
         return "calls " + ", ".join([call.name for call in calls])

@@ -1,10 +1,10 @@
 """Caller messages: messages that the caller sends to a running run (steering).
 
-A message is stored at once, whichever process carries the run, and the run takes it before its next
-model call: it becomes a user message of the thread in the same commit that marks it as taken. So it
-is taken once, whatever is killed when. It never answers a question.
+A message is stored at once, whichever process executes the run. The run reads it before its next
+model call: it becomes a user message of the thread in the same commit that marks it as read. So it
+is read once, even if a process is killed. It never answers a question.
 
-In the journal it is an interrupt of the kind `message`, which the run answers by taking it.
+In the journal it is an interrupt of the kind `message`, which the run answers by reading it.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ __all__ = [
 ]
 
 MessageStatus: TypeAlias = Literal["queued", "taken", "missed"]
-"""`missed`: the run has ended without taking it."""
+"""`missed`: the run ended without reading it."""
 
 TOLD: set[str] = set()
-"""Runs of this process that were sent a message since they looked."""
+"""Runs of this process with new messages since their last check."""
 
 _NAMESPACE = "caller"
-"""No agent works in it, so what is done to the steps of agents leaves messages alone."""
+"""The namespace of messages. No agent works in it, so changes of agents' steps skip it."""
 
 _ENDED = ("done", "failed", "cancelled")
 
@@ -46,9 +46,9 @@ class CallerMessage:
     Attributes:
         id: Its id, in the transcript too.
         run_id: The run.
-        text: What it says.
-        status: Whether the run has taken it.
-        checkpoint_id: The step in which it did; None if it has not.
+        text: Its text.
+        status: Whether the run has read it.
+        checkpoint_id: The step that read it; None if it is unread.
     """
 
     id: str
@@ -59,7 +59,7 @@ class CallerMessage:
 
 
 def message_batch(run: Run, message: CallerMessage) -> Batch:
-    """Return the batch that stores a message for a run, with the event that says so."""
+    """Return the batch that stores a message for a run, with its event."""
     stored = Interrupt(
         id=message.id,
         thread_id=run.thread_id,
@@ -77,7 +77,7 @@ def message_batch(run: Run, message: CallerMessage) -> Batch:
 
 
 def messages_of(run: Run, interrupts: Iterable[Interrupt]) -> list[CallerMessage]:
-    """Return the messages among what was asked of and by a run, oldest first."""
+    """Return the messages among the interrupts of a run, oldest first."""
     left: MessageStatus = "missed" if run.status in _ENDED else "queued"
     return [
         CallerMessage(
@@ -93,6 +93,6 @@ def messages_of(run: Run, interrupts: Iterable[Interrupt]) -> list[CallerMessage
 
 
 def message_event(event: str, message: Interrupt, **more: JsonValue) -> dict[str, JsonValue]:
-    """Return the event that says what became of a message."""
+    """Return the event about a change of a message."""
     about: dict[str, JsonValue] = {"message_id": message.id, "text": message.message}
     return clipped({"event": event, "name": "caller", **about, **more})

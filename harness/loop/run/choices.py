@@ -1,7 +1,7 @@
-"""Run choices: what the caller of a run chose, such as model and schema, stored with its input.
+"""Run choices: options that the caller of a run chose, such as model and schema.
 
 They are a value of the thread's state, written by the step that accepts the input. So they are
-stored exactly when the run is, and whoever goes on with it, in whatever process, finds them there.
+stored exactly when the run is, and any process that continues the run finds them.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ _BOUNDS = ("tokens", "cost", "seconds")
 
 
 class InvalidChoice(HarnessError):
-    """A run was asked for something it cannot have; nothing was stored or run."""
+    """A run was given choices that are not possible; nothing was stored or run."""
 
 
 @record
 class RunChoices:
-    """Options that a caller chooses for one run; others stay as the agent was built.
+    """Options that a caller chooses for one run; all others stay as built into the agent.
 
-    For a driven call of `task` they hold for the subagent that the call starts, also where it has
-    a model or a response format of its own. Subagents of a run have the chosen model and effort
-    unless they have a model of their own; background tasks never have them.
+    For a driven call of `task`, they apply to the subagent that the call starts, even if it has its
+    own model or response format. Subagents of a run use the chosen model and effort unless they
+    have their own model; background tasks never use them.
 
     Attributes:
-        output_schema: JSON schema of an object: what the run's answer must be. It is in
+        output_schema: JSON schema of an object for the run's answer. The answer is in
             `RunResult.structured_response`, and as JSON text in `Run.answer`.
         model: Name for `init_chat_model`. A deep agent is built for it with that model's profile.
         effort: How much the model reasons, such as `low` or `high`; see `effort_settings`.
         tokens: Limit of the run tree, as in `Limits`; the lower of the two applies.
-        cost: Likewise, in US dollars.
-        seconds: Likewise.
+        cost: The same for cost, in US dollars.
+        seconds: The same for time.
     """
 
     output_schema: Mapping[str, JsonValue] | None = None
@@ -50,7 +50,7 @@ class RunChoices:
     seconds: float | None = None
 
     def narrow(self, limits: Limits) -> Limits:
-        """Return limits, lowered to the chosen ones."""
+        """Return limits, lowered to the chosen values."""
         bounds: dict[str, Any] = {}
         for name in _BOUNDS:
             own = cast("float | None", getattr(self, name))
@@ -60,7 +60,7 @@ class RunChoices:
         return changed(limits, **bounds) if bounds else limits
 
     def to_json(self) -> dict[str, JsonValue]:
-        """Return what is chosen, as it is stored."""
+        """Return the choices as JSON data for storage."""
         given: dict[str, Any] = {
             "output_schema": None if self.output_schema is None else dict(self.output_schema),
             "model": self.model,
@@ -71,7 +71,7 @@ class RunChoices:
 
     @staticmethod
     def from_json(data: object) -> RunChoices | None:
-        """Return what `to_json` made; None if there is nothing."""
+        """Return the choices that `to_json` stored; None if there are none."""
         if not isinstance(data, Mapping) or not data:
             return None
         stored = cast("Mapping[str, Any]", data)

@@ -1,13 +1,13 @@
-"""Commit buffer: what a run stores at once, and what can wait for the next commit.
+"""Commit buffer: decides what a run stores at once, and what can wait for the next commit.
 
-A driven call has nobody to promise anything to before its answer. Its accepted input is therefore
-held until something else is to be stored (a file is about to change, a question is asked, the
-result is there) and goes to disk in the same transaction, before it. Nothing happens without its
-input in the journal, and a call that only touches the thread costs one commit instead of two.
+A driven call promises nothing before its answer. Its accepted input is therefore held until
+something else has to be stored (a file is about to change, a question is asked, the result is
+there), and is written in the same transaction, before it. So nothing happens without its input in
+the journal, and a call that only changes the thread costs one commit instead of two.
 
-Steps wait as the run's *durability* says. Nothing else does: a run's input, a question, a mark
-that a call has begun, what a file held before it changes, and the run's end are stored before
-anything goes on, and all steps before them with them.
+Only steps can wait, depending on the run's *durability*. A run's input, a question, a mark that a
+call has begun, the old content of a file that changes, and the run's end are stored before anything
+continues, together with all earlier steps.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from ...errors import CheckpointError, StaleThread
 __all__ = ["JOURNALS", "CommitBuffer", "Durability"]
 
 Durability: TypeAlias = Literal["sync", "async", "exit"]
-"""When a step is stored: `sync` before the next one begins, `async` while it is worked on, `exit`
-when the run pauses or ends, or something has to be stored that follows from it.
+"""When a step is stored: `sync` before the next one begins, `async` while the next one works,
+`exit` when the run pauses or ends, or when something that depends on it has to be stored.
 
-`async` saves time, not writes: a step is stored while the next one works, each by itself, so that
-at most one finished tool call can be lost. Steps are never grouped: those of a group whose calls
-have touched the world would run again.
+`async` saves time, not writes: each step is stored separately while the next one works, so at most
+one finished tool call can be lost. Steps are never grouped, because after a crash all calls of a
+group would run again, even those that changed the outside world.
 
-What has not been stored is lost if the process dies, and done again when the run is resumed."""
+Steps that are not stored are lost if the process dies, and repeated when the run is resumed."""
 
 
 class CommitBuffer:
     """Commits the batches of one run; durability `sync`.
 
     Attributes:
-        stored: Whether anything of this run is in the journal.
-        defers: Whether a step may wait: that it was handed over does not mean that it is stored.
+        stored: Whether any part of this run is in the journal.
+        defers: Whether a step may wait, so that it may not be stored when `step` returns.
 
     Args:
-        checkpointer: Where to.
+        checkpointer: The journal.
         thread_id: The run's thread.
-        fence: The attempt of the run, which its first commit begins; None for writes from outside.
+        fence: The attempt of the run, which its first commit begins; None for writes without a run.
     """
 
     defers = False
@@ -63,16 +63,16 @@ class CommitBuffer:
         self._events: list[RunEvent] = []
 
     def hold(self, batch: Batch) -> None:
-        """Keep a batch back until the next commit."""
+        """Hold a batch until the next commit."""
         assert self._held is None
         self._held = self._with_events(batch)
 
     def note(self, event: RunEvent) -> None:
-        """Keep an event; it is stored with the next batch."""
+        """Hold an event; it is stored with the next batch."""
         self._events.append(event)
 
     async def commit(self, batch: Batch) -> None:
-        """Store what waits, then the batch, in one transaction if they allow it.
+        """Store waiting batches, then this one, in one transaction if possible.
 
         Raises:
             StaleThread, CheckpointError: As for `Checkpointer.commit`.
@@ -84,7 +84,7 @@ class CommitBuffer:
             await self._send(batch)
 
     async def _store_held(self, held: Batch, batch: Batch) -> bool:
-        """Store what was held; return whether the batch that asked for it was stored with it."""
+        """Store held batches; return whether this batch was stored with them."""
         both = _joined(held, batch)
         self._storing = storing = LazyEvent()
         try:
@@ -106,10 +106,10 @@ class CommitBuffer:
             self._fence = changed(fence, begins=False)
 
     step = commit
-    """Store a step as soon as the durability asks for it; raises also what an earlier step met."""
+    """Store a step as soon as the durability requires; also raises errors of earlier steps."""
 
     async def settle(self) -> None:
-        """Wait until every step is stored, as whoever reads the journal must.
+        """Wait until every step is stored, which is required before reading the journal.
 
         Raises:
             StaleThread, CheckpointError: As for `commit`.
@@ -117,7 +117,7 @@ class CommitBuffer:
 
     @asynccontextmanager
     async def carrying(self) -> AsyncGenerator[None]:
-        """Surround the run's work; when it is left, all is stored.
+        """Surround the run's work; at the end of the block, everything is stored.
 
         Raises:
             StaleThread, CheckpointError: As for `commit`.
@@ -135,11 +135,11 @@ class CommitBuffer:
 
 
 class _Waiting:
-    """A batch that waits.
+    """A waiting batch.
 
     Attributes:
         batch: The batch.
-        error: Why it never will be stored.
+        error: Why it will never be stored.
     """
 
     __slots__ = ("batch", "error")
@@ -162,30 +162,30 @@ class CommitAtExit(CommitBuffer):
         self._line: list[_Waiting] = []
 
     def hold(self, batch: Batch) -> None:
-        """Keep a batch back until something is to be stored at once."""
+        """Hold a batch until something has to be stored at once."""
         self._line.append(_Waiting(self._with_events(batch)))
 
     async def commit(self, batch: Batch) -> None:
-        """Store what waits, then the batch; see `CommitBuffer.commit`."""
+        """Store waiting batches, then this one; see `CommitBuffer.commit`."""
         waiting = _Waiting(self._with_events(batch))
         self._line.append(waiting)
         try:
             await self.settle()
         except CheckpointError:
-            if waiting in self._line:  # whoever handed it over gets an error: it is not stored
+            if waiting in self._line:  # its caller gets the error: it is not stored
                 self._line.remove(waiting)
             raise
-        if waiting.error is not None:  # somebody else has tried, and got the error
+        if waiting.error is not None:  # another task has tried, and got the error
             raise waiting.error
 
     async def step(self, batch: Batch) -> None:
-        """Keep a step until something is to be stored at once."""
+        """Hold a step until something has to be stored at once."""
         self.hold(batch)
 
     async def settle(self) -> None:
         """Store all steps; see `CommitBuffer.settle`.
 
-        After an error of the disk they wait for the next try. When somebody else has moved the
+        After a disk error they wait for the next attempt. If another process has changed the
         thread, they are dropped.
         """
         with anyio.CancelScope(shield=True):
@@ -229,15 +229,15 @@ class OverlappingCommits(CommitAtExit):
         self._error: Exception | None = None
 
     async def step(self, batch: Batch) -> None:
-        """Have a step stored in the background; waits while the step before it is."""
+        """Store a step in the background; waits while the previous step is being stored."""
         await self.settle()
         self.hold(batch)
         self._wake.set()
 
     async def settle(self) -> None:
-        """Store all steps; see `CommitBuffer.settle`. Raises what the background met, once."""
+        """Store all steps; see `CommitBuffer.settle`. Raises an error of the background once."""
         await super().settle()
-        # What the disk refused waited, and is stored now.
+        # Steps that waited after a disk error are stored now.
         error, self._error = self._error, None
         if error is not None:
             raise error
@@ -267,7 +267,7 @@ class OverlappingCommits(CommitAtExit):
                 await super().settle()
             except Exception as error:  # noqa: BLE001 - raised by whoever settles next
                 if isinstance(error, StaleThread) or not isinstance(error, CheckpointError):
-                    self._error = error  # else it waits for the next try
+                    self._error = error  # otherwise it waits for the next attempt
 
 
 JOURNALS: Mapping[Durability, Callable[[Checkpointer, str, Fence], CommitBuffer]] = {
@@ -275,7 +275,7 @@ JOURNALS: Mapping[Durability, Callable[[Checkpointer, str, Fence], CommitBuffer]
     "async": OverlappingCommits,
     "exit": CommitAtExit,
 }
-"""What commits the batches of a run, by its durability."""
+"""The class that commits the batches of a run, by durability."""
 
 
 def _cut_off() -> CheckpointError:
@@ -287,7 +287,7 @@ def _cut_off() -> CheckpointError:
 
 
 def _together(line: Sequence[_Waiting]) -> list[tuple[Batch, list[_Waiting]]]:
-    """Return what waits as few batches as can be, each with those it is made of."""
+    """Combine waiting batches into as few as possible, each with its parts."""
     made: list[tuple[Batch, list[_Waiting]]] = []
     for one in line:
         both = _joined(made[-1][0], one.batch) if made else None
@@ -299,7 +299,7 @@ def _together(line: Sequence[_Waiting]) -> list[tuple[Batch, list[_Waiting]]]:
 
 
 def _joined(first: Batch, second: Batch) -> Batch | None:
-    """Return both as one batch, or None when they belong to different namespaces."""
+    """Combine two batches, or return None if they belong to different namespaces."""
     if first.ns != second.ns and (second.writes or second.checkpoints):
         return None
     renewed = {run.id for run in second.runs}

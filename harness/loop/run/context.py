@@ -1,6 +1,6 @@
 """Run context: the record, meter, events and end of a run, shared by all agents of its tree.
 
-`current_agent` finds it, in a context variable, for code that gets neither request nor runtime.
+`current_agent` finds it in a context variable, for code that has neither a request nor a runtime.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ _DEBUGGED: tuple[StreamMode, ...] = ("checkpoints", "tasks")
 class RunControl:
     """Handle to pause, cancel or hand over a run from outside.
 
-    A run that is cancelled through it is recorded as `cancelled`, one that is paused or drained
-    as `paused`, which can be resumed. One that is handed over stays `running` and has no owner, and
-    one whose task is merely torn down (a crash) stays `running`: both can be resumed too.
+    A run that is cancelled through it is recorded as `cancelled`; a run that is paused or drained
+    as `paused`, which can be resumed. A run that is handed over stays `running` without an owner,
+    and one whose task is simply ended (a crash) stays `running`. Both can be resumed too.
 
     Attributes:
         reason: Who or what stopped the run.
-        ends_as: What a stopped run is recorded as.
-        drained: Set when it is to stop once the current step is stored.
-        hands_over: Why it then continues elsewhere by itself; None if it waits to be resumed.
+        ends_as: The status with which a stopped run is recorded.
+        drained: Set if it has to stop once the current step is stored.
+        hands_over: Why it then continues elsewhere automatically; None if it waits to be resumed.
         scope: Surrounds the run.
         waiting: Surrounds its wait for its turn on the thread, while it waits.
         accepted: Set once the input is in the journal.
@@ -72,30 +72,30 @@ class RunControl:
     accepted: LazyEvent = field(default_factory=LazyEvent)
 
     def cancel(self, reason: str) -> None:
-        """Stop the model stream and the running tools; what has finished stays."""
+        """Stop the model stream and the running tools; finished work stays."""
         self._stop(reason, "cancelled")
 
     def pause(self, reason: str) -> None:
-        """Stop as `cancel` does, but leave the run to be resumed."""
+        """Stop like `cancel`, but let the run be resumed."""
         self._stop(reason, "paused")
 
     def drain(self) -> None:
-        """Let the step being worked on finish and be stored, then pause.
+        """Let the current step finish and be stored, then pause.
 
-        A step that only waits to ask its model again is stopped, and repeated later.
+        A step that is only waiting to retry a model call is stopped, and repeated later.
         """
         self.drained.set()
 
     def hand_over(self, reason: str) -> None:
-        """Drain, and leave the run to whoever looks for runs that nobody works on.
+        """Drain, and leave the run to any process that looks for abandoned runs.
 
-        The reason stays in its record until somebody resumes it.
+        The reason stays in its record until it is resumed.
         """
         self.hands_over = reason
         self.drained.set()
 
     def leave(self) -> None:
-        """Stop at once and record nothing, as a crash would; whoever resumes the run continues."""
+        """Stop at once without a record, like a crash; the run can be resumed."""
         self.scope.cancel()
 
     def _stop(self, reason: str, ends_as: Literal["cancelled", "paused"]) -> None:
@@ -107,12 +107,12 @@ class RunControl:
 
 
 class StateCache:
-    """The newest known states, so that a step does not read the journal it just wrote.
+    """Cache of the newest states, so that a step does not read the journal it just wrote.
 
-    An entry is only a hint: the journal is asked for everything after the cached checkpoint.
+    An entry is only a hint: everything after the cached checkpoint is read from the journal.
 
     Attributes:
-        rules: What is redacted in these states, and in all that goes into them.
+        rules: The redaction rules for these states, and for everything added to them.
     """
 
     def __init__(self, size: int = 256) -> None:
@@ -129,7 +129,7 @@ class StateCache:
         return None
 
     def put(self, checkpoint: Checkpoint, state: State) -> None:
-        """Remember a state; the least recently used one beyond the size is forgotten."""
+        """Cache a state; beyond the size, the least recently used one is dropped."""
         key = (checkpoint.thread_id, checkpoint.ns)
         self._states[key] = (checkpoint, state)
         self._states.move_to_end(key)
@@ -145,22 +145,22 @@ class RunContext:
         run: The record, replaced as it changes.
         checkpointer: The journal, to read.
         journal: The journal, to write.
-        meter: What the tree has used.
+        meter: The usage of the tree.
         control: Ends it from outside.
-        context: What the caller passed as context.
-        emit: Receives events; None when nobody listens.
-        modes: The event modes somebody listens to.
-        wanted: The modes that `send` passes on: of what is in the `debug` stream too, either.
-        thread_id: The thread the run moves.
+        context: The caller's context.
+        emit: Receives events; None if nobody listens.
+        modes: The event modes that have listeners.
+        wanted: The modes that `send` passes on, including those for the `debug` stream.
+        thread_id: The run's thread.
         synced: Whether each step waits for the disk; see `Batch`.
-        only_reads: Whether it is made of calls that only read, which may go unrecorded.
+        only_reads: Whether all its calls are read-only, so that they need not be recorded.
         configurable: Values for models that are configured at run time.
-        logs_events: Whether tasks and custom events are kept in the journal.
-        room: Waits until whoever receives the events has caught up.
-        screens: What agents of the tree redact, by the agent's path; empty for nothing.
-        told_of_stops: Middleware of agents in this run that must be notified when it stops.
-        principal: On whose behalf; see `RunOptions.principal`.
-        choices: What its caller chose.
+        logs_events: Whether `tasks` and `custom` events are stored in the journal.
+        room: Waits until the receiver of the events has caught up.
+        screens: Redaction of the tree's agents, by path; empty for none.
+        told_of_stops: Middleware of agents in this run to notify when it stops.
+        principal: The user on whose behalf it runs; see `RunOptions.principal`.
+        choices: Its caller's choices.
     """
 
     run: Run
@@ -194,7 +194,7 @@ class RunContext:
         self.wanted = frozenset((*heard, *_DEBUGGED) if "debug" in heard else heard)
 
     def add_screen(self, path: tuple[str, ...], rules: Sequence[Rule]) -> RunRedaction | None:
-        """Note what an agent redacts: its own rules after those of the agents above it."""
+        """Store an agent's redaction: its own rules after those of the agents above it."""
         above = self.screen_of(path)
         known = above.rules if above is not None else ()
         every = (*known, *(rule for rule in rules if rule not in known))
@@ -211,7 +211,7 @@ class RunContext:
         return self.screens[path]
 
     def screen_of(self, path: tuple[str, ...]) -> RunRedaction | None:
-        """Return what is redacted at a path: what the nearest agent above it redacts."""
+        """Return the redaction at a path: that of the nearest agent above it."""
         if not self.screens:
             return None
         from .redaction import redaction_at
@@ -219,7 +219,7 @@ class RunContext:
         return redaction_at(path, self.screens)
 
     def send(self, mode: StreamMode, path: tuple[str, ...], data: dict[str, JsonValue]) -> None:
-        """Emit an event; checkpoints and tasks go into the `debug` stream too."""
+        """Emit an event; checkpoints and tasks also go into the `debug` stream."""
         emit = self.emit
         if emit is None or mode not in self.wanted:
             return
@@ -232,7 +232,7 @@ class RunContext:
             emit(Event("debug", shown, self.thread_id, self.run.id, self._seq, path))
 
     def note(self, mode: StreamMode, path: tuple[str, ...], data: dict[str, JsonValue]) -> None:
-        """Keep an event in the journal; it is stored with what is stored next."""
+        """Store an event in the journal, with the next commit."""
         if self.logs_events:
             self.journal.note(RunEvent(self.run.id, mode, path, clipped(data)))
 
@@ -246,7 +246,7 @@ class RunContext:
     def _write_custom(self, path: tuple[str, ...], data: JsonValue) -> None:
         screen = self.screen_of(path)
         if screen is not None:
-            by_tool = path not in self.screens  # else by a hook of the agent
+            by_tool = path not in self.screens  # otherwise by a hook of the agent
             data = screen.json(data, "tools") if by_tool else screen.json(data)
         self.note("custom", path, {"data": data})
         self.send("custom", path, {"data": data})
@@ -259,17 +259,17 @@ class RunContext:
             anyio.from_thread.run_sync(self.control.drain)
 
     async def wait(self, seconds: float) -> None:
-        """Wait within a step that can be made again.
+        """Wait in a step that can be repeated.
 
         Raises:
-            Interrupted: The run drains; it pauses without having finished the step.
+            Interrupted: The run drains, and pauses without finishing the step.
         """
         with anyio.move_on_after(seconds):
             await self.control.drained.wait()
             raise Interrupted(())
 
     def update_run(self, **changes: Any) -> Run:
-        """Replace fields of the run's record and return it; storing it is the caller's part."""
+        """Replace fields of the run's record and return it; the caller has to store it."""
         if self.screens:
             changes = self._clean(changes)
         self.run = changed(self.run, **changes, updated_at=time.time())
@@ -285,10 +285,10 @@ class RunContext:
 
 @record
 class CurrentAgent:
-    """An agent that is moved just now.
+    """An agent that is running now.
 
     Attributes:
-        runtime: What its hooks see.
+        runtime: The runtime of its hooks.
         run: The run tree it belongs to.
         watchers: Its middleware with a `wrap_internal_call`, outermost first.
     """
@@ -299,9 +299,9 @@ class CurrentAgent:
 
 
 CURRENT_AGENT: ContextVar[CurrentAgent | None] = ContextVar("current_agent", default=None)
-"""Set by the loop around each phase."""
+"""The running agent; set by the loop around each phase."""
 
 
 def current_agent() -> CurrentAgent | None:
-    """Return the innermost agent whose hook, model call or tool call this is part of, if any."""
+    """Return the innermost agent in whose hook, model call or tool call this runs, if any."""
     return CURRENT_AGENT.get()

@@ -1,4 +1,4 @@
-"""Events a run emits while it works; their buffer, and `debug=True`, which prints them."""
+"""Events of a run, their buffer, and the printing of events with `debug=True`."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ class Event:
             state by key. `updates`: one key, the author of the step, with its writes by key.
             `messages`: `kind`, `text`, `tool_call_id` and `tool_name` of a `Delta`; the kind
             `dropped` says that the pieces of this path since its last whole answer do not count:
-            the call failed, or is made anew. `custom`: what was written, under `data`.
+            the call failed, or is made anew. `custom`: the hook's or tool's data, under `data`.
             `checkpoints`: what the step is, and the state `keys` that it wrote. `tasks`: `event`
             (`model_start`, `model_end`, `tool_start`, `tool_end`, and, of a message that the caller
             sends to the run, `message_queued`, `message_taken`), and `name`, `tool_call_id`,
             `args`, `status`, `text`, `usage`, `message_id`, `checkpoint_id` where they apply.
         thread_id: The thread.
         run_id: The run.
-        seq: Counts up from 1 without a gap, again each time the run is started or resumed.
-        path: Agent and call names from the main agent to the source of the event.
+        seq: Counts up from 1 without gaps; starts again each time the run is started or resumed.
+        path: Names of agents and calls from the main agent to the source of the event.
     """
 
     mode: StreamMode
@@ -62,10 +62,10 @@ _MOST_DEPTH = 8
 
 
 def clipped(data: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """Return an event's data as the journal keeps it: short, and shared with nobody.
+    """Return a shortened copy of an event's data for the journal.
 
-    Texts beyond 2,000 characters, lists and objects beyond 100 items, and what is nested deeper
-    than 8 levels are cut; a text says that it was. The whole values are in the thread.
+    It cuts texts beyond 2,000 characters, lists and objects beyond 100 items, and anything nested
+    deeper than 8 levels; a cut text says so. The full values are in the thread.
     """
     return {key: _clipped(value, 1) for key, value in data.items()}
 
@@ -88,13 +88,13 @@ T = TypeVar("T")
 
 
 class EventBuffer(Generic[T]):
-    """A queue whose producer never blocks where it puts, and waits where it can (`room`).
+    """A queue whose producer never blocks in `put`, but can wait in `room`.
 
-    A run emits from synchronous code, so `put` always takes the event; between phases, and after
+    A run emits from synchronous code, so `put` always accepts the event. Between phases, and after
     each piece of a model's answer, the run waits until the consumer has caught up.
 
     Args:
-        size: Events that may wait before the producer does.
+        size: How many events may be queued before the producer waits.
     """
 
     def __init__(self, size: int = 256) -> None:
@@ -110,14 +110,14 @@ class EventBuffer(Generic[T]):
         self._readable.set()
 
     async def room(self) -> None:
-        """Wait until fewer events wait than the buffer holds, or it has ended."""
+        """Wait until fewer events are queued than the size, or the buffer has ended."""
         while len(self._items) >= self._size and not self._ended:
-            if self._room.is_set():  # else others, such as parallel subagents, wait for it too
+            if self._room.is_set():  # otherwise parallel subagents would wait for it too
                 self._room = anyio.Event()
             await self._room.wait()
 
     def end(self) -> None:
-        """Say that nothing more comes, or that nobody reads any more."""
+        """End the buffer: no more events will come, or nobody reads any more."""
         self._ended = True
         self._readable.set()
         self._room.set()
@@ -141,8 +141,8 @@ def printing(emit: Emit | None, *, wanted: bool) -> Emit:
     """Return a receiver that prints the events of the `debug` stream.
 
     Args:
-        emit: Who receives the events besides.
-        wanted: Whether it asked for the `debug` stream itself.
+        emit: Another receiver of the events.
+        wanted: Whether it wants the `debug` stream itself.
     """
     printed = 0
 
@@ -152,7 +152,7 @@ def printing(emit: Emit | None, *, wanted: bool) -> Emit:
             print(_line(event), file=sys.stderr)  # noqa: T201
             printed += not wanted
         if emit is not None and (wanted or event.mode != "debug"):
-            # What the receiver gets is numbered without a gap.
+            # The receiver's events are numbered without gaps.
             emit(replace(event, seq=event.seq - printed))
 
     return receive

@@ -35,10 +35,10 @@ ANY_TEXT: dict[str, JsonValue] = {"type": "string"}
 
 @record
 class Pause:
-    """Why a loop stopped before its end.
+    """Reason why a loop stopped before its end.
 
     Attributes:
-        interrupts: The questions it waits for; none when it was asked to drain.
+        interrupts: The questions it waits for; empty if it drains.
     """
 
     interrupts: tuple[Interrupt, ...] = ()
@@ -63,7 +63,7 @@ class Breakpoints:
 class Interrupted(BaseException):
     """Stops a call or a phase until its questions are answered.
 
-    Not an `Exception`, so that a tool's own error handling cannot swallow it. Without questions
+    It is not an `Exception`, so that a tool's own error handling cannot catch it. Without questions
     the run drains.
     """
 
@@ -82,11 +82,11 @@ def approval_schema(
     """Return the schema of an answer to an approval.
 
     Args:
-        decisions: What may be decided.
-        args: Schema of the tool's arguments, which edited ones must fit; for another tool
-            `checked_answers` looks.
+        decisions: The allowed decisions.
+        args: Schema of the tool's arguments, for edited ones; for another tool,
+            `checked_answers` checks.
         tool: The tool's name.
-        tools: Names of the tools that there are; empty if any may be named.
+        tools: Names of the existing tools; empty if any name is allowed.
     """
     another: dict[str, JsonValue] = {"enum": list(tools)} if tools else {}
     schema: dict[str, JsonValue] = {
@@ -114,7 +114,7 @@ def approval_schema(
         "required": ["decision"],
         "additionalProperties": False,
     }
-    # A reference would be looked up in this schema instead of the tool's.
+    # A `$ref` would be resolved in this schema instead of the tool's.
     if args and "edit" in decisions and '"$ref"' not in json.dumps(args):
         schema["if"] = {"properties": {"decision": {"const": "edit"}, "tool": {"const": tool}}}
         schema["then"] = {"properties": {"args": dict(args)}}
@@ -124,13 +124,13 @@ def approval_schema(
 def check_answers(
     interrupts: Iterable[Interrupt], answers: Mapping[str, JsonValue]
 ) -> dict[str, JsonValue]:
-    """Return the answers that may be stored.
+    """Return the answers to store.
 
-    Answers to questions that are answered already are left out: the first decision wins.
+    Answers to questions that are already answered are left out: the first decision counts.
 
     Raises:
         UnknownInterrupt: An answer names no question of the run.
-        InvalidAnswer: An answer does not fit; none was stored.
+        InvalidAnswer: An answer does not match its schema; none was stored.
     """
     known = {one.id: one for one in interrupts if one.is_question}
     fresh: dict[str, JsonValue] = {}
@@ -156,7 +156,7 @@ def check_answers(
 
 
 def _check_edit(interrupt: Interrupt, answer: JsonValue) -> None:
-    """Refuse an edit that edits nothing, which would pass for an approval, or into no tool."""
+    """Refuse an edit that changes nothing, since it would count as an approval, or has no tool."""
     if interrupt.kind != "approval" or not isinstance(answer, dict):
         return
     if answer.get("decision") == "edit" and not {"args", "tool"} & answer.keys():
@@ -182,9 +182,9 @@ class Asker:
         ns: Namespace of the agent.
         step_id: The step being worked on.
         run_id: The run.
-        path: Agent and call names from the root to this call.
-        index: The call's place in its step; -1 for a hook.
-        stored: Interrupts of this step that the journal knows, by id.
+        path: Names of agents and calls from the root to this call.
+        index: The call's index in its step; -1 for a hook.
+        stored: Interrupts of this step in the journal, by id.
         questions: How many the tool has asked so far.
     """
 
@@ -204,13 +204,13 @@ class Asker:
         answer_schema: Mapping[str, JsonValue] | None = None,
         payload: Mapping[str, JsonValue] | None = None,
     ) -> Any:
-        """Return the answer to a question asked from inside a tool, or stop the call.
+        """Return the answer to a question of a tool, or stop the call.
 
-        The id covers the question's place, text and payload: an answer never goes to a question
-        that has changed in the meantime.
+        The id is computed from the question's place, text and payload, so an answer never applies
+        to a question that has changed in the meantime.
 
         Raises:
-            TypeError: The message is no text, or something beside it is not JSON data.
+            TypeError: The message is not text, or another argument is not JSON data.
             ValueError: The payload or the schema is nested too deeply.
         """
         if not isinstance(message, str):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -242,10 +242,10 @@ class Asker:
     ) -> dict[str, Any]:
         """Return the decision on exactly this call, or stop it.
 
-        The id covers the tool and its arguments: an approval never carries over to other ones.
-        It covers the number of edits before too, so that a call edited back into what it was is
-        a new question; its old answer would lead round in circles. What else the question is
-        `about` is part of it too, and of its payload.
+        The id is computed from the tool and its arguments, so an approval never applies to others.
+        It also depends on the number of earlier edits, so that a call that is edited back is a new
+        question; with the old answer, it would go round in circles. `about` is part of the id and
+        of the payload as well.
         """
         subject = _subject(call, edits)
         subject += f" about {json.dumps(dict(about), sort_keys=True)}" if about else ""
@@ -255,11 +255,11 @@ class Asker:
         return cast(dict[str, Any], answer)
 
     def has_asked(self, call: ToolCall, edits: int) -> bool:
-        """Whether there was an approval to ask for exactly this call after so many edits."""
+        """Whether approval was requested for exactly this call after this many edits."""
         return self._id("approval", _subject(call, edits)) in self.stored
 
     def breakpoint(self, when: Literal["before", "after"], node: str) -> None:
-        """Stop at a static breakpoint, unless somebody has passed it."""
+        """Stop at a static breakpoint, unless the run has passed it."""
         payload: dict[str, JsonValue] = {"when": when, "node": node}
         message = f"stopped {when} {node}; any answer continues"
         self._ask("breakpoint", f"{when} {node}", message, payload, {})
@@ -312,12 +312,12 @@ class InterruptOnConfig:
     """Approval settings for calls of one tool.
 
     Attributes:
-        allowed_decisions: What the person may decide: `approve`, `edit` (run it with other
-            arguments or another tool), `reject`, `respond` (answer in the tool's place).
-        description: What the person reads: a text, or a function of the request. Empty for the
-            middleware's own text.
-        when: Asks only if this returns true. It runs again when the question has been answered,
-            so it must depend on nothing but the request.
+        allowed_decisions: The allowed decisions: `approve`, `edit` (run it with other
+            arguments or another tool), `reject`, `respond` (answer in place of the tool).
+        description: The text for the person, or a function that makes it from the request. Empty
+            for the middleware's own text.
+        when: Ask only if this returns true. It runs again when the question has been answered,
+            so it must depend only on the request.
     """
 
     allowed_decisions: Sequence[ApprovalDecision] = ALL_DECISIONS

@@ -1,10 +1,10 @@
-"""Redaction of runs: applies the rules of a run's agents to texts on their way in and out.
+"""Redaction of runs: applies the rules of a run's agents to incoming and outgoing texts.
 
-State, events, questions and records are made of clean texts only: what a caller hands in, what a
-model or a tool says, and what is read from the journal is cleaned before it becomes part of the
-state, and everything else is made of the state. Thus each text is looked at once, when it is new.
+State, events, questions and records contain only redacted texts: input, answers, tool results and
+data from the journal are redacted before they become part of the state, and everything else is made
+from the state. So each text is checked once, when it is new.
 
-The rules of an agent hold for its subagents too, beside their own.
+The rules of an agent also apply to its subagents, in addition to their own.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class RunRedaction:
 
     Args:
         rules: The rules; not empty.
-        keys: The thread's, shared by all agents of the run.
+        keys: The keys of the thread, shared by all agents of the run.
     """
 
     def __init__(self, rules: Sequence[Rule], keys: Keys) -> None:
@@ -74,12 +74,12 @@ class RunRedaction:
         self._keyed = any(rule.needs_key for rule in rules)
         self._redactors: dict[tuple[frozenset[Place], bool], Redactor | None] = {}
         self._newest: ToolMessage | None = None
-        # A call is a model's, but with values that its tool may see and nobody else.
+        # A call comes from a model, but contains values that only its tool may see.
         shown = [one for one in rules if "output" in one.places or one.reveal_to]
         self._approvals = Redactor(shown, keys, lenient=True) if shown else None
 
     def at(self, *places: Place, lenient: bool = False) -> Redactor | None:
-        """Return what cleans texts of any of these places, by default of all; None for nothing."""
+        """Return a function that redacts texts of these places, by default all, or None."""
         key = frozenset(places), lenient
         if key not in self._redactors:
             rules = [one for one in self.rules if not places or one.places & key[0]]
@@ -88,19 +88,19 @@ class RunRedaction:
         return self._redactors[key]
 
     def text(self, text: str, *places: Place) -> str:
-        """Return a text that is clean."""
+        """Return a redacted text."""
         redactor = self.at(*places)
         return redactor(text) if redactor else text
 
     def json(self, value: JsonValue, *places: Place) -> JsonValue:
-        """Return JSON data that is clean."""
+        """Return redacted JSON data."""
         redactor = self.at(*places)
         return clean_json(value, redactor) if redactor else value
 
     def message(
         self, message: MessageT, place: Place | None = None, *, lenient: bool = False
     ) -> MessageT:
-        """Return a message that is clean; what a caller hands in is input whoever speaks in it."""
+        """Return a redacted message; a caller's messages count as input, whatever their role."""
         kind = _PLACES.get(type(message))
         if kind is None:
             return message
@@ -116,11 +116,11 @@ class RunRedaction:
         *,
         lenient: bool = False,
     ) -> list[ChannelWrite]:
-        """Return writes that are clean.
+        """Return redacted writes.
 
         Raises:
-            InvalidUpdate: What is left of a value does not fit its key's type.
-            PIIDetectionError: A rule blocks one.
+            InvalidUpdate: A redacted value does not match its key's type.
+            PIIDetectionError: A rule blocks a write.
         """
         return [self._write(schema, one, place, lenient) for one in writes]
 
@@ -145,7 +145,7 @@ class RunRedaction:
             raise InvalidUpdate(
                 f"what redaction leaves of {name!r} does not fit its type; nothing was stored. "
                 "Type it as text, or leave out what is redacted"
-            ) from None  # the cause holds the value
+            ) from None  # the cause contains the value
         return ChannelWrite(name, kept)
 
     def _messages(self, value: Any, place: Place | None, lenient: bool) -> Any:
@@ -154,7 +154,7 @@ class RunRedaction:
         return [self.message(one, place, lenient=lenient) for one in value]
 
     def response(self, response: ModelResponse) -> ModelResponse:
-        """Return a model's response with clean messages."""
+        """Return a model's response with redacted messages."""
         message = self.message(response.message)
         following = tuple(self.message(one) for one in response.following)
         if message is response.message and following == response.following:
@@ -162,15 +162,15 @@ class RunRedaction:
         return changed(response, message=message, following=following)
 
     def deltas(self) -> DeltaStream | None:
-        """Return what cleans the pieces of an answer; None when they may pass as they are."""
+        """Return a filter for the pieces of an answer; None if they need none."""
         redactor = self.at("output")
         return DeltaStream(redactor) if redactor else None
 
     def outcome(self, outcome: ToolCallOutcome) -> ToolCallOutcome:
-        """Return a tool's outcome with a clean result.
+        """Return a tool's outcome with a redacted result.
 
-        A result that a rule blocks is withheld, and the call is answered with an error: it has
-        run, and to end the run here would make it run again.
+        If a rule blocks the result, the call gets an error instead: it has run, and ending the run
+        here would make it run again.
         """
         message = outcome.message
         if message is self._newest:
@@ -189,7 +189,7 @@ class RunRedaction:
         return outcome if cleaned is message else changed(outcome, message=cleaned)
 
     def question(self, interrupt: Interrupt) -> Interrupt:
-        """Return a question that is clean."""
+        """Return a redacted question."""
         if interrupt.kind == "approval":
             redactor = self._approvals
         else:
@@ -206,7 +206,7 @@ class RunRedaction:
         )
 
     def error(self, error: ErrorT) -> ErrorT:
-        """Return an error, without what its text held, and then without its causes too."""
+        """Return an error with a redacted text; if its text changed, also without its causes."""
         redactor = self.at(lenient=True)
         if error is None or redactor is None or redactor(str(error)) == str(error):
             return error
@@ -217,7 +217,7 @@ class RunRedaction:
         return error
 
     async def revealed(self, args: dict[str, JsonValue], tool: str) -> dict[str, JsonValue]:
-        """Return arguments with the values of those tokens that a tool may see.
+        """Return arguments in which the tokens that a tool may see are replaced by their values.
 
         Raises:
             StoreError: The values cannot be read.
@@ -245,7 +245,7 @@ class RunRedaction:
         return cast("dict[str, JsonValue]", revealed)
 
     def store(self, store: Store | None, *places: Place) -> Store | None:
-        """Return the agent's store, whose values are clean before they are stored."""
+        """Return the agent's store, which redacts values before it stores them."""
         redactor = self.at(*places)
         if store is None or redactor is None:
             return store
@@ -254,7 +254,7 @@ class RunRedaction:
         return cast("Store", ScreenedStore(store, redactor, self.keys))
 
     def recall(self, state: State, writes: Sequence[StoredWrite]) -> None:
-        """Take the thread's secret from its state, or from what was read of it."""
+        """Take the thread's secret from its state, or from the part that was read."""
         salt = state.get(SALT)
         for one in writes:
             if one.channel == SALT:
@@ -262,16 +262,16 @@ class RunRedaction:
         self.keys.recall(salt)
 
     def secret(self, schema: StateSchema, state: State) -> list[ChannelWrite]:
-        """Return the write that keeps the thread's secret, if there is one to keep."""
+        """Return the write that stores the thread's secret, if it is not stored yet."""
         if not self._keyed or SALT not in schema.channels or state.get(SALT) is not None:
             return []
         return [ChannelWrite(SALT, self.keys.salt)]
 
 
 class RedactedJournal:
-    """A run's journal, in front of which questions and undone files are cleaned.
+    """A run's journal that redacts questions and the old contents of files.
 
-    Everything else that reaches it is clean. What names a token is stored after the token.
+    Everything else is already redacted. Data with a token is stored after the token.
     """
 
     def __init__(
@@ -313,15 +313,15 @@ def redaction_at(
 
 
 def asked(interrupt: Interrupt, screens: Mapping[tuple[str, ...], RunRedaction]) -> Interrupt:
-    """Return a question as it may be stored and shown."""
+    """Return a redacted question."""
     screen = redaction_at(interrupt.path, screens)
     return screen.question(interrupt) if screen is not None else interrupt
 
 
 def clean_change(change: FileChange, redactor: Redactor | None) -> FileChange:
-    """Return what a file was with a clean content.
+    """Return the old state of a file with redacted content.
 
-    What was cleaned must not be put back into the file, so it passes for changed by somebody else.
+    Redacted content must not be restored, so the file counts as changed by somebody else.
     """
     if redactor is None or change.before is None:
         return change
@@ -337,7 +337,7 @@ def rules_of(middleware: Sequence[AgentMiddleware], store: Store | None) -> tupl
     """Return the rules of an agent's middleware, in order.
 
     Raises:
-        AgentBuildError: Tokens have nowhere to keep their values.
+        AgentBuildError: Tokens need a place for their values, and there is none.
     """
     rules: list[Rule] = []
     for one in middleware:
@@ -356,7 +356,7 @@ def rules_of(middleware: Sequence[AgentMiddleware], store: Store | None) -> tupl
 
 
 def current_redaction() -> RunRedaction | None:
-    """Return the screen of the tool call that is being worked on."""
+    """Return the redaction of the current tool call."""
     return _CURRENT.get()
 
 

@@ -23,7 +23,7 @@ from . import Options, Vendor
 if TYPE_CHECKING:
     from .connection import Connection
 
-__all__ = ["VendorModel", "is_installed", "key_of"]
+__all__ = ["VendorModel", "has_module", "is_installed", "key_of"]
 
 _LIBRARY = "pydantic_ai"
 
@@ -32,10 +32,11 @@ _clients: LoopClients[Connection] = LoopClients("vendor_clients")
 
 def is_installed(vendor: Vendor) -> bool:
     """Whether what a vendor's models need is installed; nothing is imported."""
-    return find_spec(_LIBRARY) is not None and _has(vendor.sdk)
+    return find_spec(_LIBRARY) is not None and has_module(vendor.sdk)
 
 
-def _has(module: str) -> bool:
+def has_module(module: str) -> bool:
+    """Whether a module can be imported; nothing is, except the packages that it is in."""
     try:
         return find_spec(module) is not None
     except ModuleNotFoundError:  # its parent package is not there

@@ -1,6 +1,6 @@
 """Subagents that work in the background.
 
-`launcher` is the way in: it starts, steers and looks after tasks. A task is a run of its own
-(`tasks`) on a thread of its own (`threads`), which an engine carries (`engine`, `local_runs`) when
-it is its turn (`task_runner`). `notifications` holds what its caller learns and receives.
+Start with `launcher`: it starts, steers and supervises tasks. A task is a separate run (`tasks`) on
+its own thread, which an engine executes (`engine`, `local_runs`) when it is its turn
+(`task_runner`). `notifications` builds the news and results for its caller.
 """

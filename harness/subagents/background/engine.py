@@ -1,8 +1,8 @@
 """Run engine: the protocol that background tasks run through, their threads, and their queue.
 
-The journal is the only truth: what an engine holds in memory is who is running right now. The
-threads of a thread's background tasks are its own, and are removed with it. The queue holds running
-tasks, waiting tasks, and their listeners.
+The journal is the only truth: an engine's memory only holds what is running now. The threads of a
+thread's background tasks belong to it, and are removed with it. The queue holds running tasks,
+waiting tasks, and their listeners.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ __all__ = [
 
 
 OPEN: tuple[RunStatus, ...] = ("running", "paused")
-"""What a run is recorded as that somebody may have left behind."""
+"""Statuses of runs that may be abandoned."""
 
 ALL = 1_000_000
-"""More runs than are ever open."""
+"""A limit above the number of open runs."""
 
 
 class AgentSource(Protocol):
@@ -58,18 +58,18 @@ class AgentSource(Protocol):
 
         Raises:
             UnknownSubAgent: There is none of that name.
-            HarnessError: It cannot be had now.
+            HarnessError: It cannot be built now.
         """
         ...
 
 
 @record
 class Behalf:
-    """Context that a task takes over from the run that started it; not kept in the journal.
+    """Context that a task inherits from the run that started it; not stored in the journal.
 
     Attributes:
         context: As in `RunOptions`.
-        principal: Likewise.
+        principal: As in `RunOptions`.
     """
 
     context: Any = None
@@ -77,7 +77,7 @@ class Behalf:
 
 
 class RunEngine(Protocol):
-    """Executes runs on threads of their own."""
+    """Executes runs on their own threads."""
 
     async def begin(
         self, agent: str, thread_id: str, update: Mapping[str, Any], behalf: Behalf | None
@@ -91,19 +91,19 @@ class RunEngine(Protocol):
         ...
 
     async def carry(self, run: Run, behalf: Behalf | None) -> None:
-        """Return when a run has paused or ended. What it meets is in the journal then.
+        """Wait until a run has paused or ended. Its errors are in the journal then.
 
-        An engine may have another process carry it. A run that another living process works on
-        already stays as it is.
+        An engine may let another process execute it. A run that another living process already
+        works on stays as it is.
 
         Raises:
             RunEnded: It has ended meanwhile.
-            HarnessError: The run cannot go on now; nothing was stored.
+            HarnessError: The run cannot continue now; nothing was stored.
         """
         ...
 
     async def cancel(self, run: Run, reason: str) -> Run:
-        """End a run, and return its record once it has ended; one that had stays as it is.
+        """End a run, and return its record once it has ended; an ended run stays as it is.
 
         Raises:
             HarnessError: Another living process works on it.
@@ -111,7 +111,7 @@ class RunEngine(Protocol):
         ...
 
     async def is_left(self, run: Run) -> bool:
-        """Whether a run that is recorded as `running`, or that has not begun, is nobody's."""
+        """Whether a run that is `running`, or has not started, is abandoned."""
         ...
 
 
@@ -128,12 +128,12 @@ async def accepted_run(
 
     Args:
         agent: The agent.
-        name: What it is found by, which its record keeps; an `Agent` may call itself otherwise.
+        name: The name by which it is found, stored in its record; the `Agent`'s own may differ.
         thread_id: An idle thread.
         update: The input.
-        options: How the run begins.
-        for_anybody: Why it does nothing yet, if it is left, as `running`, to whoever looks for
-            runs that nobody works on. None to leave it `paused`.
+        options: The options of the run.
+        for_anybody: A reason, to leave it `running` for any process that looks for abandoned
+            runs. None to leave it `paused`.
 
     Raises:
         HarnessError: As for `Agent.ainvoke`; nothing was stored.
@@ -162,22 +162,23 @@ def task_thread(thread_id: str, task_id: str) -> str:
 
 
 def parent_thread(thread_id: str) -> str | None:
-    """Return the thread a task's thread belongs to; None if it is none of a task."""
+    """Return the thread to which a task's thread belongs; None for other threads."""
     found = _TASK_THREAD.fullmatch(thread_id)
     return found[1] if found else None
 
 
 async def task_threads(journal: Checkpointer, thread_id: str) -> Sequence[str]:
-    """Return the threads of a thread's tasks, and those of theirs, in order of their ids."""
+    """Return the threads of a thread's tasks, and of their tasks, sorted by id."""
     found = await journal.threads(limit=_ALL, prefix=f"{thread_id}.task-")
     return sorted(one.thread_id for one in found if _is_below(one.thread_id, thread_id))
 
 
 async def delete_with_tasks(journal: Checkpointer, thread_id: str) -> None:
-    """Delete a thread with its runs, and those of its background tasks; unknown ids do nothing.
+    """Delete a thread with its runs and background tasks; unknown ids are ignored.
 
-    Nobody may be at work on them; `BackgroundSubAgents.delete` ends tasks first. The thread goes
-    last: when the journal fails in between, the same call does the rest.
+    No process may work on them; `BackgroundSubAgents.delete` ends tasks first. The thread is
+    deleted
+    last: if the journal fails in between, the same call can be repeated.
 
     Raises:
         CheckpointError: The journal cannot be written.
@@ -188,7 +189,7 @@ async def delete_with_tasks(journal: Checkpointer, thread_id: str) -> None:
 
 
 def _is_below(task: str, thread_id: str) -> bool:
-    """Whether a thread is one of a task; others may have ids that begin alike."""
+    """Whether a thread belongs to a task; other ids may begin in the same way."""
     above = parent_thread(task)
     while above is not None and above != thread_id:
         above = parent_thread(above)
@@ -197,11 +198,11 @@ def _is_below(task: str, thread_id: str) -> bool:
 
 @record
 class Turn:
-    """A run that is to be executed.
+    """A run to execute.
 
     Attributes:
         run: The run.
-        behalf: What it takes over.
+        behalf: The context that it inherits.
     """
 
     run: Run
@@ -209,11 +210,11 @@ class Turn:
 
 
 class TaskQueue:
-    """A line of tasks for each thread that has started some; nothing here waits for anything.
+    """A queue of tasks for each thread that has started some; no method waits.
 
     Args:
-        max_running: Tasks of one thread that are carried at a time.
-        max_open: Tasks of one thread that may be carried, in line, or about to begin.
+        max_running: The most tasks of one thread that are executed at a time.
+        max_open: The most tasks of one thread that are executed, queued, or about to start.
     """
 
     def __init__(self, max_running: int, max_open: int) -> None:
@@ -227,45 +228,45 @@ class TaskQueue:
 
     @property
     def is_open(self) -> bool:
-        """Whether tasks are executed at present."""
+        """Whether tasks are executed now."""
         return self._begin is not None
 
     def open(self, begin: Callable[[Turn], None]) -> None:
-        """Begin to serve: `begin` is called for each turn that comes."""
+        """Start the queue: `begin` is called for each turn."""
         self._begin = begin
 
     def close(self) -> None:
-        """Begin nothing any more, and forget who waits."""
+        """Start nothing more, and clear the queue."""
         self._begin = None
         self._lines.clear()
         self._carried.clear()
         news = [*self._news.values()]
         self._news.clear()
-        for event in news:  # whoever waits for something waits in vain
+        for event in news:  # nothing more will happen for waiting tasks
             event.set()
 
     # --- who -------------------------------------------------------------------------------
 
     def carries(self, thread_id: str) -> bool:
-        """Whether the task of a thread is executed."""
+        """Whether the task of a thread is being executed."""
         return any(one.run.thread_id == thread_id for one in self._carried.values())
 
     def is_carried(self, run: Run) -> bool:
-        """Whether a run is."""
+        """Whether a run is being executed."""
         return run.id in self._carried
 
     def turn(self, run: Run) -> Turn | None:
-        """Return the turn for which a run is executed; None if it is not."""
+        """Return the turn of a run that is being executed; None for others."""
         return self._carried.get(run.id)
 
     def waits(self, run: Run) -> bool:
-        """Whether a run is in line."""
+        """Whether a run is queued."""
         return any(one.run.id == run.id for one in self._lines.get(_parent(run.thread_id), ()))
 
     # --- coming and going ------------------------------------------------------------------
 
     def enter(self, turn: Turn) -> None:
-        """Add a run to the queue of its thread, unless it is in it or executed."""
+        """Add a run to the queue of its thread, unless it is queued or being executed."""
         known = self.is_carried(turn.run) or self.waits(turn.run)
         parent = _parent(turn.run.thread_id)
         if not known and self.is_open:
@@ -273,17 +274,17 @@ class TaskQueue:
         self._next(parent)
 
     def remove(self, run: Run) -> None:
-        """Take a run out of the line."""
+        """Remove a run from the queue."""
         line = self._lines.get(_parent(run.thread_id), deque())
         for turn in [one for one in line if one.run.id == run.id]:
             line.remove(turn)
 
     def done(self, run: Run) -> None:
-        """Say that a run is not executed any more."""
+        """Note that a run is no longer executed."""
         self._carried.pop(run.id, None)
 
     def stir(self, thread_id: str) -> None:
-        """Say that something has happened on the thread of a task."""
+        """Note that something has happened on the thread of a task."""
         parent = _parent(thread_id)
         event = self._news.pop(parent, None)
         if event is not None:
@@ -291,15 +292,15 @@ class TaskQueue:
         self._next(parent)
 
     def news(self, thread_id: str) -> anyio.Event:
-        """Return what is set when something next happens on a thread, or on one beside it."""
+        """Return an event that is set when something happens on a thread, or on a sibling's."""
         return self._news.setdefault(_parent(thread_id), anyio.Event())
 
     @contextmanager
     def room(self, parent: str) -> Generator[None]:
-        """Keep room for one more task of a thread while it begins.
+        """Reserve room for one more task of a thread while it starts.
 
         Raises:
-            ToolError: There is none.
+            ToolError: There is no room.
         """
         count = self._beginning[parent] + self._busy(parent) + len(self._lines.get(parent, ()))
         if count >= self._max_open:

@@ -1,8 +1,8 @@
 """Background task launcher: starts, steers and lists subagents that work in the background.
 
-A task is a run of its own on a thread of its own, `<caller's thread>.task-<id>`, in the caller's
-journal. It outlives the call and the run that started it. What a dead process leaves behind is
-found there and continued by the next `BackgroundSubAgents`.
+A task is a separate run on its own thread, `<caller's thread>.task-<id>`, in the caller's journal.
+It outlives the call and the run that started it. Tasks of a dead process are found there and
+continued by the next `BackgroundSubAgents`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,12 @@ from pydantic import JsonValue
 from ..._internal.concurrency import raising_one
 from ...checkpoint.base import Checkpointer, Interrupt
 from ...errors import (
-    AgentBuildError,
     HarnessError,
     RunEnded,
     ToolError,
     UnknownRun,
     UnknownThread,
 )
-from ...loop.agent import Agent
 from ...loop.run_executor import RunOptions
 from ...messages.message import HumanMessage
 from ...policy import CallPolicy
@@ -44,8 +42,9 @@ from .engine import (
     task_threads,
 )
 from .local_runs import LocalRuns
+from .task_agents import TaskAgents
 from .task_runner import POLL_SECONDS, TaskRunner
-from .tasks import ENDED, NewTask, TaskView, background_agent, given, post
+from .tasks import ENDED, NewTask, TaskView, given, post
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -55,27 +54,30 @@ __all__ = ["BackgroundSubAgents"]
 _ATTEMPTS = 5
 
 Job: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
-"""Work of its own, which lets no failure out."""
+"""A separate task that handles all its errors."""
 
 
 class BackgroundSubAgents:
-    """Executes background tasks while it is entered: `async with BackgroundSubAgents(journal)`.
+    """Executes background tasks inside its block: `async with BackgroundSubAgents(journal)`.
 
-    Leaving it stops them where they are; their runs stay `running` in the journal, and the next
-    one, in this process or another, continues them. It serves one agent.
+    At the end of the block they stop; their runs stay `running` in the journal, and the next block,
+    in this process or another, continues them. It serves one agent.
 
     Args:
         checkpointer: The journal of the agent.
-        options: Options of tasks. `limits` apply to each task whose subagent has none of its
-            own (`Limits()` by default): a task never counts against the run that started it,
-            which may be over long before. `context` and `principal` are those of the run that
-            started it; after a restart, these.
-        max_running: Tasks of one thread that work at the same time; more are `pending`.
-        max_open: Tasks of one thread that may be pending or running.
-        is_alive: Whether another process still works, by the `owner` of its runs. Give it where
-            processes of several machines share the journal: of those of this machine it is known,
-            and every other counts as alive unless this says no.
+        options: Options of tasks. `limits` apply to each task whose subagent has none (`Limits()`
+            by default): a task never counts towards the run that started it, which may end long
+            before. `context` and `principal` come from the run that started it; after a restart,
+            from here.
+        max_running: The most tasks of one thread that work at the same time; more are `pending`.
+        max_open: The most pending or running tasks of one thread.
+        is_alive: Tells whether another process is alive, by the `owner` of its runs. Set it if
+            processes of several machines share the journal: for this machine it is known, and
+            processes of others count as alive unless this returns False.
         engine: Makes the engine that executes the runs; `LocalRuns` by default.
+
+    Attributes:
+        agent: Returns a subagent by name, as it works in the background.
 
     Raises:
         ValueError: A limit is not positive.
@@ -95,21 +97,18 @@ class BackgroundSubAgents:
             raise ValueError("max_running and max_open must be 1 or more")
         self.checkpointer = checkpointer
         self._tasks = TaskQueue(max_running, max_open)
-        self._agents: dict[str, tuple[Agent, Agent]] = {}
-        self._find: AgentSource | None = None
-        self._above: tuple[str, ...] = ()
-        self._policy: CallPolicy | None = None
+        self.agent = TaskAgents(checkpointer)
         local = partial(LocalRuns, checkpointer, options=options or RunOptions(), is_alive=is_alive)
         self._engine: RunEngine = (engine or local)(self.agent)
         self._local = self._engine if isinstance(self._engine, LocalRuns) else None
-        self._carrier = TaskRunner(checkpointer, self.agent, self._engine, self._tasks)
+        self._runner = TaskRunner(checkpointer, self.agent, self._engine, self._tasks)
         self._jobs: MemoryObjectSendStream[Job] | None = None
         self._stack: AsyncExitStack | None = None
 
-    # --- its life --------------------------------------------------------------------------
+    # --- start and stop --------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        """Begin to work, and continue what was left behind."""
+        """Start to work, and continue abandoned tasks."""
         if self._stack is not None:
             raise RuntimeError("this BackgroundSubAgents is entered already")
         async with AsyncExitStack() as stack:
@@ -124,7 +123,7 @@ class BackgroundSubAgents:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool | None:
-        """Stop the tasks; they continue when the next one is entered."""
+        """Stop the tasks; they continue in the next block."""
         stack, self._stack = self._stack, None
         return None if stack is None else await stack.__aexit__(kind, error, trace)
 
@@ -135,11 +134,11 @@ class BackgroundSubAgents:
             await self._local.open()
         try:
             async with raising_one(), anyio.create_task_group() as group:
-                # Runs begin in this task, not in that of a tool: nothing of the caller's context
-                # shall get into them.
+                # Runs start in this task, not in a tool's, so that they inherit no context of the
+                # caller.
                 group.start_soon(self._serve, receive)
                 self._jobs = send
-                self._tasks.open(lambda turn: send.send_nowait(partial(self._carrier.carry, turn)))
+                self._tasks.open(lambda turn: send.send_nowait(partial(self._runner.carry, turn)))
                 try:
                     yield
                 finally:
@@ -148,7 +147,7 @@ class BackgroundSubAgents:
                     group.cancel_scope.cancel()
         finally:
             send.close()
-            self._carrier.forget()
+            self._runner.forget()
             if self._local is not None:
                 await self._local.close()
 
@@ -160,59 +159,40 @@ class BackgroundSubAgents:
     def bind(
         self, find: AgentSource, above: Sequence[str], policy: CallPolicy | None = None
     ) -> None:
-        """Say whose subagents these are.
+        """Set the agent that these subagents belong to.
 
         Args:
             find: Returns a subagent's agent by name.
             above: Names of the agents from the main one to the one that starts the tasks.
-            policy: The rules of that one, which hold for its tasks too.
+            policy: The rules of that agent, which also apply to its tasks.
 
         Raises:
             AgentBuildError: It serves another agent already.
         """
-        if self._find is not None:
-            raise AgentBuildError(
-                "this BackgroundSubAgents serves another agent already; make one for each agent"
-            )
-        self._find, self._above, self._policy = find, tuple(above), policy
+        self.agent.bind(find, above, policy)
         self._recover_soon()
-
-    def agent(self, name: str) -> Agent:
-        """Return a subagent as it works in the background.
-
-        Raises:
-            HarnessError: There is none of that name, or no agent was built with this object.
-        """
-        if self._find is None:
-            raise HarnessError("no agent was built with this BackgroundSubAgents yet")
-        found = self._find(name)
-        known = self._agents.get(name)
-        if known is None or known[0] is not found:
-            made = background_agent(found, self.checkpointer, self._above, self._policy)
-            known = self._agents[name] = (found, made)
-        return known[1]
 
     # --- tasks -----------------------------------------------------------------------------
 
     async def start(self, task: NewTask) -> TaskView:
-        """Begin a task; its input is in the journal when this returns.
+        """Start a task; its input is in the journal when this returns.
 
         Raises:
             UnknownSubAgent: There is none of that name.
-            ToolError: Too many tasks are open, or this object is not entered.
+            ToolError: Too many tasks are open, or this is called outside the block.
             HarnessError: The input was refused; nothing was stored.
         """
         thread_id = task_thread(task.thread_id, task.task_id)
         agent = self.agent(task.agent)
         with anyio.CancelScope(shield=True):
-            async with self._carrier.lock(thread_id):
-                run = await self._carrier.newest(thread_id)
+            async with self._runner.lock(thread_id):
+                run = await self._runner.newest(thread_id)
                 if run is None:
                     self._check_open()
                     with self._tasks.room(task.thread_id):
                         update = given(agent, task)
                         run = await self._engine.begin(task.agent, thread_id, update, task.behalf)
-                await self._carrier.line_up(run, task.behalf)
+                await self._runner.line_up(run, task.behalf)
         return await self.look(thread_id)
 
     async def look(self, thread_id: str) -> TaskView:
@@ -221,10 +201,10 @@ class BackgroundSubAgents:
         Raises:
             UnknownThread: There is no such task.
         """
-        run = await self._carrier.newest(thread_id)
+        run = await self._runner.newest(thread_id)
         if run is None:
             raise UnknownThread(f"there is no background task on thread {thread_id!r}")
-        status = await self._carrier.status(run)
+        status = await self._runner.status(run)
         asked: Sequence[Interrupt] = ()
         if status == "waiting":
             known = await self.checkpointer.interrupts(run.id)
@@ -234,16 +214,15 @@ class BackgroundSubAgents:
     async def wait(
         self, thread_ids: Collection[str], seconds: float, *, caller: str | None = None
     ) -> Sequence[TaskView]:
-        """Return where tasks stand once all have stopped and left room, or after `seconds`.
+        """Return the status of tasks once all have stopped and left room, or after `seconds`.
 
-        It returns at once when this object is left meanwhile. A task that a dead process has left
-        goes on.
+        It returns at once if the block ends meanwhile. Tasks of a dead process are continued.
 
         Args:
             thread_ids: The threads of the tasks.
             seconds: How long to wait at most.
-            caller: The thread that asks: tasks of others are watched, and left as they are. None
-                for whoever may do everything.
+            caller: The thread that asks: tasks of other threads are only watched. None for callers
+                that may do everything.
 
         Raises:
             UnknownThread: There is no such task.
@@ -261,9 +240,9 @@ class BackgroundSubAgents:
             others = [
                 one for one in views if not one.stopped and not self.carries(one.run.thread_id)
             ]
-            for one in others:  # what its process has left by now is ours
+            for one in others:  # a task that its process has left by now is ours
                 if caller in (None, parent_thread(one.run.thread_id)):
-                    await self._carrier.adopt(one.run, ours=True)
+                    await self._runner.adopt(one.run, ours=True)
             mine = not others
             with anyio.move_on_after(left if mine else min(left, POLL_SECONDS)):
                 await first_of(list(news.values()))
@@ -271,16 +250,16 @@ class BackgroundSubAgents:
     async def send(
         self, thread_id: str, text: str, key: str, behalf: Behalf | None = None
     ) -> TaskView:
-        """Send a task a message: it reads it before its next model call.
+        """Send a message to a task, which reads it before its next model call.
 
-        A task that is done, failed or timed out goes on with it, with all it knows. One that
-        waits for a person reads it once it has its answer.
+        A task that is done, failed or timed out continues with it, keeping its transcript. A task
+        that waits for a person reads it once it has the answer.
 
         Args:
             thread_id: The task's thread.
             text: The message.
-            key: Of the caller's choice; the same message is sent once, however often it is called.
-            behalf: For a task that goes on.
+            key: An idempotency key: calls with the same key send the message once.
+            behalf: The context for a task that continues.
 
         Raises:
             ToolError: The task was cancelled, or it has ended and too many others are open;
@@ -298,31 +277,31 @@ class BackgroundSubAgents:
             goes_on = view.status in ENDED and not self.carries(thread_id)
             parent = parent_thread(thread_id) or ""
             with self._tasks.room(parent) if goes_on else nullcontext():
-                async with self._carrier.lock(thread_id):
+                async with self._runner.lock(thread_id):
                     await post(agent, thread_id, HumanMessage(text, source="task", id=f"msg_{key}"))
                     if view.run.status == "paused":
-                        await self._carrier.line_up(view.run, behalf, go_on=True)
-                await self._carrier.deliver(thread_id, behalf)
+                        await self._runner.line_up(view.run, behalf, go_on=True)
+                await self._runner.deliver(thread_id, behalf)
         return await self.look(thread_id)
 
     async def cancel(self, thread_id: str, reason: str) -> TaskView:
-        """Stop a task; what it has done stays. One that has ended stays as it is.
+        """Stop a task; its work stays. An ended task stays as it is.
 
         Raises:
             HarnessError: There is no such task, or another living process works on it.
         """
         view = await self.look(thread_id)
-        for _ in range(_ATTEMPTS):  # it may go on, with a message, in the moment in which it ends
+        for _ in range(_ATTEMPTS):  # a message may continue it just as it ends
             if view.status in ENDED and not self.carries(thread_id):
                 break
             self._tasks.remove(view.run)
             run = await self._engine.cancel(view.run, reason)
-            if self._tasks.is_carried(run):  # it may have begun in the moment in which it ended
+            if self._tasks.is_carried(run):  # it may have started just as it ended
                 run = await self._engine.cancel(run, reason)
             while self._tasks.is_carried(run):
                 await self._tasks.news(thread_id).wait()
             if view.status == "waiting":
-                await self._carrier.tell_of_the_end(run)
+                await self._runner.tell_of_the_end(run)
             self._tasks.stir(thread_id)
             view = await self.look(thread_id)
         return view
@@ -330,7 +309,7 @@ class BackgroundSubAgents:
     async def delete(self, thread_id: str) -> None:
         """Delete a thread with its history and runs, and its tasks with theirs.
 
-        Tasks that have not ended are cancelled first. On the thread itself nobody may be at work.
+        Tasks that have not ended are cancelled first. No run may work on the thread itself.
 
         Raises:
             HarnessError: Another living process works on a task; nothing was deleted.
@@ -340,13 +319,13 @@ class BackgroundSubAgents:
         await delete_with_tasks(self.checkpointer, thread_id)
 
     async def cancel_all(self, thread_id: str, reason: str) -> None:
-        """Stop the tasks of a thread that have not ended; what they have done stays.
+        """Stop the unfinished tasks of a thread; their work stays.
 
         Raises:
-            HarnessError: One could not be stopped, the others were.
+            HarnessError: One could not be stopped; the others were.
         """
         found = await task_threads(self.checkpointer, thread_id)
-        there = [one for one in found if await self._carrier.newest(one) is not None]
+        there = [one for one in found if await self._runner.newest(one) is not None]
         failed: list[HarnessError] = []
 
         async def stop(task: str) -> None:
@@ -362,12 +341,12 @@ class BackgroundSubAgents:
             raise failed[0]
 
     async def answer(self, run_id: str, answers: Mapping[str, JsonValue]) -> None:
-        """Answer what a task asks, on behalf of a person; it continues in the background.
+        """Answer a task's questions on behalf of a person; it continues in the background.
 
         Args:
             run_id: The task's run.
-            answers: By interrupt id, as for `Agent.aresume`; without any, a paused or failed task
-                continues.
+            answers: Answers by interrupt id, as for `Agent.aresume`; without answers, a paused or
+                failed task continues.
 
         Raises:
             UnknownRun, RunEnded, UnknownInterrupt, InvalidAnswer: As for `Agent.aresume`.
@@ -378,38 +357,38 @@ class BackgroundSubAgents:
             raise UnknownRun(f"there is no background task with a run {run_id!r}")
         if run.status in ("done", "cancelled"):
             raise RunEnded(f"run {run_id} is {run.status} and asks nothing; nothing was stored")
-        async with self._carrier.lock(run.thread_id):
+        async with self._runner.lock(run.thread_id):
             if answers:
                 await self.agent(run.agent).answer(run_id, answers)
-                run = await self.checkpointer.run(run_id) or run  # it may wait by now
-            await self._carrier.line_up(run, None, go_on=True)
+                run = await self.checkpointer.run(run_id) or run  # it may be waiting by now
+            await self._runner.line_up(run, None, go_on=True)
 
-    # --- carrying --------------------------------------------------------------------------
+    # --- execution -------------------------------------------------------------------------
 
     def carries(self, thread_id: str) -> bool:
         """Whether this object works on the task of a thread."""
         return self._tasks.carries(thread_id)
 
     def begin_no_more(self) -> None:
-        """Start no more tasks, because whoever executes them is about to end.
+        """Start no more tasks, because this process is about to end.
 
-        Those at work go on to where they stop, and whoever waits for tasks waits no longer. Tasks
-        that have not begun are found by the next one.
+        Working tasks run until they stop, and all waits for tasks end. Tasks that have not started
+        are found by the next process.
         """
         self._tasks.close()
 
     def stirred(self, thread_id: str) -> None:
-        """Say that something has happened on a thread; for engines that execute other runs too."""
+        """Note that something happened on a thread, for engines that also execute other runs."""
         if parent_thread(thread_id) is not None:
             self._tasks.stir(thread_id)
-            self._do_soon(partial(self._carrier.look_after, thread_id))
+            self._do_soon(partial(self._runner.look_after, thread_id))
 
     def _recover_soon(self) -> None:
-        if self._local is not None:  # other engines find runs that were left by themselves
-            self._do_soon(self._carrier.recover)
+        if self._local is not None:  # other engines find abandoned runs themselves
+            self._do_soon(self._runner.recover)
 
     def _do_soon(self, job: Job) -> None:
-        if self._find is not None and self._jobs is not None:
+        if self.agent.are_bound and self._jobs is not None:
             self._jobs.send_nowait(job)
 
     def _check_open(self) -> None:

@@ -1,8 +1,8 @@
-"""Local runs: background tasks that this process runs, and locks that show which processes live.
+"""Local runs: background tasks in this process, and locks that show which processes are alive.
 
-Each task runner has an id, the `owner` of its runs, and holds a lock of that name while it works.
-The system releases the lock when the process ends, however that happens. Runners on other machines
-cannot be seen from here.
+Each task runner has an id, the `owner` of its runs, and holds a lock with that name while it works.
+The system releases the lock when the process ends for any reason. Runners on other machines cannot
+be checked from here.
 """
 
 from __future__ import annotations
@@ -40,37 +40,37 @@ __all__ = ["LocalRuns", "WorkerLock", "is_worker_alive", "new_worker"]
 _ID = re.compile(r"background-([0-9a-f]{12})-(\d+)-[0-9a-f]{16}")
 
 _LIVING: set[str] = set()
-"""Owners of runs in this process that are at work."""
+"""Ids of working task runners in this process."""
 
 
 def new_worker() -> str:
-    """Return an id for a carrier in this process."""
+    """Return an id for a task runner in this process."""
     return f"background-{_here()}-{os.getpid()}-{secrets.token_hex(8)}"
 
 
 def is_worker_alive(owner: str) -> bool | None:
-    """Whether a carrier is at work; None if that cannot be known here. Blocks for a moment."""
+    """Whether a task runner is alive; None if that is unknown here. Blocks for a moment."""
     if owner in _LIVING:
         return True
     found = _ID.fullmatch(owner)
     if found is None or found[1] != _here():
         return None
     path = _path(owner)
-    if not path.exists():  # it never began, has let go of its lock, or somebody cleaned up
+    if not path.exists():  # it never started, has released its lock, or the file was cleaned up
         return _is_running(int(found[2]))
     lock = _lock(path)
     if not _acquired(lock):
         return True
     lock.release()
-    path.unlink(missing_ok=True)  # its id never comes back
+    path.unlink(missing_ok=True)  # its id is never used again
     return False
 
 
 class WorkerLock:
-    """Shows others that a carrier is at work. Blocks for a moment.
+    """Shows others that a task runner is alive. Blocks for a moment.
 
     Args:
-        owner: Its id. One that is not of `new_worker` shows in this process only.
+        owner: Its id. Ids that are not from `new_worker` are visible only in this process.
     """
 
     def __init__(self, owner: str) -> None:
@@ -78,10 +78,10 @@ class WorkerLock:
         self._held: BaseFileLock | None = None
 
     def hold(self) -> None:
-        """Begin to show it.
+        """Take the lock.
 
         Raises:
-            HarnessError: The lock cannot be made.
+            HarnessError: The lock cannot be created.
         """
         if _ID.fullmatch(self._owner):
             path = _path(self._owner)
@@ -91,13 +91,13 @@ class WorkerLock:
                     f"{path} cannot be locked, so background tasks were not begun. Let the process "
                     "write there, or set TMPDIR to a directory where it may."
                 )
-            if sys.platform != "win32":  # what cleans directories up leaves such files alone
+            if sys.platform != "win32":  # so that cleaners keep the file
                 path.chmod(stat.S_IRUSR | stat.S_IWUSR | stat.S_ISVTX)
             self._held = lock
         _LIVING.add(self._owner)
 
     def release(self) -> None:
-        """End."""
+        """Release the lock."""
         _LIVING.discard(self._owner)
         held, self._held = self._held, None
         if held is not None:
@@ -106,7 +106,7 @@ class WorkerLock:
 
 
 def _here() -> str:
-    """Return what tells this machine, and the place of its locks, from every other."""
+    """Return an identity of this machine and the directory of its locks."""
     place = f"{platform.node()}\0{tempfile.gettempdir()}"
     return blake2b(place.encode(), digest_size=6).hexdigest()
 
@@ -116,8 +116,8 @@ def _path(owner: str) -> Path:
 
 
 def _is_running(pid: int) -> bool:
-    """Whether there is another process of that id, as far as that can be asked."""
-    if pid == os.getpid() or sys.platform == "win32":  # there a file that is held stays
+    """Whether there is another process with that id, as far as can be checked."""
+    if pid == os.getpid() or sys.platform == "win32":  # on Windows an open file cannot be removed
         return False
     try:
         os.kill(pid, 0)
@@ -129,7 +129,7 @@ def _is_running(pid: int) -> bool:
 
 
 def _lock(path: Path) -> BaseFileLock:
-    from filelock import FileLock  # not needed to begin
+    from filelock import FileLock  # not needed at startup
 
     return FileLock(path, blocking=False, thread_local=False, mode=0o600)
 
@@ -139,7 +139,7 @@ def _acquired(lock: BaseFileLock) -> bool:
 
     try:
         lock.acquire()
-    except (Timeout, OSError):  # held, or not ours to open
+    except (Timeout, OSError):  # held, or we may not open it
         return False
     return True
 
@@ -161,10 +161,10 @@ class LocalRuns:
     Args:
         checkpointer: The journal.
         agents: Finds the agent of a run by name.
-        options: How runs are carried; their `limits` are for agents that bring none.
-        is_alive: Whether another process, by the owner id in its runs, still works. By default
-            those of this machine are asked, and every other counts as alive: two must never
-            carry one run. What was left in good order is anybody's.
+        options: Options of the runs; their `limits` apply to agents that have none.
+        is_alive: Tells whether another process is alive, by the owner id in its runs. By default
+            processes of this machine are checked, and all others count as alive, because two
+            must never execute one run. Any process may continue runs that were handed over.
     """
 
     def __init__(
@@ -184,15 +184,15 @@ class LocalRuns:
         self._carried: dict[str, _Carried] = {}
 
     async def open(self) -> None:
-        """Say that runs of this owner are being worked on.
+        """Announce that runs of this owner are being worked on.
 
         Raises:
-            HarnessError: That cannot be said.
+            HarnessError: The lock cannot be created.
         """
         await anyio.to_thread.run_sync(self._lock.hold)
 
     async def close(self) -> None:
-        """Release the runs, and let others on every machine continue them."""
+        """Release the runs, so that any machine can continue them."""
         with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
             try:
                 await self._leave_all()

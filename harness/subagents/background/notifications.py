@@ -1,7 +1,7 @@
-"""Notifications: what callers learn about background tasks, and receive from them.
+"""Notifications: news about background tasks, and their results, for callers.
 
-A caller receives a task's answer and files, text and data about tasks, and what has happened since
-the model's last notification.
+A caller receives a task's answer and files, text and data about tasks, and all changes since the
+model's last notification.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ __all__ = [
 
 @record
 class Collected:
-    """Results that a finished task hands over.
+    """Results of a finished task.
 
     Attributes:
         answer: Its report, or its structured answer as JSON.
-        notes: What the model has to know besides; one text each.
-        task: What the caller's thread keeps of it now.
-        files: For the thread's `files`; None deletes.
+        notes: Further texts for the model.
+        task: The task's record in the caller's thread.
+        files: Writes for the thread's `files`; None deletes.
     """
 
     answer: str
@@ -66,14 +66,14 @@ async def collected(
     state: State,
     taken: Mapping[str, FileData | None],
 ) -> Collected:
-    """Return what a task that is done hands over.
+    """Return the results of a task that is done.
 
     Args:
-        launcher: Carries the tasks.
-        view: Where the task stands.
-        task: What the caller's thread keeps of it.
+        launcher: The launcher of the tasks.
+        view: The status of the task.
+        task: The task's record in the caller's thread.
         state: The caller's state.
-        taken: Files that the caller has taken over since, from other tasks.
+        taken: Files that the caller has since taken over from other tasks.
     """
     text = view.run.answer or ""
     try:
@@ -88,7 +88,7 @@ async def collected(
         if found.next != "end":
             note = "It has continued meanwhile: its files come with its next result."
             return Collected(text, [note])
-        # Threads of versions that did not note it began with the same id, all of them.
+        # In versions that did not store it, all threads began with the same id.
         base = await _base(agent, found, task.get("merged") or step_id(None))
     except HarnessError as error:
         return Collected(text, [f"No more than its report could be read: {error}"])
@@ -101,7 +101,7 @@ async def collected(
 
 
 async def _base(agent: Agent, found: StateSnapshot, checkpoint_id: str) -> Mapping[str, str] | None:
-    """Return the task's files as its caller last saw them; None if nobody knows."""
+    """Return the task's files as its caller last saw them; None if unknown."""
     known = base_of(found.values, found.checkpoint.thread_id, checkpoint_id)
     if known is not None or checkpoint_id == found.checkpoint.id:
         return known if known is not None else _digests(found)
@@ -150,24 +150,24 @@ NOT_IN_BACKGROUND = "{} is {}, so only `task` can run it; nothing was done in th
 
 @record
 class TaskTexts:
-    """Texts that depend on where files live.
+    """Texts that depend on where files are stored.
 
     Attributes:
-        copies: Whether some live in the thread, so that a task works on a copy of them.
+        copies: Whether some are in the thread's state, so that a task works on a copy of them.
     """
 
     copies: bool
 
     @property
     def start(self) -> str:
-        """Describes `start_task`."""
+        """The description of `start_task`."""
         return START.format(
             files=", on a copy of the files that live in this thread" if self.copies else ""
         )
 
     @property
     def check(self) -> str:
-        """Describes `check_tasks`."""
+        """The description of `check_tasks`."""
         files = " What a task that is done changed in files of this thread joins yours with them."
         return CHECK.format(files=files if self.copies else "")
 
@@ -181,7 +181,7 @@ class TaskTexts:
         return line + self._why(view)
 
     def told(self, view: TaskView, task: BackgroundTask) -> str:
-        """Say so to a model that did not ask."""
+        """Return that text for a model that did not ask."""
         line = f"Background task {self.line(view, task)}"
         if view.status != "success":
             return line
@@ -228,12 +228,12 @@ _REPORT = 4_000
 
 @dataclass(slots=True)
 class Notification:
-    """News for the model, and the record that the model got them.
+    """News for the model, with the record that the model got them.
 
     Attributes:
-        changes: For the list of tasks.
-        texts: What the model reads, one text for each task.
-        files: What tasks bring; None deletes.
+        changes: Changes of the list of tasks.
+        texts: The texts for the model, one for each task.
+        files: Files from tasks; None deletes.
         data: The texts as data.
     """
 
@@ -245,11 +245,11 @@ class Notification:
     def beside(
         self, written: Mapping[str, FileData | None], call_id: str
     ) -> tuple[Mapping[str, FileData | None], str]:
-        """Return the files without loss beside what a call wrote, and what to say of it.
+        """Merge the files with those that a call wrote; return them and a text about it.
 
         Args:
-            written: What the call wrote, which stays; None deletes.
-            call_id: The call; what tasks made of the same files is kept below its name.
+            written: The call's files, which take precedence; None deletes.
+            call_id: The call; the tasks' versions of the same files are kept under its name.
         """
         kept, _ = keep_both([written], self.files, call_id)
         aside = sorted(kept.keys() - self.files.keys())
@@ -260,11 +260,11 @@ class Notification:
 
 
 class TaskNotifications:
-    """Looks what has become of tasks.
+    """Checks the status of tasks.
 
     Args:
-        launcher: Carries them.
-        texts: What is said of them.
+        launcher: The launcher of the tasks.
+        texts: The texts about them.
     """
 
     def __init__(self, launcher: BackgroundSubAgents, texts: TaskTexts) -> None:
@@ -280,7 +280,7 @@ class TaskNotifications:
         return news
 
     async def brought(self, tasks: Tasks, state: State) -> Notification:
-        """Return which tasks have stopped, and what those that are done hand over.
+        """Return the tasks that have stopped, with the results of those that are done.
 
         Args:
             tasks: The tasks.
@@ -305,7 +305,7 @@ class TaskNotifications:
         return news
 
     async def _fresh(self, tasks: Tasks, news: Notification) -> Mapping[str, TaskView]:
-        """Return the tasks that have stopped since; of those that are gone, tell."""
+        """Return the tasks that have stopped since, and announce deleted ones."""
         fresh: dict[str, TaskView] = {}
         for task_id, task in tasks.items():
             told = task.get("told", "")
@@ -330,7 +330,7 @@ def _shortened(answer: str, run_id: str) -> str:
 
 
 def with_news(outcome: ToolCallOutcome, news: Notification) -> ToolCallOutcome:
-    """Return the outcome of a call with news after its text, and their changes before its own."""
+    """Return a call's outcome with news after its text, and their writes before its own."""
     if not news.changes:
         return outcome
     files, note = news.beside(_files_written(outcome), outcome.message.tool_call_id)

@@ -22,19 +22,19 @@ _LONGEST_PAUSE = 30.0
 _FIRST = 100
 
 POLL_SECONDS = 0.5
-"""How often a task of another process is looked at."""
+"""Seconds between two checks of a task of another process."""
 
 logger = logging.getLogger(__name__)
 
 
 class TaskRunner:
-    """Brings tasks to where they stop: done, failed, or waiting for a person.
+    """Executes tasks until they stop: done, failed, or waiting for a person.
 
     Args:
         checkpointer: The journal.
         agents: Finds the agent of a run by name.
-        engine: Carries one run.
-        tasks: Which are carried, and which wait in line.
+        engine: Executes one run.
+        tasks: The queue of tasks.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ class TaskRunner:
         self._failing.clear()
 
     def lock(self, thread_id: str) -> anyio.Lock:
-        """Return what keeps two from changing what a task is to do at the same time."""
+        """Return a lock for changes of a task's input."""
         return self._locks.setdefault(thread_id, anyio.Lock())
 
     async def newest(self, thread_id: str) -> Run | None:
-        """Return the newest run of the task; calls that a client drove there are none of it."""
+        """Return the newest run of the task, without driven calls on its thread."""
         if parent_thread(thread_id) is None:
             return None
         limit = _FIRST
@@ -70,7 +70,7 @@ class TaskRunner:
     async def status(self, run: Run) -> TaskStatus:
         """Return the status of a run's task.
 
-        One that has ended but is carried still is `running` if it goes on with a message.
+        An ended run that is still being executed is `running` if a message continues it.
         """
         if self._tasks.waits(run):
             return "pending"
@@ -79,7 +79,7 @@ class TaskRunner:
             return status
         if status == "pending" and run.status == "running":
             return status
-        begun = run.attempt > turn.run.attempt  # before, its record says how it stopped last
+        begun = run.attempt > turn.run.attempt  # before that, its record shows how it stopped last
         stays = status in ENDED and begun and not await self._has_unread(run)
         return status if stays else "running"
 
@@ -88,13 +88,13 @@ class TaskRunner:
             return False
         try:
             return bool(await unread(self._agents(run.agent), run.thread_id))
-        except ToolError:  # nobody is left who could read it
+        except ToolError:  # no process is left to read it
             return False
 
     async def line_up(self, run: Run, behalf: Behalf | None, *, go_on: bool = False) -> None:
-        """Let a run be executed as soon as its thread's tasks leave room, unless it is already.
+        """Execute a run as soon as its thread's tasks leave room, unless it is being executed.
 
-        Another living process keeps what it carries or has in line.
+        Another living process keeps the runs that it executes or has queued.
         """
         if run.status == "running" or _not_begun(run):
             go_on = await self._engine.is_left(run)
@@ -102,7 +102,7 @@ class TaskRunner:
             self._tasks.enter(Turn(run, behalf))
 
     async def carry(self, turn: Turn) -> None:
-        """Execute a run; nothing that happens to it may end the others."""
+        """Execute a run; no error of it may end the others."""
         run, failed = turn.run, False
         try:
             await self._go_through(turn)
@@ -115,7 +115,7 @@ class TaskRunner:
             unexpected = None if isinstance(error, HarnessError) else error
             text = "background run %s cannot continue now: %s"
             logger.warning(text, run.id, error, exc_info=unexpected)
-            await anyio.sleep(POLL_SECONDS)  # whoever waits for it tries again at once
+            await anyio.sleep(POLL_SECONDS)  # the task that waits for it tries again at once
         finally:
             self._tasks.done(run)
         self._tasks.stir(run.thread_id)
@@ -123,17 +123,17 @@ class TaskRunner:
             await self._try_again(turn)
 
     async def _go_through(self, turn: Turn) -> None:
-        """Carry a run to where it stops, and again if it got an answer in that moment."""
+        """Execute a run until it stops, and again if it just got an answer."""
         run = turn.run
         self._agents(run.agent)
         answered = await self._answered(run)
         while True:
             try:
                 await self._engine.carry(run, turn.behalf)
-            except RunEnded as error:  # somebody was faster, such as whoever cancelled it
+            except RunEnded as error:  # another process was faster, such as one that cancelled it
                 logger.info("background run %s was not continued: %s", run.id, error)
             now = await self._journal.run(run.id)
-            async with self.lock(run.thread_id):  # what comes in from now on finds it let go of
+            async with self.lock(run.thread_id):  # from now on, messages find it released
                 before = answered
                 if now is not None and now.status == "needs_approval":
                     answered = await self._answered(run)
@@ -147,7 +147,7 @@ class TaskRunner:
         return {one.id for one in asked if one.answered and one.is_question}
 
     async def _try_again(self, turn: Turn) -> None:
-        """Let a run that could not continue be executed again, later and later, or give it up."""
+        """Retry a run that could not continue, with growing pauses, or give it up."""
         run, why = turn.run, "its journal could not be read or written"
         while self._tasks.is_open:
             tried = time.monotonic() - self._failing.get(run.id, time.monotonic())
@@ -171,7 +171,7 @@ class TaskRunner:
                 return
 
     async def _give_up(self, run: Run, why: str) -> None:
-        """End a run that cannot be executed; one that somebody has begun to execute stays."""
+        """End a run that cannot be executed, unless another process has begun to execute it."""
         self._failing.pop(run.id, None)
         try:
             now = await self._journal.run(run.id)
@@ -184,9 +184,9 @@ class TaskRunner:
             logger.error("background run %s could not be ended: %s", run.id, error)
 
     async def deliver(self, thread_id: str, behalf: Behalf | None) -> None:
-        """Let a task that has ended continue with messages that it has not read."""
+        """Continue an ended task with messages that it has not read."""
         async with self.lock(thread_id):
-            if not self._tasks.carries(thread_id):  # else it is done when it is let go of
+            if not self._tasks.carries(thread_id):  # otherwise it is done when it is released
                 await self._deliver(thread_id, behalf)
 
     async def _deliver(self, thread_id: str, behalf: Behalf | None) -> None:
@@ -202,11 +202,11 @@ class TaskRunner:
             now = await self.newest(thread_id)
             if now is None or now.id == run.id:
                 raise
-            return  # another process has delivered them in this moment
+            return  # another process has just delivered them
         await self.line_up(run, behalf)
 
     async def look_after(self, thread_id: str) -> None:
-        """Let a task continue with what it has not read from a run that others executed."""
+        """Continue a task with messages that it did not read in a run of another process."""
         try:
             await self.deliver(thread_id, None)
         except FAILURES as raised:
@@ -214,7 +214,7 @@ class TaskRunner:
             logger.warning("messages on thread %s stay unread: %s", thread_id, error)
 
     async def recover(self) -> None:
-        """Continue what other processes have left, as soon as the journal can be read."""
+        """Continue abandoned runs of other processes, as soon as the journal can be read."""
         pause = POLL_SECONDS
         while self._tasks.is_open:
             try:
@@ -243,11 +243,11 @@ class TaskRunner:
             await self.adopt(run)
 
     async def adopt(self, left: Run, *, ours: bool = False) -> None:
-        """Continue a run, unless somebody works on it.
+        """Continue a run, unless another process works on it.
 
         Args:
             left: The run.
-            ours: Whether somebody waits for it here: then it ends if its subagent is gone.
+            ours: Whether a task waits for it here. If so, it ends if its subagent no longer exists.
         """
         try:
             self._agents(left.agent)
@@ -263,10 +263,10 @@ class TaskRunner:
                 await self.line_up(run, None)
 
     async def tell_of_the_end(self, run: Run) -> None:
-        """Tell middleware that a run which nobody executed was cancelled."""
+        """Notify middleware that an abandoned run was cancelled."""
         try:
             told = self._agents(run.agent).definition.told_of_stops
-        except HarnessError as error:  # nobody is waiting for it any more
+        except HarnessError as error:  # nothing waits for it any more
             logger.warning("subagent %s was not told of its end: %s", run.agent, error)
             return
         for one in told:

@@ -1,21 +1,17 @@
-"""Background tasks: their records and status, their agents, and messages sent to them.
+"""Background tasks: their records and status, and messages sent to them.
 
-A task's agent is a subagent on its caller's journal and under its caller's rules. The caller's
-state lists the tasks of a thread.
+The caller's state lists the tasks of a thread.
 
-Messages to a task wait in a namespace of the task's thread, which only grows. They join its
-transcript before its next model call. Its state counts how many it has taken, so each is read once,
-also by a task whose middleware removes old messages.
+Messages to a task wait in a namespace of the task's thread, which only grows. They are added to its
+transcript before its next model call. Its state counts the messages it has read, so each is read
+once, even if middleware removes old messages.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from copy import copy
-from dataclasses import replace
-from functools import cache
-from typing import Annotated, Any, Literal, NotRequired, TypeAlias, Unpack, cast
+from typing import Annotated, Any, Literal, NotRequired, TypeAlias, cast
 
 from typing_extensions import TypedDict
 
@@ -29,17 +25,11 @@ from ...loop.engine import AgentLoop
 from ...loop.hooks.middleware import AgentMiddleware
 from ...loop.hooks.requests import HookResult, Runtime
 from ...loop.run.commit_buffer import CommitBuffer
-from ...loop.run.context import RunContext, StateCache
+from ...loop.run.context import RunContext
 from ...loop.thread_state import ThreadState
-from ...loop.tools.execution import ToolPipeline
 from ...messages.message import HumanMessage, Message
-from ...policy import CallPolicy, NarrowedPolicy, Verdict
-from ...policy.composite import Arguments, Caller
 from ...state.channels import Mark, Overwrite, Reducer, State
-from ...state.schema import StateSchema
-from ...tools.tool import Tool
 from .engine import Behalf, parent_thread
-from .three_way_merge import MergeBase, MergeBaseState
 
 __all__ = [
     "ENDED",
@@ -53,7 +43,6 @@ __all__ = [
     "TaskStatus",
     "TaskView",
     "Tasks",
-    "background_agent",
     "given",
     "joined",
     "post",
@@ -82,16 +71,15 @@ ENDED: frozenset[TaskStatus] = frozenset(("success", "error", "cancelled", "time
 
 @record
 class NewTask:
-    """Order of a new background task.
+    """Request for a new background task.
 
     Attributes:
         thread_id: The caller's thread.
-        task_id: `task-` and 8 hexadecimal digits. A task that is there already is not started
-            again.
+        task_id: `task-` and 8 hexadecimal digits. An existing task is not started again.
         agent: Name of the subagent.
         description: The work, self-contained.
-        state: The caller's state; the subagent gets the keys that it has too, such as files.
-        behalf: What it takes over from the caller's run.
+        state: The caller's state; the subagent gets the keys that both have, such as files.
+        behalf: The context that it inherits from the caller's run.
     """
 
     thread_id: str
@@ -109,7 +97,7 @@ class TaskView:
     Attributes:
         task_id: The task.
         run: The newest run on its thread.
-        status: What that amounts to.
+        status: The status of the task.
         questions: Its open questions, and those of its own subagents.
     """
 
@@ -120,17 +108,17 @@ class TaskView:
 
     @property
     def stopped(self) -> bool:
-        """Whether nothing happens by itself any more."""
+        """Whether the task has stopped."""
         return self.status not in ("pending", "running")
 
     @property
     def mark(self) -> str:
-        """Tells this standing from every other one of the task."""
+        """A mark that is different for every status of the task."""
         return f"{self.run.id} {self.run.attempt} {self.run.status}"
 
 
 def given(agent: Agent, task: NewTask) -> Mapping[str, Any]:
-    """Return what a task begins with: its message, and the state that its subagent has too."""
+    """Return a task's input: its message, and the state keys that its subagent has as well."""
     given: dict[str, Any] = {
         name: Overwrite(task.state[name])
         for name, channel in agent.definition.schema.channels.items()
@@ -140,35 +128,35 @@ def given(agent: Agent, task: NewTask) -> Mapping[str, Any]:
 
 
 def status_of(run: Run) -> TaskStatus:
-    """Return what the record of a run says of its task."""
+    """Return the task's status from the record of a run."""
     if run.status == "paused":
         return "pending" if run.attempt == 1 else "waiting"
     if run.status == "running" and run.owner is None:
-        return "pending"  # whoever has room goes on with it
+        return "pending"  # any process with room continues it
     if run.status == "failed":
         return "timeout" if _OUT_OF_TIME.match(run.reason or "") else "error"
     return _STATUS[run.status]
 
 
 GONE = "gone"
-"""What stands for the standing of a task whose thread was deleted."""
+"""The mark of a task whose thread was deleted."""
 
 FINAL = ("cancelled", GONE)
-"""How marks of tasks end of which there will be no more news."""
+"""Endings of marks after which there is no more news of a task."""
 
 
 class BackgroundTask(TypedDict, total=False):
     """Record of a task that a thread has started.
 
     Attributes:
-        thread_id: Where it works.
+        thread_id: Its thread.
         agent: The subagent.
-        kind: What kind of subagent that was; see `kind_of`.
+        kind: The kind of subagent; see `kind_of`.
         description: The work, shortened.
         started_at: Unix time in seconds.
         told: The status in the model's last notification.
-        shown: Where it stood when the model got its result.
-        merged: The checkpoint of the task's thread up to which its files are here.
+        shown: The mark of the task when the model got its result.
+        merged: The checkpoint of the task's thread up to which its files were merged.
     """
 
     thread_id: str
@@ -185,7 +173,7 @@ Tasks = dict[str, BackgroundTask]
 
 
 def joined(current: Mapping[str, BackgroundTask], write: Mapping[str, BackgroundTask]) -> Tasks:
-    """Return the tasks after a write, which names the fields that change."""
+    """Return the tasks after a write, which contains the changed fields."""
     merged: Tasks = {**current}
     for key, fields in write.items():
         merged[key] = {**merged.get(key, {}), **fields}
@@ -213,19 +201,19 @@ _ATTEMPTS = 5
 
 
 class InboxState(TypedDict):
-    """State of an inbox: how many of its messages the task has taken."""
+    """State of an inbox: how many of its messages the task has read."""
 
     inbox_read: Annotated[NotRequired[int], Mark.CONTROL]
 
 
 class Inbox(AgentMiddleware):
-    """Puts messages that were sent to a task into its transcript.
+    """Adds messages that were sent to a task to its transcript.
 
     Args:
         checkpointer: The task's journal.
 
     Attributes:
-        definition: The agent that has this middleware; set once that is made.
+        definition: The agent with this middleware; set once it is built.
     """
 
     state_schema = InboxState
@@ -235,7 +223,7 @@ class Inbox(AgentMiddleware):
         self._journal = checkpointer
 
     async def before_model(self, state: State, runtime: Runtime) -> HookResult:
-        """Take what has come since the last model call."""
+        """Read the messages since the last model call."""
         if runtime.ns or parent_thread(runtime.thread_id) is None:
             return None
         inbox = await _open(self.definition, self._journal, runtime.thread_id)
@@ -243,7 +231,7 @@ class Inbox(AgentMiddleware):
 
 
 async def post(agent: Agent, thread_id: str, message: HumanMessage) -> None:
-    """Put a message into the inbox of a thread, once, however often it is posted.
+    """Add a message to the inbox of a thread, once, even if it is posted again.
 
     Raises:
         CheckpointError: The journal cannot be written; nothing was stored.
@@ -256,7 +244,7 @@ async def post(agent: Agent, thread_id: str, message: HumanMessage) -> None:
         inbox.write({"messages": [message]}, "input", "input")
         try:
             await inbox.commit("input", "end", source="input", summary=message.text[:100])
-        except StaleThread:  # another process posted at the same moment
+        except StaleThread:  # another process posted at the same time
             if attempt == _ATTEMPTS - 1:
                 raise
         else:
@@ -264,7 +252,7 @@ async def post(agent: Agent, thread_id: str, message: HumanMessage) -> None:
 
 
 async def unread(agent: Agent, thread_id: str) -> Mapping[str, Any]:
-    """Return the input that makes a task take the messages it has not; empty if there are none."""
+    """Return the input that makes a task read its unread messages; empty if there are none."""
     inbox = await _open(agent.definition, agent.checkpointer, thread_id)
     if inbox.head is None:
         return {}
@@ -291,78 +279,3 @@ def _taken(inbox: ThreadState, state: State) -> Mapping[str, Any]:
     sent = _messages(inbox)
     read = cast(int, state.get("inbox_read") or 0)
     return {"messages": [*sent[read:]], "inbox_read": len(sent)} if len(sent) > read else {}
-
-
-def background_agent(
-    agent: Agent,
-    checkpointer: Checkpointer,
-    above: Sequence[str],
-    policy: CallPolicy | None = None,
-) -> Agent:
-    """Return an agent that can work in the background.
-
-    Args:
-        agent: The agent; it stays as it is.
-        checkpointer: The caller's journal.
-        above: Names of the agents from the main one to the caller, as rules of the policy are
-            told: the agent is below them, as it is when `task` runs it.
-        policy: Rules of the caller, which hold besides its own.
-    """
-    old = agent.definition
-    own = old.pipeline.policy
-    rules = own if policy is None or policy is own else NarrowedPolicy((own, policy))
-    inbox = Inbox(checkpointer)
-    middleware = (*old.middleware, MergeBase(), inbox)
-    below = _Below(rules, tuple(above))
-    pipeline = ToolPipeline(old.tools, middleware, below, old.pipeline.cache)
-    states = StateCache()
-    states.rules = old.states.rules
-    made = copy(agent)
-    made.checkpointer = checkpointer
-    made.definition = replace(
-        old,
-        middleware=middleware,
-        schema=StateSchema({**old.schema.channels, **_own().channels}),
-        pipeline=pipeline,
-        states=states,
-    )
-    inbox.definition = made.definition
-    return made
-
-
-@cache
-def _own() -> StateSchema:
-    return StateSchema.of((InboxState, "Inbox"), (MergeBaseState, "GivenFiles"))
-
-
-@record
-class _Below:
-    """A policy that judges an agent as one that works below others."""
-
-    policy: CallPolicy
-    above: tuple[str, ...]
-
-    @property
-    def reads_paths(self) -> bool:
-        return self.policy.reads_paths
-
-    def judge(
-        self, tool: str, args: Arguments, definition: Tool | None = None, **caller: Unpack[Caller]
-    ) -> Verdict:
-        return self.policy.judge(tool, args, definition, **self._below(caller))
-
-    def hides(
-        self,
-        path: str,
-        definition: Tool | None = None,
-        *,
-        contents: bool = False,
-        **caller: Unpack[Caller],
-    ) -> bool:
-        return self.policy.hides(path, definition, contents=contents, **self._below(caller))
-
-    def narrowed(self, other: CallPolicy) -> CallPolicy:
-        return NarrowedPolicy((self, other))
-
-    def _below(self, caller: Caller) -> Caller:
-        return {**caller, "agent": (*self.above, *caller.get("agent", ()))}

@@ -1,10 +1,10 @@
-"""Three-way merge: brings a background task's changes to files into its caller's thread.
+"""Three-way merge: merges a background task's changes of files into its caller's thread.
 
-Three states of each file decide: what it was when the task got it, what the task made of it, and
-what it is in the thread now. Nothing is overwritten that the thread has changed meanwhile.
+Three states of each file decide: when the task got it, when the task left it, and in the thread
+now. A file that the thread has changed meanwhile is not overwritten.
 
-The files a task was given are kept in its own state (`MergeBase`). The checkpoint that it began at
-would tell, but history may be pruned; the newest state never is.
+The digests of the files that a task got are in its own state (`MergeBase`). Its first checkpoint
+contains the files, but history can be pruned; the newest state cannot.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class MergeResult:
     """Result of a merge.
 
     Attributes:
-        folder: Where the task's versions are that did not get their own place.
-        blind: Whether nothing tells what the task has changed.
-        writes: For the thread's `files`; None deletes.
-        taken: Paths whose new content, or deletion, was taken over.
-        kept: Path of each file that both changed, with the path under which the task's version is
-            kept; None if the task deleted it. The thread's own version stays in its place.
+        folder: Where the task's versions of conflicting files are.
+        blind: Whether it is unknown what the task has changed.
+        writes: Writes for the thread's `files`; None deletes.
+        taken: Paths whose new content, or deletion, was accepted.
+        kept: Path of each file that both changed, with the path of the task's version; None if the
+            task deleted it. The thread's version stays at its path.
     """
 
     folder: str
@@ -50,7 +50,7 @@ class MergeResult:
     kept: dict[str, str | None] = field(default_factory=dict[str, str | None])
 
     def describe(self, task_id: str) -> str:
-        """Say what happened, for the model; empty if nothing did."""
+        """Return a text about the merge for the model; empty if nothing was merged."""
         if self.blind:
             return self._described_blind(task_id)
         lines: list[str] = []
@@ -75,20 +75,20 @@ class MergeResult:
 def merge_changes(
     base: Mapping[str, str] | None, child: Files, own: Files, folder: str
 ) -> MergeResult:
-    """Return what the thread's files become, in time about linear in the number of files.
+    """Merge the files, in time about linear in their number.
 
     Args:
-        base: The files as the task got them, by `digest`. None if that is not known: then no
-            file is changed or deleted, and all that differs is put aside.
+        base: Digests of the files that the task got. None if unknown: then no file is changed or
+            deleted, and all files that differ are put into `folder`.
         child: The files as the task left them.
         own: The files of the thread now.
-        folder: Where the task's version of files goes that both changed, such as
+        folder: Directory for the task's version of files that both changed, such as
             `/conflicts/task-1f`.
     """
     merged = MergeResult(folder, blind=base is None)
     present = _Tree(own)
     both: list[str] = []
-    # Deletions come first: they may make room.
+    # Deletions come first, because they can make room.
     for path in sorted({*(base or ()), *child}, key=lambda path: (path in child, path)):
         wanted, here = child.get(path), present.files.get(path)
         if _same(wanted, here):
@@ -104,7 +104,7 @@ def merge_changes(
             merged.taken.append(path)
         else:
             both.append(path)
-    for path in both:  # after all others, so that nothing is put where something else comes or goes
+    for path in both:  # after all others, so that no path is used twice
         wanted = child.get(path)
         if wanted is None:
             merged.kept[path] = None
@@ -117,7 +117,7 @@ def merge_changes(
 
 
 class _Tree:
-    """Files, and how many of them are below each directory."""
+    """Files, and how many are below each directory."""
 
     def __init__(self, files: Files) -> None:
         self.files = dict(files)
@@ -134,12 +134,12 @@ class _Tree:
             self.files[path] = file
 
     def in_the_way(self, path: str) -> bool:
-        """Whether a file stands where a directory must be, or the other way round."""
+        """Whether a file is in the place of a directory, or the other way round."""
         return self._below[path] > 0 or any(one in self.files for one in _above(path))
 
 
 def _above(path: str) -> Iterator[str]:
-    """Yield the directories that a file is in, without the root."""
+    """Yield the directories above a file, without the root."""
     end = path.rfind("/")
     while end > 0:
         yield path[:end]
@@ -163,14 +163,14 @@ def _same(one: FileData | None, other: FileData | None) -> bool:
 
 
 def _is(file: FileData | None, given: str | None) -> bool:
-    """Whether a file is what the digest was made of; None stands for no file."""
+    """Whether a file matches a digest; None means no file."""
     if file is None or given is None:
         return file is None and given is None
     return digest(file) == given
 
 
 def _aside(folder: str, path: str, file: FileData, present: _Tree) -> str:
-    """Return a path where the file is already, or may be put."""
+    """Return a free path for the file, or the path where it already is."""
     top, _, below = folder.strip("/").partition("/")
     number = 1
     while True:
@@ -188,8 +188,8 @@ Given = dict[str, dict[str, str | None]]
 class MergeBaseState(TypedDict):
     """The files at the start of each run of a task, oldest first.
 
-    By the checkpoint that holds the run's input: `digest` by path, as far as it differs from that
-    of the run before; None for a file that is gone.
+    Digests by path, for each run's first checkpoint, as far as they differ from the run before;
+    None for a file that is gone.
     """
 
     files_given: Annotated[
@@ -198,12 +198,12 @@ class MergeBaseState(TypedDict):
 
 
 class MergeBase(AgentMiddleware):
-    """Notes what the files are whenever a task begins or continues."""
+    """Stores digests of the files whenever a task starts or continues."""
 
     state_schema = MergeBaseState
 
     async def before_agent(self, state: State, runtime: Runtime) -> HookResult:
-        """Note it, once for each run."""
+        """Store them, once for each run."""
         if runtime.ns or parent_thread(runtime.thread_id) is None or "files" not in state:
             return None
         known = _folded(_given(state))
@@ -215,19 +215,19 @@ class MergeBase(AgentMiddleware):
 
 
 def base_of(state: State, thread_id: str, checkpoint_id: str) -> Mapping[str, str] | None:
-    """Return the files of a task as its caller last saw them, by `digest`.
+    """Return digests of the files of a task as its caller last saw them.
 
     Args:
         state: The task's newest state.
         thread_id: The task's thread.
-        checkpoint_id: The task's first checkpoint, or one that it has ended at since.
+        checkpoint_id: The task's first checkpoint, or a later one at which it ended.
 
     Returns:
         None if the task does not know.
     """
     given = _given(state)
-    went_on = turn_step_id(checkpoint_id, thread_id)  # the run that went on from there
-    for key in (checkpoint_id, went_on, step_id(checkpoint_id)):  # the last: of older versions
+    went_on = turn_step_id(checkpoint_id, thread_id)  # the run that continued from there
+    for key in (checkpoint_id, went_on, step_id(checkpoint_id)):  # the last is from older versions
         if key in given:
             runs = [*given]
             return _folded({run: given[run] for run in runs[: runs.index(key) + 1]})
@@ -235,7 +235,7 @@ def base_of(state: State, thread_id: str, checkpoint_id: str) -> Mapping[str, st
 
 
 def digest(file: FileData) -> str:
-    """Tell the content of a file from every other one."""
+    """Return a digest of the content of a file."""
     text = f"{file.encoding}\0{file.content}"
     return blake2b(text.encode(errors="surrogatepass"), digest_size=16).hexdigest()
 

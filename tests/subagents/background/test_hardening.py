@@ -269,7 +269,7 @@ async def test_a_pending_task_whose_subagent_is_gone_fails_with_a_reason(
                     raise ToolError("there is no subagent 'hewer'")
                 return find(name)
 
-            background._carrier._agents = without
+            background._runner._agents = without
             gate.open.set()
             (seen,) = await background.wait(["t.task-00000002"], 20)
     assert seen.status == "error"
