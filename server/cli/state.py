@@ -22,6 +22,7 @@ from .output import Failed, print_answer
 if TYPE_CHECKING:
     from ..auth.caller import Scope
     from ..auth.tokens import TokenRecord, Tokens
+    from ..results import Answer
     from ..settings.settings import Settings
 
 __all__ = ["journal", "replicas", "token", "with_settings"]
@@ -53,6 +54,10 @@ def with_settings(flags: Mapping[str, Any], work: Callable[[Settings], Awaitable
         return anyio.run(main)
     except BrokenPipeError:  # whoever read the output has left
         raise
+    except ImportError as error:
+        if "needs the extra" not in str(error):
+            raise
+        raise Failed(f"{error}. Nothing was done.") from None
     except (SettingsError, StateDirError, HarnessError, FileError, OSError) as error:
         raise Failed(str(error)) from None
 
@@ -288,7 +293,11 @@ def replicas(as_json: bool, **flags: str | None) -> None:
 
     Also shows since when they run, and what each works on.
     """
-    from ..operations.replica_listing import list_replicas
 
-    answer = with_settings({**flags, "replicas": "true"}, list_replicas)
+    async def listed(settings: Settings) -> Answer:
+        from ..operations.replica_listing import list_replicas
+
+        return await list_replicas(settings)
+
+    answer = with_settings({**flags, "replicas": "true"}, listed)
     click.echo(json.dumps(answer.data, indent=2) if as_json else answer.text)
