@@ -89,8 +89,11 @@ def main() -> int:
     compared = command("peers", lambda o: compare.run(o.rounds, o.python))
     compared.add_argument("--rounds", default=3, **rounds)
     compared.add_argument("--python", help="interpreter of an environment that has deepagents")
-    for name, run in (("agno", agno_compared.run), ("langgraph-server", langgraph_server.run)):
-        other = command(name, lambda o, run=run: run(o.rounds, o.python))
+    others = (
+        command("agno", lambda o: agno_compared.run(o.rounds, o.python)),
+        command("langgraph", lambda o: langgraph_server.run(o.rounds, o.python)),
+    )
+    for other in others:
         other.add_argument("--rounds", default=9, **rounds)
         other.add_argument("--python", help="interpreter of an environment that has it")
 

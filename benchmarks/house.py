@@ -6,7 +6,7 @@
   and for types alone count too.
 - A driven call: the sixth `write_file` of a thread on a stdio server. Counted are the functions of
   ours that run between its request and its reply, in every thread, their files, and the deepest
-  stack; see `traced_server`.
+  stack; `python -m benchmarks.call_tree` prints them.
 - A durable step: a model answer with a tool call and its result, in a run of a bare agent on a
   SQLite journal. Bytes and write calls are the process's own, from `/proc/self/io`; a page is two
   write calls (its frame's header and the page).
@@ -16,9 +16,7 @@ from __future__ import annotations
 
 import ast
 import io
-import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -30,7 +28,7 @@ from typing import Any
 
 import anyio
 
-from benchmarks.client import ServerProcess
+from benchmarks.call_tree import driven_write
 from benchmarks.report import Bar, Report
 from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.checkpoint.base import Batch
@@ -129,24 +127,8 @@ def _circles() -> int:
 
 
 def _driven_call() -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "note.json"
-        command = (sys.executable, "-m", "benchmarks.traced_server", str(file), "serve")
-        with ServerProcess((*command, "--state-dir", folder), "legacy") as server:
-            server.open()
-            arguments: dict[str, Any] = {"path": "/f.txt", "content": "0"}
-            first = server.call("write_file", arguments)
-            arguments["thread_id"] = first["structuredContent"]["thread_id"]
-            for number in range(1, 5):
-                server.call("write_file", {**arguments, "content": str(number)})
-            server.signal(signal.SIGUSR1)
-            server.call("write_file", {**arguments, "content": "last"})
-            server.signal(signal.SIGUSR2)
-            until = time.monotonic() + 30
-            while not file.exists() and time.monotonic() < until:
-                time.sleep(0.01)
-            note = json.loads(file.read_text(encoding="utf-8"))
-    files = {one.split(":")[0] for one in note["functions"]}
+    note = driven_write()
+    files = {place.rpartition(":")[0] for place, *_ in note["functions"]}
     return {"functions": len(note["functions"]), "files": len(files), "deepest": note["deepest"]}
 
 

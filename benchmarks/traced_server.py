@@ -1,7 +1,8 @@
 """Our server, which records the functions of ours that it calls while recording is on.
 
 `python -m benchmarks.traced_server FILE serve …`: SIGUSR1 begins a note, SIGUSR2 ends it and writes
-it to FILE as JSON: the functions called as `file:line:name`, and the deepest stack. Counted are
+it to FILE as JSON: the functions in the order of their first call, each as `file:line:name` with
+the depth of that call and how often it was called or resumed, and the deepest stack. Counted are
 functions whose code is in `harness/` or `server/`, in every thread. Comprehensions and lambdas
 count for the function they are in. The depth is that of such frames on one stack.
 """
@@ -14,8 +15,7 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from types import FrameType
-from typing import Any
+from types import CodeType, FrameType
 
 from deep_agent_mcp.server.cli.main import main
 
@@ -23,26 +23,27 @@ ROOT = str(Path(__file__).resolve().parent.parent)
 FOLDERS = tuple(os.path.join(ROOT, name) + os.sep for name in ("harness", "server"))
 
 
+def _counts(code: CodeType) -> bool:
+    return code.co_filename.startswith(FOLDERS) and not code.co_name.startswith("<")
+
+
 class Notes:
-    """What was called since the last note began. Append-only sets, so any thread may add."""
+    """What was called since the last note began. It only grows, so any thread may add."""
 
     def __init__(self, file: str) -> None:
         self.file = file
         self.on = False
-        self.called: set[Any] = set()
+        self.called: dict[CodeType, list[int]] = {}
         self.deepest = 0
 
     def look(self, frame: FrameType, event: str, _: object) -> None:
-        if not self.on or event != "call" or not frame.f_code.co_filename.startswith(FOLDERS):
+        if not self.on or event != "call" or not _counts(frame.f_code):
             return
-        if frame.f_code.co_name.startswith("<"):
-            return
-        self.called.add(frame.f_code)
         depth, above = 0, frame
         while above is not None:
-            code = above.f_code
-            depth += code.co_filename.startswith(FOLDERS) and not code.co_name.startswith("<")
+            depth += _counts(above.f_code)
             above = above.f_back  # type: ignore[assignment]
+        self.called.setdefault(frame.f_code, [depth, 0])[1] += 1
         self.deepest = max(self.deepest, depth)
 
     def begin(self, *_: object) -> None:
@@ -52,11 +53,11 @@ class Notes:
 
     def end(self, *_: object) -> None:
         self.on = False
-        names = sorted(
-            f"{os.path.relpath(code.co_filename, ROOT)}:{code.co_firstlineno}:{code.co_name}"
-            for code in self.called
-        )
-        note = {"functions": names, "deepest": self.deepest}
+        functions = [
+            (f"{os.path.relpath(one.co_filename, ROOT)}:{one.co_firstlineno}", one.co_qualname, *at)
+            for one, at in self.called.items()
+        ]
+        note = {"functions": functions, "deepest": self.deepest}
         Path(self.file + ".part").write_text(json.dumps(note))
         os.replace(self.file + ".part", self.file)
 

@@ -112,7 +112,7 @@ class MemoryFiles(FollowedFiles[MemorySnapshot]):
 
     def _look_at_all(self) -> bool:
         read = {path: self._look(path, self._read.get(path)) for path in self._paths}
-        old = self._snapshot
+        old = self.snapshot
         before = self._read
         if old.version and [*read] == [*before] and all(read[one] is before[one] for one in read):
             return False
@@ -128,7 +128,7 @@ class MemoryFiles(FollowedFiles[MemorySnapshot]):
         for path, problem in errors.items():
             if old.errors.get(path) != problem:
                 _log.warning("memory: %s", problem)
-        self._snapshot = MemorySnapshot(
+        self.snapshot = MemorySnapshot(
             files, MappingProxyType(errors), MappingProxyType(digests), old.version + 1
         )
         return True

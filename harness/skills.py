@@ -211,7 +211,7 @@ class SkillRegistry(DefinitionRegistry[Skill]):
     @property
     def skills(self) -> Mapping[str, Skill]:
         """The skills by name, in order of names."""
-        return self._snapshot.items
+        return self.snapshot.items
 
     @property
     def roots(self) -> Sequence[Path]:

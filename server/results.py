@@ -114,7 +114,8 @@ def unknown(
     near = difflib.get_close_matches(wanted, ids, n=3, cutoff=0.3) or ids[:3]
     missing = f"{owner} no {kind} {wanted!r}"
     if not near:
-        return f"{missing}: there are no {kind}s yet. Nothing was done. {advice}"
+        advice = "" if advice.endswith("lists them.") else f" {advice}"  # there is nothing to list
+        return f"{missing}: there are no {kind}s yet. Nothing was done.{advice}"
     return f"{missing}. Nothing was done. Nearest: {', '.join(near)}. {advice}"
 
 

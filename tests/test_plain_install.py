@@ -11,7 +11,7 @@ import sys
 
 class Missing:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("psycopg", "psycopg_pool", "redis", "cryptography"):
+        if name.partition(".")[0] in ("psycopg", "psycopg_pool", "redis", "cryptography", "google"):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Missing())
@@ -56,6 +56,20 @@ else:
     raise AssertionError("EncryptedCheckpointer")
 """
 
+COMMANDS = """
+from click.testing import CliRunner
+from deep_agent_mcp.server.cli.main import cli
+
+place = "--state-dir state --journal postgresql://host/name"
+missing = "pip install 'deep-agent-mcp[postgres]'. Nothing was done."
+for words, code, said in (
+    ("models", 0, "anthropic-vertex:  no: extra google"),
+    (f"replicas {place}", 1, missing),
+):
+    done = CliRunner().invoke(cli, words.split())
+    assert (done.exit_code, said in done.output) == (code, True), (words, done, done.output)
+"""
+
 PAGES = """
 from tests.doc_pages import DocPage
 
@@ -77,7 +91,7 @@ def run(code: str, place: Path) -> None:
 
 
 def test_what_needs_no_extra_works_without_one(tmp_path: Path) -> None:
-    parts = (STARS + "assert not there, there", EVERY_PACKAGE, BY_NAME, PAGES)
+    parts = (STARS + "assert not there, there", EVERY_PACKAGE, BY_NAME, COMMANDS, PAGES)
     run(WITHOUT_EXTRAS + "".join(f"exec({one!r}, {{}})\n" for one in parts), tmp_path)
 
 

@@ -118,7 +118,7 @@ class Newcomer:
         if any("serve" in line and "--transport http" in line for line in lines):
             self._serve(lines)
             return
-        script = "\n".join([*lines, "code=$?", "env -0 >.env-after", "exit $code"])
+        script = "\n".join(["trap 'env -0 >.env-after' EXIT", *lines])
         done = subprocess.run(
             ["bash", "-e", "-c", script] if not expected else ["bash", "-c", script],
             cwd=self.place,

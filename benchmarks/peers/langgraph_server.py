@@ -1,9 +1,9 @@
 """A delegated run on LangGraph Server, over its HTTP API, beside one on ours, over Streamable HTTP.
 
-`python -m benchmarks langgraph-server` makes its environment from PyPI, or takes one with
-`--python`. Measured is the server that runs without an account: `langgraph dev`, which keeps its
-state in memory and looks for queued runs every half second. Its time from request to answer says
-little, therefore; its processor time does.
+`python -m benchmarks langgraph` makes its environment from PyPI, or takes one with `--python`. It
+measures the server that runs without an account: `langgraph dev`, which keeps its state in memory
+and looks for queued runs every half second. So its time from request to answer is not comparable;
+its processor time is.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def run(rounds: int = 9, python: str | None = None) -> Report:
         python = python or interpreter(folder / "env", PACKAGES)
         with our_server(folder) as ours, _langgraph(folder, python) as theirs:
             measures = delegated("langgraph", ours, theirs, rounds)
-        return Report("langgraph-server", measures, (), versions(python, PACKAGES))
+        return Report("langgraph", measures, (), versions(python, PACKAGES))
 
 
 def _langgraph(folder: Path, python: str) -> RunServer:

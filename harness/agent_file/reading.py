@@ -279,5 +279,5 @@ def _text(path: Path, files: ConfinedFiles) -> str:
         return decode(files.read(path, MAX_FILE_BYTES + 1), path)
     except OSError as error:
         raise DefinitionError(
-            f"{path} cannot be read: {error.strerror or error}. Name a readable file"
+            f"{path} cannot be read: {error.strerror or error}. Name a readable file."
         ) from error

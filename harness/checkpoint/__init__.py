@@ -1,8 +1,8 @@
-"""The journal: stores threads, runs, questions and events; one module for each place.
+"""The journal: stores threads, runs, questions and events; one module for each kind of storage.
 
-The names below are imported when they are first used; `PostgresCheckpointer`, `RedisCheckpointer`,
-`EncryptedCheckpointer` and `Keyring` need extras. `import *` leaves out the first two where theirs
-is not installed.
+The names below are imported at their first use; `PostgresCheckpointer`, `RedisCheckpointer`,
+`EncryptedCheckpointer` and `Keyring` need extras. `import *` omits the first two if their extras
+are not installed.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _HOMES = {
     "prune_to_size": "maintenance",
 }
 _OPTIONAL = ("PostgresCheckpointer", "RedisCheckpointer")
-# So that `import *` asks `__getattr__` for it, and gets what can be imported here.
+# So that `import *` calls `__getattr__` for it, and gets what can be imported here.
 _NAMES: Sequence[str] = globals().pop("__all__")
 
 

@@ -1,13 +1,13 @@
 """Admission: the rules of a journal, which decide whether a batch is stored.
 
-The rules are written once for every checkpointer: which batches are refused, what the refusal says,
-and in which order interrupts are returned. Nothing here stores anything.
+All checkpointers share these rules: which batches are refused, the text of the refusal, and the
+order of interrupts. This module stores nothing.
 
-The decision is a pure function of what is stored of the thread, so it can be tested without a
-database. Memory, Postgres and SQLite call it with the facts they looked up in the transaction. Two
-journals also decide without it, and the conformance kit checks that they decide generated batches
-alike. SQLite stores whole steps after a head that it remembers, without looking anything up. Redis
-decides inside its commit script, because nothing else is atomic there.
+The decision is a pure function of the stored data of the thread, so it can be tested without a
+database. Memory, Postgres and SQLite call it with facts that they read in the transaction. Two
+journals also decide without it, and the conformance kit checks with generated batches that they
+decide in the same way. SQLite stores whole steps after a head that it remembers, without a read.
+Redis decides inside its commit script, because nothing else is atomic there.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _RELOAD = "Nothing was stored. Load the thread's head and continue from there."
 
 
 def check_batch(batch: Batch) -> None:
-    """Refuse a batch that mixes threads, or a step that would be torn from its writes.
+    """Refuse a batch that mixes threads, or that separates a step from its writes.
 
     Raises:
         ValueError: A record belongs to another thread, or a checkpoint to another namespace.
@@ -82,12 +82,12 @@ def check_checkpoint(
     parent_is_head: bool,
     imported: bool = False,
 ) -> None:
-    """Refuse a checkpoint that does not fit the thread as it is now.
+    """Refuse a checkpoint that does not fit the current thread.
 
     Args:
         checkpoint: The new checkpoint.
-        exists: Whether one with its id is in its namespace already.
-        parent_exists: Whether its parent is; meaningless without a parent.
+        exists: Whether its namespace already has a checkpoint with its id.
+        parent_exists: Whether its parent exists; meaningless without a parent.
         parent_is_head: Whether its parent is the head; without a parent, whether there is no head.
         imported: Whether it was made elsewhere, so that its parent need not be the head.
 
@@ -119,7 +119,7 @@ def _where(checkpoint: Checkpoint) -> str:
 
 
 def late_write(thread_id: str, step: str, task_id: str) -> StaleThread:
-    """Return the error for a task that writes to a step whose checkpoint is stored already."""
+    """Return the error for a task that writes to a step whose checkpoint is already stored."""
     return StaleThread(
         f"task {task_id} writes to step {step} of thread {thread_id!r}, which another run has "
         f"finished already. {_RELOAD}"
@@ -127,7 +127,7 @@ def late_write(thread_id: str, step: str, task_id: str) -> StaleThread:
 
 
 def superseded(run_id: str, attempt: int) -> Superseded:
-    """Return the error for a commit of an attempt that is over, or has begun elsewhere."""
+    """Return the error for a commit of an attempt that is over, or was started elsewhere."""
     return Superseded(
         f"attempt {attempt} of run {run_id} is not executed by this process any more: another one "
         f"took the run over, or ended it. Nothing was stored; see how the run stands."
@@ -135,7 +135,7 @@ def superseded(run_id: str, attempt: int) -> Superseded:
 
 
 def thread_in_use(thread_id: str, run_id: str) -> ThreadBusy:
-    """Return the error for a run that begins where another one is open."""
+    """Return the error for a run that starts while another one is open."""
     return ThreadBusy(
         f"thread {thread_id!r} is in use by run {run_id}, which has not ended. Nothing was stored; "
         f"wait for that run, answer its questions, or cancel it first.",
@@ -160,7 +160,7 @@ def run_elsewhere(run_id: str) -> CheckpointError:
 
 
 def thread_exists(thread_id: str) -> CheckpointError:
-    """Return the error for a thread that is to be made and is there."""
+    """Return the error for a new thread whose id exists."""
     return CheckpointError(
         f"thread {thread_id!r} exists already; nothing was stored. Choose another id, or delete "
         f"it first."
@@ -168,7 +168,7 @@ def thread_exists(thread_id: str) -> CheckpointError:
 
 
 def missing_ancestor(thread_id: str) -> CheckpointError:
-    """Return the error for a checkpoint whose parent is not there."""
+    """Return the error for a checkpoint whose parent does not exist."""
     return CheckpointError(
         f"an ancestor of a checkpoint of thread {thread_id!r} is missing from the journal, so its "
         f"state cannot be rebuilt; nothing was changed. Restore a backup, or delete the thread."
@@ -176,7 +176,7 @@ def missing_ancestor(thread_id: str) -> CheckpointError:
 
 
 def unknown_snapshot(thread_id: str, snapshot: Snapshot) -> CheckpointError:
-    """Return the error for a snapshot of a checkpoint that is not there."""
+    """Return the error for a snapshot of a checkpoint that does not exist."""
     return CheckpointError(
         f"thread {thread_id!r} has no checkpoint {snapshot.checkpoint_id} to store a snapshot of. "
         f"Nothing was stored; commit it with its checkpoint or after it."
@@ -184,7 +184,7 @@ def unknown_snapshot(thread_id: str, snapshot: Snapshot) -> CheckpointError:
 
 
 def unstorable(batch: Batch, error: Exception) -> CheckpointError:
-    """Return the error for a batch that holds what no journal can store."""
+    """Return the error for a batch with data that no journal can store."""
     return CheckpointError(
         f"a batch of thread {batch.thread_id!r} cannot be stored: {error}. Nothing of it was; fix "
         f"the value and commit again."
@@ -192,7 +192,7 @@ def unstorable(batch: Batch, error: Exception) -> CheckpointError:
 
 
 def in_step_order(interrupts: Iterable[Interrupt]) -> list[Interrupt]:
-    """Order interrupts by step, then by index; steps stand in the order they first asked in."""
+    """Sort interrupts by step, in the order of their first questions, then by index."""
     steps: dict[tuple[str, str], list[Interrupt]] = {}
     for interrupt in interrupts:
         steps.setdefault((interrupt.ns, interrupt.step_id), []).append(interrupt)
@@ -200,19 +200,19 @@ def in_step_order(interrupts: Iterable[Interrupt]) -> list[Interrupt]:
 
 
 def prefix_range(prefix: str) -> tuple[bytes, bytes]:
-    """Return between which texts those with a prefix lie, in UTF-8, whose order is that of bytes.
+    """Return the bounds of texts with a prefix, in the byte order of UTF-8.
 
-    The first is the smallest of them; the second is the smallest text above all of them.
+    The first is the smallest such text; the second is the smallest text above all of them.
 
     Args:
         prefix: Not empty.
     """
     start = prefix.encode("utf-8", "surrogatepass")
-    return start, start[:-1] + bytes((start[-1] + 1,))  # no byte of UTF-8 is the last there is
+    return start, start[:-1] + bytes((start[-1] + 1,))  # UTF-8 has no byte 255
 
 
 class Clock:
-    """Wall time that never repeats itself, so that a list can be paged by it."""
+    """A wall clock that never returns the same time twice, so that lists can be paged by it."""
 
     def __init__(self) -> None:
         self._last = 0.0
@@ -225,7 +225,7 @@ class Clock:
 
 @record
 class StoredRun:
-    """Stored run, as far as it decides on a batch."""
+    """The fields of a stored run that decide on a batch."""
 
     attempt: int
     is_open: bool
@@ -233,17 +233,17 @@ class StoredRun:
 
 @record
 class Facts:
-    """Stored facts about a batch's namespace and runs, as far as the batch names them.
+    """Stored facts about the namespace and the runs of a batch.
 
     Attributes:
         head: Id of the namespace's newest checkpoint, or None.
         checkpoints: Ids of its checkpoints.
         tasks: Ids of its tasks by step.
-        foreign: Runs that the batch stores or is fenced by, and that belong to other threads.
+        foreign: Runs that the batch stores, or is fenced by, but that belong to other threads.
         foreign_logs: Runs of its events whose events belong to other threads.
         runs: The runs that the batch stores, or is fenced by, by id.
         open_runs: Ids of the thread's open runs.
-        keyed: Id of the run that has an idempotency key, by key.
+        keyed: Ids of runs, by idempotency key.
     """
 
     head: str | None
@@ -257,19 +257,19 @@ class Facts:
 
 
 def admit(facts: Facts, batch: Batch) -> list[TaskWrites]:
-    """Return the tasks of a batch that are new; of equal ids the first wins.
+    """Return the new tasks of a batch; of tasks with equal ids, the first counts.
 
-    Everything else of an admitted batch is stored as it is.
+    All other records of an admitted batch are stored as they are.
 
     Args:
-        facts: What is stored.
-        batch: A batch that `check_batch` has passed.
+        facts: The stored facts.
+        batch: A batch that has passed `check_batch`.
 
     Raises:
         Superseded, ThreadBusy, KnownRun: As for `admit_runs`.
         StaleThread: A task writes to a finished step, or a checkpoint exists, has no parent in the
-            journal, or does not grow from the head.
-        CheckpointError: A snapshot is of no checkpoint, or a run belongs to another thread.
+            journal, or does not follow the head.
+        CheckpointError: A snapshot has no checkpoint, or a run belongs to another thread.
     """
     if facts.foreign:
         raise run_elsewhere(min(facts.foreign))
@@ -286,10 +286,10 @@ def admit(facts: Facts, batch: Batch) -> list[TaskWrites]:
 
 
 def admit_runs(facts: Facts, batch: Batch) -> None:
-    """Refuse a batch of an attempt that is over, and a run that may not begin or continue.
+    """Refuse a batch of an attempt that is over, and a run that may not start or continue.
 
     Raises:
-        Superseded: A later attempt has begun, or this one was begun by somebody else.
+        Superseded: A later attempt has begun, or this one was started by another process.
         ThreadBusy: Another run of the thread is open.
         KnownRun: A run with the idempotency key is stored.
     """
@@ -328,9 +328,9 @@ def _admit_keys(facts: Facts, batch: Batch) -> None:
 
 
 def opened_runs(stored: Mapping[str, StoredRun], batch: Batch) -> list[Run]:
-    """Return the runs that a batch begins or continues, given those that are stored.
+    """Return the runs that a batch starts or continues, given the stored ones.
 
-    A new one that is queued, or was cancelled before its input was accepted, does not begin.
+    A new run that is queued, or was cancelled before its input was accepted, does not start.
     """
     moves = bool(batch.checkpoints or batch.writes)
     return [
@@ -356,7 +356,7 @@ def _admit_tasks(facts: Facts, batch: Batch) -> list[TaskWrites]:
 
 
 def _admit_checkpoints(facts: Facts, batch: Batch) -> set[str]:
-    """Return the ids of the batch's checkpoints, each of which may grow from those before it."""
+    """Return the ids of the batch's checkpoints; each may follow the ones before it."""
     fresh: set[str] = set()
     head = facts.head
     for made in batch.checkpoints:

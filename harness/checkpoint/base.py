@@ -1,4 +1,4 @@
-"""The protocol every checkpointer implements, and the records it stores.
+"""The protocol that every checkpointer implements, and the batches it stores.
 
 The journal is append-only: see `harness.checkpoint.records`.
 """
@@ -65,10 +65,10 @@ R = TypeVar("R", bound=Record)
 
 
 class Rewrite(Protocol):
-    """Says what a stored record becomes. Must neither block nor ask the journal."""
+    """Replaces the content of a stored record. It must not block or read the journal."""
 
     def __call__(self, record: R, /) -> R:
-        """Return the record, or one of the same type with another content."""
+        """Return the record, or one of the same type with other content."""
         ...
 
 
@@ -78,29 +78,29 @@ class Checkpointer(Protocol):
     async def commit(self, batch: Batch) -> None:
         """Store a batch in one transaction, within a bounded time.
 
-        It returns only when the batch is stored. What bounds the time is the journal's: in memory
-        nothing waits; SQLite waits 10 s for the lock of another process, then for the disk;
-        Postgres and Redis wait for their `timeout`, once for a connection and once for each
-        answer. Batches that wait together may have to wait for the group before them too.
+        It returns only when the batch is stored. The journal limits the time: in memory nothing
+        waits; SQLite waits 10 s for the lock of another process, then for the disk; Postgres and
+        Redis wait for their `timeout`, once for a connection and once for each answer. Batches
+        that are stored together may also have to wait for the group before them.
 
-        A caller that is cancelled does not learn what became of the batch: it is, or soon will be,
-        stored whole or not at all. So it is after an error whose text says that this is not known.
-        Committing a step again settles it: one that was stored is refused with `StaleThread`.
+        If the caller is cancelled, it is unknown whether the batch is stored: it is, or soon will
+        be, stored completely or not at all. The same applies after an error whose text says so. To
+        find out, commit the step again: a stored step is refused with `StaleThread`.
 
         Raises:
             Superseded: A later attempt of a run has begun than that of the batch's fence or run
                 record; nothing was stored.
-            ThreadBusy: A run of the batch begins or goes on while another one of its thread is
-                open, which the error names; nothing was stored.
-            KnownRun: A run that begins has the idempotency key of another one, which the error
-                names; nothing was stored.
+            ThreadBusy: A run of the batch starts or continues while another run of its thread
+                is open, which the error names; nothing was stored.
+            KnownRun: A new run has the idempotency key of another run, which the error names;
+                nothing was stored.
             StaleThread: A checkpoint of the batch exists already, its parent is missing or (for
                 input and loop) not the head, or a task writes to a finished step; nothing of this
                 call was stored.
             ValueError: The batch mixes threads, or a checkpoint is not of the batch's namespace;
                 nothing was stored.
-            CheckpointError: The journal cannot be written, or a snapshot is of no checkpoint;
-                nothing was stored, unless the text says that this is not known.
+            CheckpointError: The journal cannot be written, or a snapshot has no checkpoint;
+                nothing was stored, unless the text says that this is unknown.
         """
         ...
 
@@ -119,9 +119,9 @@ class Checkpointer(Protocol):
             thread_id: The thread.
             ns: The namespace.
             checkpoint_id: A checkpoint other than the head.
-            cached: A checkpoint whose state the caller still has. If it is an ancestor (or the
-                checkpoint itself) only later writes come back.
-            schema: Which snapshots may stand for the writes before them; None for none.
+            cached: A checkpoint whose state the caller still has. If it is an ancestor, or the
+                checkpoint itself, only later writes are returned.
+            schema: The schema whose snapshots may replace the writes before them; None for none.
 
         Raises:
             CheckpointError: The journal cannot be read.
@@ -135,21 +135,21 @@ class Checkpointer(Protocol):
         ...
 
     async def namespaces(self, thread_id: str) -> Sequence[str]:
-        """Return the namespaces of a thread that have checkpoints, in order of their first."""
+        """Return the namespaces of a thread with checkpoints, in order of their first one."""
         ...
 
     async def threads(
         self, *, limit: int = 50, before: float | None = None, prefix: str = ""
     ) -> Sequence[ThreadInfo]:
-        """Return threads, last changed first: when a run of theirs began or ended, or an edit.
+        """Return threads, last changed first. Starts and ends of runs, and edits, are changes.
 
-        Whether the steps of a run count as well is the journal's choice.
+        A journal may count the steps of a run as well.
 
         Args:
-            limit: How many at most.
+            limit: The most threads to return.
             before: An `updated_at` to page from.
-            prefix: What their ids begin with, taken literally. The journal itself passes over the
-                others, so a page of a few threads among many costs little.
+            prefix: The literal beginning of their ids. The journal itself skips the others, so a
+                page of a few threads among many costs little.
         """
         ...
 
@@ -170,15 +170,15 @@ class Checkpointer(Protocol):
 
         Args:
             thread_id: The thread.
-            status: What they are at.
-            idempotency_key: What they were begun with.
-            prefix: What their ids begin with, taken literally; see `threads`.
-            limit: How many at most.
+            status: Their status.
+            idempotency_key: The key they were started with.
+            prefix: The literal beginning of their ids; see `threads`.
+            limit: The most runs to return.
         """
         ...
 
     async def interrupts(self, run_id: str) -> Sequence[Interrupt]:
-        """Return all interrupts of a run, of every namespace, oldest step first, then by index."""
+        """Return all interrupts of a run, in all namespaces, oldest step first, then by index."""
         ...
 
     async def file_changes(self, thread_id: str, since_seq: int) -> Sequence[FileChange]:
@@ -190,11 +190,11 @@ class Checkpointer(Protocol):
         ...
 
     async def delete_thread(self, thread_id: str) -> None:
-        """Delete a thread with its runs, in every namespace; unknown ids do nothing."""
+        """Delete a thread with its runs, in all namespaces; unknown ids are ignored."""
         ...
 
     async def copy_thread(self, source: str, target: str) -> None:
-        """Copy the checkpoints of a thread, with their writes, in every namespace.
+        """Copy the checkpoints of a thread, with their writes, in all namespaces.
 
         Runs, their interrupts, events and file changes stay with the source: they happened there.
 
@@ -212,20 +212,20 @@ class Checkpointer(Protocol):
         keep_latest: int | None = None,
         older_than: float | None = None,
     ) -> int:
-        """Remove old checkpoints, and abandoned branches that no other checkpoint grew from.
+        """Remove old checkpoints, and abandoned branches without later checkpoints.
 
-        Every state that stays is what it was: its checkpoint takes over the writes of removed
-        ancestors, and `parent_id` names the nearest ancestor that stays. A checkpoint that
-        several branches grew from stays. So do the head of each namespace, runs, and file
-        changes that a checkpoint which stays can undo.
+        Remaining states do not change: their checkpoints take over the writes of removed
+        ancestors, and `parent_id` names the nearest remaining ancestor. A checkpoint from which
+        several branches start is kept. So are the head of each namespace, runs, and file changes
+        that a remaining checkpoint can undo.
 
-        Of all threads each is pruned by itself, so that others can write meanwhile: when one
-        fails, those before it stay pruned.
+        Threads are pruned one by one, so that others can write meanwhile. If one fails, those
+        before it stay pruned.
 
         Args:
             thread_id: The thread; by default all.
-            keep_latest: How many of the newest checkpoints of each namespace stay.
-            older_than: Only checkpoints from before this Unix time go.
+            keep_latest: How many of the newest checkpoints of each namespace to keep.
+            older_than: Remove only checkpoints from before this Unix time.
 
         Returns:
             How many checkpoints were removed.
@@ -238,26 +238,25 @@ class Checkpointer(Protocol):
     async def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete runs with their checkpoints, interrupts, events and file changes.
 
-        Unknown ids do nothing. States of checkpoints that other runs made stay whole, as with
-        `prune`. A thread of which nothing is left is deleted. What these runs did to files cannot
-        be undone any more.
+        Unknown ids are ignored. States of other runs' checkpoints do not change, as with `prune`.
+        An empty thread is deleted. These runs' changes of files can no longer be undone.
         """
         ...
 
     async def thread_size(self, thread_id: str) -> int:
-        """Return the bytes that a thread's values take in the journal; 0 for unknown ids.
+        """Return the bytes of a thread's values in the journal; 0 for unknown ids.
 
-        Values that other threads hold too are counted in full.
+        Values that it shares with other threads are counted in full.
         """
         ...
 
     async def rewrite(self, thread_id: str, rewrite: Rewrite) -> None:
-        """Replace the content of a thread's records, all of it or nothing; unknown ids do nothing.
+        """Replace the content of a thread's records, all or none; unknown ids are ignored.
 
-        It concerns writes (those of snapshots too), checkpoints, runs, interrupts, file changes
-        and events. Of what `rewrite` returns, the fields that `invariants.CONTENT` names are taken;
-        what tells records apart and joins them stays. When it raises, nothing was changed; what is
-        not a `HarnessError` may come as the cause of a `CheckpointError`.
+        It applies to writes (also those of snapshots), checkpoints, runs, interrupts, file changes
+        and events. From the result of `rewrite`, the fields in `invariants.CONTENT` are used; ids
+        and references stay. If it raises, nothing was changed; an error that is not a
+        `HarnessError` may be the cause of a `CheckpointError`.
 
         Raises:
             CheckpointError: The journal cannot be written; nothing was changed.
@@ -265,26 +264,26 @@ class Checkpointer(Protocol):
         ...
 
     async def vacuum(self) -> None:
-        """Give back the room of what was deleted; may take long."""
+        """Free the space of deleted data; may take long."""
         ...
 
     async def close(self) -> None:
-        """Release files and threads; finishes what was handed over."""
+        """Release files and threads, after storing all pending batches."""
         ...
 
 
 @record
 class Fence:
-    """Fence of a batch: the attempt of a run that may store it; older attempts are refused.
+    """Fence of a batch: the attempt of a run that stores it; older attempts are refused.
 
-    One process begins each attempt, and only it commits under it. Once a later attempt has begun,
-    by whoever took the run over or ended it, the commits of the earlier one are refused. So a
-    process that stood still for a while and wakes up changes nothing any more.
+    One process begins each attempt, and only that process commits in it. Once a process that took
+    over or ended the run has begun a later attempt, commits of the earlier one are refused. So a
+    process that hung for a while and wakes up can change nothing.
 
     Attributes:
         run_id: The run.
-        attempt: Which attempt of it; see `Run.attempt`.
-        begins: Whether this batch begins the attempt; refused when it has begun already.
+        attempt: The number of the attempt; see `Run.attempt`.
+        begins: Whether this batch begins the attempt; refused if it has already begun.
     """
 
     run_id: str
@@ -294,20 +293,20 @@ class Fence:
 
 @record
 class Batch:
-    """Batch of records that one commit stores: all of it, or nothing.
+    """Batch of records that one commit stores, all or none.
 
-    `runs` are inserted or replaced by id. `interrupts` are inserted; an id that is known keeps its
-    stored answer. `answers` maps interrupt ids to answers; the first answer of an interrupt wins.
-    `events` are numbered in order, each in its run.
+    `runs` are inserted or replaced by id. `interrupts` are inserted; a known id keeps its stored
+    answer. `answers` maps interrupt ids to answers; the first answer to an interrupt counts.
+    `events` are numbered in order, within their run.
 
-    `synced` says that `commit` returns only when a power cut cannot lose the batch any more.
-    Otherwise it returns when the death of the process cannot, and the disk follows within
-    milliseconds; for steps that nothing outside of the journal depends on.
+    With `synced`, `commit` returns only when a power cut can no longer lose the batch. Otherwise it
+    returns when a crash of the process cannot, and the disk follows within milliseconds; use that
+    for steps on which nothing outside the journal depends.
 
-    `imported` says that the checkpoints were made elsewhere: their parents must exist, but need
-    not be the head, and several of their runs may be open.
+    With `imported`, the checkpoints were made elsewhere: their parents must exist, but need not be
+    the head, and several of their runs may be open.
 
-    `fences` are the attempts of runs that the batch is part of; see `Fence`.
+    `fences` are the attempts of runs to which the batch belongs; see `Fence`.
     """
 
     thread_id: str
@@ -326,9 +325,9 @@ class Batch:
 
 
 def taken_over(run: Run, **changes: Any) -> Batch:
-    """Return the batch by which a run's next attempt begins, for whoever takes it over or ends it.
+    """Return the batch that begins a run's next attempt, for a process that takes over or ends it.
 
-    The journal refuses it with `Superseded` when another attempt has begun since `run` was read.
+    The journal refuses it with `Superseded` if another attempt has begun since `run` was read.
 
     Args:
         run: The record as it was read.

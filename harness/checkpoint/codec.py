@@ -1,7 +1,8 @@
 """Codec of journals: packs writes into one body, and compresses and checks bodies.
 
-The first byte of a body says how the rest is to be read. Unpacking checks every length against
-what is there: a damaged or hostile body is a `ValueError`, never more memory than it may claim.
+The first byte of a body determines how to read the rest. Unpacking checks every length against the
+actual data: a damaged or hostile body raises `ValueError`, and never takes more memory than
+allowed.
 """
 
 from __future__ import annotations
@@ -44,26 +45,26 @@ __all__ = [
 T = TypeVar("T")
 
 _LARGE = 131_072
-"""Bytes that are packed or unpacked in about a millisecond."""
+"""Bytes that can be packed or unpacked in about a millisecond."""
 
 SHARED_FROM = 4096
-"""Values of at least this many bytes are stored once, however many writes hold them."""
+"""Values of at least this many bytes are stored once, even if many writes contain them."""
 
 _PLAIN, _DEFLATED = b"\xa6", b"\x5a"
-"""What a body begins with, several bits apart; a checksum of the data follows, and the length of a
-deflated one."""
+"""First bytes of bodies, which differ in several bits. A checksum of the data follows, and the
+length of deflated data."""
 
 _OLD_PLAIN, _OLD_DEFLATED = b"\x00", b"\x01"
-"""The same without a checksum, as the first versions wrote them."""
+"""First bytes of bodies without a checksum, as written by the first versions."""
 
 _DEFLATE_FROM = 64
-"""Fewer bytes gain too little to be worth the time."""
+"""The fewest bytes for which compression is worth its time."""
 
 _WORTH = 0.9
-"""What compression must get a body below, as a fraction; each read pays for it."""
+"""The largest fraction of its size to which a body must shrink, since each read costs time."""
 
 _MOST = 1100
-"""Deflate shrinks nothing by more than about 1032 times: what claims to is damaged."""
+"""Deflate shrinks data to 1/1032 at most; a body that claims more is damaged."""
 
 _SUM = Struct("<I")
 _LENGTH = Struct("<I")
@@ -93,24 +94,24 @@ _DICTIONARY = (
     b'"name":"read_file","status":"error","artifact":{"'
     b'"},"name":"","status":"success","artifact":null,"id":"msg_","type":"tool"}]'
 )
-"""What values usually say, so that small ones compress too. It is part of the file format: a
-better one gets another first byte, and this one stays."""
+"""A dictionary of frequent texts, so that small values compress too. It is part of the file format:
+a better one gets another first byte, and this one is kept."""
 
 _STEP = re.compile(r"ckpt_[0-9a-f]{16}", re.ASCII)
 
 
 def digest_of(value: bytes) -> bytes:
-    """Return what a shared value is found by."""
+    """Return the hash by which a shared value is found."""
     return blake2b(value, digest_size=32).digest()
 
 
 def plain(data: bytes) -> bytes:
-    """Return a body that `decompress` gives the data back from, made in no time."""
+    """Return an uncompressed body for `decompress`, which takes almost no time."""
     return b"".join((_PLAIN, _SUM.pack(crc32(data)), data))
 
 
 def compress(data: bytes) -> bytes:
-    """Return a body that `decompress` gives the data back from, as small as is worth it."""
+    """Return a body for `decompress`, compressed if that pays."""
     if len(data) >= _DEFLATE_FROM:
         deflate = zlib.compressobj(1, zlib.DEFLATED, -15, 8, zlib.Z_DEFAULT_STRATEGY, _DICTIONARY)
         small = deflate.compress(data) + deflate.flush()
@@ -182,9 +183,9 @@ def unpack(data: bytes, place: int, end: int, shared: Callable[[int], bytes]) ->
     """Return packed writes.
 
     Args:
-        data: What holds them.
-        place: Where in it they begin.
-        end: Where they end.
+        data: The data that contains them.
+        place: The index of their first byte.
+        end: The index after their last byte.
         shared: Returns a shared value by its number.
 
     Raises:
@@ -196,11 +197,11 @@ def unpack(data: bytes, place: int, end: int, shared: Callable[[int], bytes]) ->
 def unpack_all(
     data: bytes, spans: Iterable[tuple[int, int]], shared: Callable[[int], bytes]
 ) -> list[StoredWrite]:
-    """Return the writes of several packings, each given by where it begins and ends.
+    """Return the writes of several packed parts, each given by its beginning and end.
 
     Args:
-        data: What holds them.
-        spans: Where.
+        data: The data that contains them.
+        spans: Beginning and end of each part.
         shared: Returns a shared value by its number.
 
     Raises:
@@ -234,7 +235,7 @@ def unpack_all(
 
 
 class PackedTask(NamedTuple):
-    """A task of a step, with its place in that, and its writes as `pack` returns them."""
+    """A task of a step, with its index, and its writes as returned by `pack`."""
 
     task_id: str
     place: int
@@ -242,11 +243,11 @@ class PackedTask(NamedTuple):
 
 
 def pack_step(tasks: Iterable[PackedTask]) -> bytes:
-    """Return all tasks of a step as bytes, in the order they are folded in.
+    """Return all tasks of a step as bytes, in the order in which they are applied.
 
     Raises:
         ValueError: A task's id is not Unicode.
-        OverflowError: A task's place takes more than 8 bytes.
+        OverflowError: A task's index takes more than 8 bytes.
     """
     parts = [b""]
     for task_id, index, writes in tasks:
@@ -257,10 +258,10 @@ def pack_step(tasks: Iterable[PackedTask]) -> bytes:
 
 
 def task_spans(data: bytes, place: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Give where each task of a packed step begins, and where its writes begin and end.
+    """Yield positions of each task of a packed step: its start, and start and end of its writes.
 
     Raises:
-        ValueError: The step is damaged, or is not what is there.
+        ValueError: The step is damaged, or the data is not a step.
     """
     if not 0 <= place <= end - _STEP_LENGTH.size <= len(data) - _STEP_LENGTH.size:
         raise ValueError("a stored step is beyond the end of what holds it")
@@ -293,7 +294,7 @@ def unpack_step(data: bytes) -> list[PackedTask]:
 
 
 def step_key(step: str) -> int | str:
-    """Return a step's id as a number if it is one of `step_id`, which takes 8 bytes not 21."""
+    """Return a step's id as a number if `step_id` made it; that takes 8 bytes instead of 21."""
     if _STEP.fullmatch(step) is None:
         return step
     number = int(step[5:], 16)
@@ -301,7 +302,7 @@ def step_key(step: str) -> int | str:
 
 
 def step_name(key: int | str) -> str:
-    """Return the id that `step_key` was given."""
+    """Return the id for a number of `step_key`."""
     return key if isinstance(key, str) else f"ckpt_{key & 0xFFFFFFFFFFFFFFFF:016x}"
 
 
@@ -320,12 +321,12 @@ def json_text(value: JsonValue) -> str:
 
 
 def weight_of(batch: Batch) -> int:
-    """Return how many bytes of values a batch brings."""
+    """Return how many bytes of values a batch contains."""
     values = sum(len(write.value) for task in batch.writes for write in task.writes)
     folded = sum(len(write.value) for one in batch.snapshots for write in one.writes)
     return values + folded + sum(len(one.before or b"") for one in batch.file_changes)
 
 
 async def off_loop(size: int, function: Callable[[], T]) -> T:
-    """Call a function that packs or unpacks so many bytes; in a thread if that takes long."""
+    """Call a function that packs or unpacks this many bytes, in a thread if that takes long."""
     return function() if size < _LARGE else await anyio.to_thread.run_sync(function)

@@ -1,4 +1,4 @@
-"""Encryption: a journal over any other journal, readable only with a key."""
+"""Encryption: a journal on top of any other journal, readable only with a key."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ _RECORD_COST = 1_000
 """Sealing a small record takes as long as sealing this many bytes of a large value."""
 
 _IN_PLACE = 64 * 1024
-"""What costs up to this is sealed on the event loop, in at most half a millisecond. A hop to
-another thread and back takes a tenth of one, and lets another commit overtake."""
+"""Work up to this cost is done in the event loop, in at most half a millisecond. A hop to another
+thread and back takes a tenth of that, and lets another commit overtake."""
 
 
 class EncryptedCheckpointer:
@@ -53,28 +53,28 @@ class EncryptedCheckpointer:
     answer, reason, usage and idempotency key of runs; message, payload, answer schema and answer
     of interrupts; path, former content and digest of changed files; path and data of events.
 
-    **Readable stay** the ids of threads, runs, checkpoints, steps, tasks and interrupts; namespaces
-    and the paths of interrupts, which are made of call ids and agents' names; channel names and
-    whether a write overwrites; agent, kind, status, owner, attempt and base of runs; source, next
-    phase, step and weight of checkpoints; kind and index of interrupts, and whether they are
-    answered; fingerprints of schemas; modes of events; order, times, sizes, and whether a value is
-    there at all.
+    **Not sealed** are the ids of threads, runs, checkpoints, steps, tasks and interrupts;
+    namespaces and the paths of interrupts, which are made of call ids and agents' names; channel
+    names and whether a write overwrites; agent, kind, status, owner, attempt and base of runs;
+    source, next phase, step and weight of checkpoints; kind and index of interrupts, and whether
+    they are answered; fingerprints of schemas; modes of events; order, times, sizes, and whether a
+    value is there at all.
 
-    **What sealed values give away**: their length after compression, so how well they compress.
-    Equal values of one channel, equal contents of files before a change, and equal idempotency
-    keys are seen to be equal, as they are stored once or looked for; nothing else is.
+    **Sealed values reveal** their length after compression, and so how well they compress. Equal
+    values of one channel, equal old contents of files, and equal idempotency keys are visibly
+    equal, because they are stored once or looked up; no other values are.
 
-    **Whoever can write to the database** can neither make content nor alter it, nor move it to
-    another field, run, checkpoint, interrupt or channel. They can remove records or take them back
-    to what they were, move values within their channel and files' former contents between
-    changes, and alter what stays readable.
+    **A person who can write to the database** can neither forge content nor alter it, nor move it
+    to another field, run, checkpoint, interrupt or channel. They can remove records, restore
+    earlier versions of them, move values within their channel and old contents of files between
+    changes, and alter data that is not sealed.
 
-    Keys are changed by putting a new one first, and `reseal`; afterwards the old ones may go. All
+    To change keys, put a new one first and call `reseal`; then you can remove the old ones. All
     processes must have the new key before the first of them seals with it.
 
     Args:
-        journal: Where it is stored.
-        keys: The first seals, all open.
+        journal: The journal that stores.
+        keys: The keys; the first seals, all open.
 
     Raises:
         CheckpointError: The package `cryptography` is missing (extra `encryption`).
@@ -86,7 +86,7 @@ class EncryptedCheckpointer:
 
     @property
     def journal(self) -> Checkpointer:
-        """Where it is stored."""
+        """The journal that stores."""
         return self._journal
 
     async def __aenter__(self) -> EncryptedCheckpointer:
@@ -185,7 +185,7 @@ class EncryptedCheckpointer:
         return await self._opened(await self._journal.events(run_id, after=after, limit=limit))
 
     async def delete_thread(self, thread_id: str) -> None:
-        """Delete a thread with all that belongs to it; unknown ids do nothing."""
+        """Delete a thread with all its data; unknown ids are ignored."""
         await self._journal.delete_thread(thread_id)
 
     async def copy_thread(self, source: str, target: str) -> None:
@@ -203,11 +203,11 @@ class EncryptedCheckpointer:
         return await self._journal.prune(thread_id, keep_latest=keep_latest, older_than=older_than)
 
     async def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Delete runs with all they made; see `Checkpointer.delete_for_runs`."""
+        """Delete runs with all their data; see `Checkpointer.delete_for_runs`."""
         await self._journal.delete_for_runs(run_ids)
 
     async def thread_size(self, thread_id: str) -> int:
-        """Return the bytes that a thread's sealed values take."""
+        """Return the bytes of a thread's sealed values."""
         return await self._journal.thread_size(thread_id)
 
     async def rewrite(self, thread_id: str, rewrite: Rewrite) -> None:
@@ -219,7 +219,7 @@ class EncryptedCheckpointer:
         await self._journal.rewrite(thread_id, sealed)
 
     async def vacuum(self) -> None:
-        """Give back the room of what was deleted, and of what was there before a `reseal`."""
+        """Free the space of deleted data, and of data from before a `reseal`."""
         await self._journal.vacuum()
 
     async def close(self) -> None:
@@ -227,21 +227,21 @@ class EncryptedCheckpointer:
         await self._journal.close()
 
     async def check(self) -> None:
-        """Open the newest run or checkpoint of the journal, to see that the keys fit.
+        """Open the newest run or checkpoint of the journal, to check the keys.
 
         Raises:
-            CheckpointError: It is not sealed, or with a key that is not there.
+            CheckpointError: It is not sealed, or sealed with a missing key.
         """
         newest = await _newest(self._journal)
         if newest is not None:
             self._sealer.open(newest)
 
     async def reseal(self, thread_id: str | None = None) -> int:
-        """Seal what was sealed with any of the keys with the first of them.
+        """Seal all data again with the first key.
 
-        Each thread is resealed whole or not at all, beside runs that are at work. What was there
-        before is out of reach at once; SQLite's file is rid of its bytes after a `vacuum`, while
-        a Postgres or Redis server may keep them in its own logs and backups for longer.
+        Each thread is resealed completely or not at all, while runs may work. Old data is
+        inaccessible at once; SQLite's file still contains its bytes until a `vacuum`, and a
+        Postgres or Redis server may keep them longer in its own logs and backups.
 
         Args:
             thread_id: The thread; by default all, last changed first.
@@ -250,23 +250,23 @@ class EncryptedCheckpointer:
             How many threads were resealed.
 
         Raises:
-            CheckpointError: Something is not sealed, with a key that is not there, or damaged. The
-                thread stays as it was; those before it are done.
+            CheckpointError: Data is not sealed, sealed with a missing key, or damaged. The thread
+                stays as it was; those before it are resealed.
         """
         return await self._rewritten(self._sealer.reseal, await self._named(thread_id))
 
     async def seal_plain(self, thread_id: str | None = None) -> int:
-        """Seal a journal that was not encrypted so far; as `reseal`, which refuses what is open.
+        """Seal a journal that is not encrypted yet; like `reseal`, which refuses open data.
 
-        Only for a journal that nobody else could write to: it vouches for what it finds. Nobody
-        may use it without keys meanwhile.
+        Use it only for a journal to which nobody else could write, because it trusts the data. No
+        process may use the journal without keys meanwhile.
         """
         return await self._rewritten(self._sealer.seal_plain, await self._named(thread_id))
 
     async def unseal(self, thread_id: str | None = None) -> int:
-        """Remove the encryption, last changed thread last; as `reseal`.
+        """Remove the encryption, last changed thread last; like `reseal`.
 
-        Nobody may use the journal meanwhile, and only without keys afterwards.
+        No process may use the journal meanwhile; afterwards, use it only without keys.
         """
         names = await self._named(thread_id)
         return await self._rewritten(self._sealer.unseal, names[::-1])
@@ -298,7 +298,7 @@ class EncryptedCheckpointer:
 
 
 async def require_plain(journal: Checkpointer) -> None:
-    """Refuse a journal that is encrypted, which would hand out sealed values as content.
+    """Refuse an encrypted journal, which would return sealed values as content.
 
     Raises:
         CheckpointError: Its newest run or checkpoint is sealed.
@@ -312,7 +312,7 @@ async def require_plain(journal: Checkpointer) -> None:
 
 
 async def _newest(journal: Checkpointer) -> Run | Checkpoint | None:
-    """Return a run or a checkpoint of the thread that was changed last and has one."""
+    """Return a run or a checkpoint of the last changed thread that has one."""
     for info in await journal.threads(limit=_LOOKED_AT):
         if info.last_run is not None:
             return info.last_run
@@ -323,14 +323,14 @@ async def _newest(journal: Checkpointer) -> Run | Checkpoint | None:
 
 
 async def _carried_out(cost: int, function: Callable[..., T], *args: Any) -> T:
-    """Call a function, in another thread if it is costly."""
+    """Call a function, in another thread if it is expensive."""
     if cost <= _IN_PLACE:
         return function(*args)
     return await anyio.to_thread.run_sync(function, *args)
 
 
 def _cost(*groups: Sequence[Record | TaskWrites | Snapshot]) -> int:
-    """Return what it costs to seal or open records, in bytes."""
+    """Return the cost of sealing or opening records, in bytes."""
     cost = 0
     for group in groups:
         for one in group:

@@ -1,7 +1,7 @@
-"""Journal facade: the reading methods of a `Checkpointer`, over the queries of a database.
+"""Journal facade: the reading methods of a `Checkpointer`, on top of the queries of a database.
 
-SQLite, Postgres and Redis differ in how a question reaches the database and in how its answer
-becomes records, not in what can be asked. What can be asked stands here, once.
+SQLite, Postgres and Redis differ in how they send queries and turn answers into records, but not in
+the queries they need. This module has the common part.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from .base import (
 __all__ = ["JournalFacade", "Query"]
 
 Query = Callable[..., Any]
-"""A function that returns records, or an awaitable of them. Which arguments come before those of
-the question, such as a connection, is between a journal's `_read` and its queries."""
+"""A function that returns records, or an awaitable of them. A journal's `_read` and its queries
+agree on arguments before those of the query, such as a connection."""
 
 
 class _Queries(Protocol):
@@ -47,12 +47,12 @@ class _Queries(Protocol):
 class JournalFacade(ABC):
     """Base of journals over a database; see `Checkpointer` for what each method does.
 
-    It connects at the first use, or by `open()` or `async with` if its errors are wanted early.
+    It connects at the first use, or with `open()` or `async with` if you want errors early.
     `close()` is final. Every method raises `CheckpointError` when the database cannot be read or
     written.
 
     Args:
-        queries: What is read.
+        queries: The queries.
     """
 
     def __init__(self, queries: _Queries) -> None:
@@ -67,35 +67,35 @@ class JournalFacade(ABC):
 
     @abstractmethod
     async def open(self) -> None:
-        """Connect, and make what is missing. Does nothing when it is open.
+        """Connect, and create missing tables. Does nothing if it is open.
 
         Raises:
             NewerDatabase: A newer version wrote the journal; it was not touched.
-            CheckpointError: The database cannot be opened, or is not one that will do.
+            CheckpointError: The database cannot be opened, or is not suitable.
         """
 
     @abstractmethod
     async def close(self) -> None:
-        """Finish what was handed over, then let go of the database. A second call does nothing."""
+        """Store all pending batches, then close the database. A second call does nothing."""
 
     @abstractmethod
     async def _commit(self, batch: Batch) -> None:
-        """Store a batch that `check_batch` has passed."""
+        """Store a batch that has passed `check_batch`."""
 
     @abstractmethod
     async def _read(self, query: Query, *question: object) -> Any:
-        """Return what a query answers."""
+        """Return the answer of a query."""
 
     async def commit(self, batch: Batch) -> None:
-        """Store a batch, all of it or nothing; see `Checkpointer.commit`.
+        """Store a batch, all or nothing; see `Checkpointer.commit`.
 
-        A caller that is cancelled while the batch waits withdraws it; once its transaction has
-        begun, or it is sent, it completes.
+        If the caller is cancelled while the batch waits, the batch is withdrawn; once its
+        transaction has begun, or it is sent, it completes.
 
         Raises:
-            StaleThread: Somebody else moved the thread; nothing was stored.
+            StaleThread: Another process changed the thread; nothing was stored.
             CheckpointError: The batch or the database cannot be written; nothing was stored, unless
-                the text says that this is not known.
+                the text says that this is unknown.
             ValueError: The batch mixes threads or namespaces; nothing was stored.
         """
         check_batch(batch)

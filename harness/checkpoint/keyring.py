@@ -1,11 +1,10 @@
 """Keyring: the keys of an encrypted journal, and the cipher that uses them.
 
-Nothing here shows a key, neither a `repr` nor an error. Each key has an id that reveals nothing
-about it.
+No `repr` and no error shows a key. Each key has an id that reveals nothing about it.
 
 The cipher is AES-256 in SIV mode (RFC 5297), which needs no nonce. Equal input gives equal output,
 so equal large values can still be stored once, and a sealed idempotency key can be looked up. It
-takes associated data, here called *context*: what is sealed in one context opens in no other.
+takes associated data, here called *context*: data sealed in one context opens in no other.
 
 The package `cryptography` is imported by the first `Cipher`.
 """
@@ -36,14 +35,14 @@ class Keyring:
     """Keys of an encrypted journal: the first one encrypts, all of them decrypt.
 
     Attributes:
-        ids: What the keys are called, the first one first: 8 hexadecimal digits each, which may
-            be shown to anybody.
+        ids: Ids of the keys, the first one first: 8 hexadecimal digits each, which are not
+            secret.
 
     Args:
         keys: 32 random bytes each, the newest first.
 
     Raises:
-        ValueError: There is no key, one has not 32 bytes, or one comes twice.
+        ValueError: There is no key, a key does not have 32 bytes, or one is repeated.
     """
 
     __slots__ = ("_keys", "ids")
@@ -70,7 +69,7 @@ class Keyring:
                 feeds between them.
 
         Raises:
-            ValueError: It is something else. The error does not tell what.
+            ValueError: It is something else. The error does not contain the text.
         """
         parts = [part for part in re.split(r"[,\s]+", text) if part]
         keys: list[bytes] = []
@@ -81,7 +80,7 @@ class Keyring:
             except ValueError:
                 key = b""
             if len(key) != _KEY_BYTES:
-                # Without the cause, which may show what was decoded.
+                # Without the cause, which may contain decoded data.
                 raise ValueError(
                     f"key {number} of {len(parts)} is not {_KEY_BYTES} bytes as base64url, "
                     f"which are 43 characters of A-Z, a-z, 0-9, - and _; it has {len(bare)}"
@@ -95,7 +94,7 @@ class Keyring:
         return urlsafe_b64encode(secrets.token_bytes(_KEY_BYTES)).decode().rstrip("=")
 
     def cipher_keys(self) -> dict[bytes, bytes]:
-        """Return for each key's id, the first one first, the 64 bytes its cipher works with."""
+        """Return the 64 bytes for the cipher of each key, by id, the first key first."""
         return {
             bytes.fromhex(name): _derived(key, b"journal cipher", 64)
             for name, key in zip(self.ids, self._keys, strict=True)
@@ -118,7 +117,7 @@ class Damaged(Exception):
 
 
 class Cipher:
-    """Encrypts with the first of some keys and decrypts with each. Safe from any thread.
+    """Encrypts with the first key and decrypts with all keys. Safe from any thread.
 
     Args:
         keys: The keys.
@@ -134,19 +133,19 @@ class Cipher:
         self.key_ids = keys.ids
 
     def seal(self, data: bytes, context: Sequence[bytes]) -> bytes:
-        """Return the id of the first key and the sealed data: 20 bytes more than came in."""
+        """Return the id of the first key and the sealed data, 20 bytes longer than the input."""
         return self._first + self._keys[self._first].encrypt(data, [*context])
 
     def seal_with_each(self, data: bytes, context: Sequence[bytes]) -> list[bytes]:
-        """Return what `seal` gives now, then what it gave when other keys came first."""
+        """Return the result of `seal`, then its results with each of the other keys first."""
         return [name + key.encrypt(data, [*context]) for name, key in self._keys.items()]
 
     def open(self, sealed: bytes, context: Sequence[bytes]) -> bytes:
-        """Return what was sealed in this context.
+        """Return the data that was sealed in this context.
 
         Raises:
-            UnknownKey: With a key that is not there.
-            Damaged: It was not.
+            UnknownKey: It was sealed with a missing key.
+            Damaged: It was not sealed in this context.
         """
         name = sealed[:KEY_ID_BYTES]
         if len(name) < KEY_ID_BYTES:
@@ -161,7 +160,7 @@ class Cipher:
 
 
 def _imported() -> tuple[type[AESSIV], type[Exception]]:
-    """Return the cipher, and what it raises when something does not open."""
+    """Return the cipher, and the error it raises for data that does not open."""
     try:
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers.aead import AESSIV

@@ -1,8 +1,8 @@
-"""Leases: let one process at a time use a journal that several machines can reach.
+"""Leases: allow one process at a time to use a journal that several machines can reach.
 
-Whether a run's process is alive is known on its own machine only, so a second server elsewhere
-would take over runs that are being carried out. A lease ends with its process: Postgres drops the
-lock with the connection, the operating system that of a file, and the key in Redis expires.
+Only its own machine can check whether a run's process is alive, so a second server elsewhere would
+take over working runs. A lease ends with its process: Postgres drops the lock with the connection,
+the operating system releases a file's lock, and the key in Redis expires.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Holder:
     """Holder of a lease.
 
     Attributes:
-        owner: The id of the process; empty if it is not known.
-        host: The name of its machine; empty if it is not known.
-        place: What tells state directories apart; empty if it is not known.
+        owner: The id of the process; empty if unknown.
+        host: The name of its machine; empty if unknown.
+        place: An identity of its state directory; empty if unknown.
     """
 
     owner: str = ""
@@ -35,12 +35,12 @@ class Holder:
     place: str = ""
 
     def text(self) -> str:
-        """Return the holder as one line of plain characters."""
+        """Return the holder as one line of ASCII."""
         return " ".join(_plain(one) or "-" for one in (self.owner, self.place, self.host))
 
     @classmethod
     def parse(cls, text: str) -> Holder:
-        """Return the holder that a line stands for."""
+        """Return the holder from such a line."""
         parts = [*text.split(" "), "", "", ""][:3]
         owner, place, host = ("" if one == "-" else one for one in parts)
         return cls(owner, host, place)
@@ -50,42 +50,42 @@ class Lease(Protocol):
     """A lease; for one event loop."""
 
     async def acquire(self) -> Holder | None:
-        """Take the lease, or see that it is still ours; return who else has it, or None.
+        """Take the lease, or check that it is still ours; return its other holder, or None.
 
         Raises:
-            CheckpointError: The database cannot be asked.
+            CheckpointError: The database cannot be read.
         """
         ...
 
     async def take_over(self, dead: Holder) -> None:
-        """Let go of the lease of a process that is known to be dead."""
+        """Release the lease of a process that is known to be dead."""
         ...
 
     async def release(self) -> None:
-        """Give the lease back. It ends by itself where that is not possible."""
+        """Release the lease. If that is not possible, it ends by itself."""
         ...
 
 
 @runtime_checkable
 class Claimable(Protocol):
-    """A journal that one process at a time can claim. A `Checkpointer` need not be one."""
+    """A journal that one process at a time can claim; optional for a `Checkpointer`."""
 
     @property
     def place(self) -> str:
-        """Where it is, without secrets; the same for all that keep the same threads."""
+        """The place of the journal, without secrets; the same for all with the same threads."""
         ...
 
     def lease(self, holder: Holder) -> Lease:
-        """Return a lease on it, which nobody holds yet."""
+        """Return a lease on the journal, which is not taken yet."""
         ...
 
 
 class FileLease:
-    """A lease on a journal that is a file; it is a lock on another file beside it.
+    """A lease on a journal in a file: a lock on another file beside it.
 
     Args:
         journal: The journal.
-        holder: Who we are.
+        holder: Our own identity.
     """
 
     def __init__(self, journal: Path, holder: Holder) -> None:
@@ -116,7 +116,7 @@ class FileLease:
         return None
 
     async def take_over(self, dead: Holder) -> None:
-        """See `Lease`; the system has let go of it already."""
+        """See `Lease`; the system has already released it."""
 
     async def release(self) -> None:
         """See `Lease`."""

@@ -1,9 +1,9 @@
-"""Maintenance of journals: which checkpoints can be removed, and keeping threads below a size.
+"""Maintenance of journals: decides which checkpoints to remove, and limits the size of threads.
 
-A removed checkpoint's writes are part of the states after it. They go to the one checkpoint that
-grew from it. If several grew from it, it stays, because each branch needs it. Only what no
-checkpoint grew from is gone for good, so every remaining state stays whole. This is written once
-for every checkpointer; nothing here stores anything.
+A removed checkpoint's writes are part of the states after it, so they move to its only child. If it
+has several children, it stays, because each branch needs it. Only the writes of checkpoints without
+children are lost, so all remaining states stay complete. All checkpointers share this module, which
+stores nothing.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ __all__ = [
 R = TypeVar("R", bound=Record)
 
 MERGED = "#merged"
-"""Task that holds the writes a checkpoint has taken over from removed ancestors."""
+"""The task for writes that a checkpoint has taken over from removed ancestors."""
 
 
 @record
@@ -57,9 +57,9 @@ class Removal:
     """Plan to remove checkpoints of one namespace.
 
     Attributes:
-        gone: Those that are removed.
-        parents: Those that stay, in order, with their nearest ancestor that stays too.
-        heirs: Those that take over writes, with the removed ancestors they are of, oldest first.
+        gone: The removed checkpoints.
+        parents: The remaining checkpoints, in order, with their nearest remaining ancestor.
+        heirs: The checkpoints that take over writes, with the removed ancestors, oldest first.
     """
 
     gone: set[str] = field(default_factory=set[str])
@@ -77,7 +77,7 @@ def parents_of(
         rows: Seq, id and the parent's seq of each, in order of commit.
 
     Raises:
-        CheckpointError: A parent is missing, or younger than what grew from it.
+        CheckpointError: A parent is missing, or younger than its child.
     """
     ids: dict[int | None, str | None] = {None: None}
     parents: dict[str, str | None] = {}
@@ -93,7 +93,7 @@ def removal(parents: Mapping[str, str | None], unwanted: Collection[str]) -> Rem
 
     Args:
         parents: Each checkpoint with its parent, in order of commit: parents come first.
-        unwanted: Those that shall go.
+        unwanted: The checkpoints to remove.
     """
     branches: dict[str, int] = {}
     stays: set[str] = set()
@@ -117,11 +117,11 @@ def removal(parents: Mapping[str, str | None], unwanted: Collection[str]) -> Rem
 
 
 def steps_left(stays: Iterable[str], gone: Collection[str]) -> set[str]:
-    """Return the steps whose tasks and interrupts stay: finished ones, and those after them.
+    """Return the steps whose tasks and interrupts stay: finished steps, and the steps after them.
 
     Args:
-        stays: Checkpoints that stay.
-        gone: Checkpoints that are removed; unfinished they are not.
+        stays: Remaining checkpoints.
+        gone: Removed checkpoints.
     """
     places = set(stays)
     return places | {step_id(place) for place in places} - set(gone)
@@ -130,12 +130,12 @@ def steps_left(stays: Iterable[str], gone: Collection[str]) -> set[str]:
 def merged(
     heir: str, taken: Iterable[str], tasks: Mapping[str, Iterable[TaskWrites]]
 ) -> TaskWrites:
-    """Return the task that gives a step the writes of removed steps, before all of its own.
+    """Return the task with the writes of removed steps, which come before a step's own.
 
     Args:
         heir: The step.
         taken: The removed steps, oldest first.
-        tasks: The tasks of all these steps, in the order they are folded in.
+        tasks: The tasks of all these steps, in the order in which they are applied.
     """
     own = [task for task in tasks.get(heir, ()) if task.task_id != MERGED]
     sources = [task for step in taken for task in tasks.get(step, ())]
@@ -149,11 +149,11 @@ def merged(
 
 
 def _squeezed(writes: Sequence[StoredWrite], following: Iterable[StoredWrite]) -> list[StoredWrite]:
-    """Return the writes without those that a later one of their channel overwrites.
+    """Return the writes without those that a later write to their channel overwrites.
 
     Args:
         writes: The writes.
-        following: What is folded after them.
+        following: The writes after them.
     """
     replaced = {write.channel for write in following if write.overwrite}
     kept: list[StoredWrite] = []
@@ -166,10 +166,10 @@ def _squeezed(writes: Sequence[StoredWrite], following: Iterable[StoredWrite]) -
 
 
 def check_prune(keep_latest: int | None, older_than: float | None) -> None:
-    """Refuse a prune that says nothing, or would leave a thread without a head.
+    """Refuse a prune without conditions, or that would leave a thread without a head.
 
     Raises:
-        ValueError: It does.
+        ValueError: It is one.
     """
     if keep_latest is None and older_than is None:
         raise ValueError("prune needs keep_latest or older_than; nothing was removed")
@@ -190,12 +190,12 @@ def prunable_ids(
 def prunable(
     checkpoints: Sequence[tuple[str, float]], keep_latest: int | None, older_than: float | None
 ) -> list[str]:
-    """Return which checkpoints of a namespace a prune is about.
+    """Return the checkpoints of a namespace to which a prune applies.
 
     Args:
         checkpoints: Each with its time, in order of commit.
-        keep_latest: How many of the newest stay, at least the head.
-        older_than: Only those from before this Unix time go.
+        keep_latest: How many of the newest to keep, at least the head.
+        older_than: Remove only those from before this Unix time.
     """
     rest = checkpoints[: -(keep_latest or 1)]
     return [place for place, made in rest if older_than is None or made < older_than]
@@ -205,15 +205,15 @@ _PAGE = 500
 
 
 async def prune_to_size(journal: Checkpointer, max_bytes: int, thread_id: str | None = None) -> int:
-    """Remove a thread's oldest checkpoints until its values take no more than so many bytes.
+    """Remove a thread's oldest checkpoints until its values take no more than this many bytes.
 
-    About a quarter of what is left goes at a time, so a little more may go than must. States that
-    stay are whole: a thread never becomes smaller than its newest state, with files that its
-    last checkpoint can put back; of one that is larger than the limit nothing else stays.
+    It removes about a quarter of the rest at a time, so it may remove a little more than necessary.
+    Remaining states are complete: a thread never becomes smaller than its newest state, with the
+    files that its last checkpoint can put back. If that exceeds the limit, nothing else is kept.
 
     Args:
-        journal: Where.
-        max_bytes: For each thread, as `Checkpointer.thread_size` counts.
+        journal: The journal.
+        max_bytes: The limit for each thread, as counted by `Checkpointer.thread_size`.
         thread_id: The thread; by default all.
 
     Returns:
@@ -263,7 +263,7 @@ async def all_threads(journal: Checkpointer) -> list[str]:
 
 
 async def _longest(journal: Checkpointer, thread_id: str) -> int:
-    """Return how many checkpoints the namespace has that has most."""
+    """Return the number of checkpoints in the largest namespace."""
     most = 0
     for ns in await journal.namespaces(thread_id):
         count, before = 0, None
@@ -285,6 +285,6 @@ CONTENT: Mapping[type[Record], tuple[str, ...]] = {
 
 
 def rewritten(rewrite: Rewrite, record: R) -> R:
-    """Return a record with the content that `rewrite` gives it."""
+    """Return a record with its content replaced by `rewrite`."""
     new = rewrite(record)
     return changed(record, **{name: getattr(new, name) for name in CONTENT[type(record)]})

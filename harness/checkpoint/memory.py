@@ -207,9 +207,12 @@ class MemoryCheckpointer:
     async def interrupts(self, run_id: str) -> Sequence[Interrupt]:
         """Return all interrupts of a run, oldest step first, then by index."""
         await self._turn()
+        run = self._runs.get(run_id)
+        # Running runs look for messages here, so it must not take longer with more threads.
+        threads = self._threads.values() if run is None else [self._threads[run.thread_id]]
         return in_step_order(
             _copy(interrupt)
-            for thread in self._threads.values()
+            for thread in threads
             for interrupt in thread.interrupts.values()
             if interrupt.run_id == run_id
         )
@@ -279,7 +282,7 @@ class MemoryCheckpointer:
         return count
 
     async def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Delete runs with all they made; see `Checkpointer.delete_for_runs`."""
+        """Delete runs with all their data; see `Checkpointer.delete_for_runs`."""
         await self._turn()
         for run_id in run_ids:
             self._runs.pop(run_id, None)
@@ -296,7 +299,7 @@ class MemoryCheckpointer:
         return thread.size() if thread is not None else 0
 
     async def vacuum(self) -> None:
-        """Do nothing: what was deleted takes no room."""
+        """Do nothing: deleted data takes no space."""
         await self._turn()
 
     async def rewrite(self, thread_id: str, rewrite: Rewrite) -> None:
@@ -308,7 +311,7 @@ class MemoryCheckpointer:
             self._runs.update(thread.runs)
 
     async def close(self) -> None:
-        """Refuse further use; what was stored is dropped."""
+        """Refuse further use, and drop all stored data."""
         self._closed = True
         self._threads.clear()
         self._runs.clear()
@@ -316,8 +319,8 @@ class MemoryCheckpointer:
     async def _turn(self) -> None:
         if self._closed:
             raise CheckpointError("the journal is closed; nothing was done. Open a new one.")
-        # Nothing here waits, so a run whose model and tools do not either would hold the loop.
-        # A turn of the loop at each commit would be a fifth of its round.
+        # Nothing here waits, so a run whose model and tools never wait would block the event loop.
+        # A turn of the event loop at each commit would cost a fifth of a round.
         if time.monotonic() - self._yielded > _HOLD_SECONDS:
             await yield_to_others()
             self._yielded = time.monotonic()

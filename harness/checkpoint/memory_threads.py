@@ -44,7 +44,7 @@ class Namespace:
         return next(reversed(self.checkpoints.values()), None)
 
     def tasks(self, step: str) -> list[TaskWrites]:
-        """Return the tasks of a step, in the order they are folded in."""
+        """Return the tasks of a step, in the order in which they are applied."""
         return sorted(self.steps.get(step, {}).values(), key=lambda task: task.index)
 
     def head_id(self) -> str | None:
@@ -55,7 +55,7 @@ class Namespace:
     def writes_since(
         self, checkpoint: Checkpoint, cached: str | None, schema: str | None
     ) -> tuple[str | None, list[StoredWrite]]:
-        """Return where the writes of `Checkpointer.load` start, and the writes, oldest first."""
+        """Return the base of `Checkpointer.load`, and the writes after it, oldest first."""
         steps: list[str] = []
         writes: list[StoredWrite] = []
         place: str | None = checkpoint.id
@@ -72,7 +72,7 @@ class Namespace:
         return place, writes
 
     def remove(self, unwanted: Collection[str]) -> Removal:
-        """Remove checkpoints, and what belongs only to them; return what could go."""
+        """Remove checkpoints, and data that belongs only to them; return those removed."""
         plan = removal({one.id: one.parent_id for one in self.checkpoints.values()}, unwanted)
         if not plan.gone:
             return plan
@@ -114,7 +114,7 @@ class Namespace:
         )
 
     def copy(self) -> Namespace:
-        """Return a namespace of its own with the same content."""
+        """Return an independent copy of the namespace."""
         steps = {step: dict(tasks) for step, tasks in self.steps.items()}
         return Namespace(dict(self.checkpoints), steps, dict(self.snapshots))
 
@@ -127,7 +127,7 @@ class EventLog:
     events: list[RunEvent] = field(default_factory=list[RunEvent])
 
     def add(self, event: RunEvent, limits: EventLimits) -> None:
-        """Number an event and keep it."""
+        """Number and store an event."""
         self.newest += 1
         self.events.append(changed(event, seq=self.newest))
         del self.events[: -limits.per_run]
@@ -140,7 +140,7 @@ class EventLog:
 
 @dataclass(slots=True)
 class Thread:
-    """All of one thread."""
+    """All data of one thread."""
 
     created_at: float
     updated_at: float
@@ -161,7 +161,7 @@ class Thread:
             self.open_runs.discard(run.id)
 
     def ask(self, interrupts: Iterable[Interrupt]) -> None:
-        """Add questions; one that is known keeps its answer."""
+        """Add questions; a known question keeps its answer."""
         for new in interrupts:
             known = self.interrupts.get(new.id)
             if known is not None and known.answered:
@@ -169,17 +169,17 @@ class Thread:
             self.interrupts[new.id] = new
 
     def answer(self, answers: Mapping[str, JsonValue]) -> None:
-        """Answer questions that have no answer yet."""
+        """Store answers to questions that have none."""
         for asked, answer in answers.items():
             known = self.interrupts.get(asked)
             if known is not None and not known.answered:
                 self.interrupts[asked] = replace(known, answer=answer, answered=True)
 
     def remove(self, unwanted: Callable[[Sequence[Checkpoint]], Iterable[str]]) -> int:
-        """Remove checkpoints of each namespace and return how many could go.
+        """Remove checkpoints of each namespace, and return how many were removed.
 
         Args:
-            unwanted: Says which of a namespace's checkpoints shall go.
+            unwanted: Returns the checkpoints of a namespace to remove.
         """
         count = 0
         for ns, namespace in self.namespaces.items():
@@ -206,7 +206,7 @@ class Thread:
         self.file_changes = [one for one in self.file_changes if one.checkpoint_seq >= oldest]
 
     def forget_run(self, run_id: str) -> None:
-        """Remove a run and all that it made."""
+        """Remove a run and all its data."""
         self.remove(lambda made: [one.id for one in made if one.run_id == run_id])
         self.runs.pop(run_id, None)
         self.open_runs.discard(run_id)
@@ -216,11 +216,11 @@ class Thread:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is left but questions and events, of runs that are not recorded."""
+        """Whether only questions and events of unrecorded runs are left."""
         return not (self.namespaces or self.runs or self.file_changes)
 
     def knows_run(self, run_id: str) -> bool:
-        """Whether a run is recorded, has events, has asked something or made a checkpoint."""
+        """Whether a run is recorded, or has events, questions or checkpoints."""
         if run_id in self.runs or run_id in self.events:
             return True
         made = (each for one in self.namespaces.values() for each in one.checkpoints.values())

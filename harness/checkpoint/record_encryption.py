@@ -1,15 +1,13 @@
 """Record encryption: encrypts and decrypts the records of a journal.
 
-A sealed record is of the same type as an open one and fits wherever it does, so any checkpointer
-can store it. A value of bytes becomes a mark and sealed bytes, a text `sealed:` and base64, a
-dictionary `{"sealed": …}`, a path a path of one such text. Which fields are sealed is
-`invariants.CONTENT`.
+A sealed record has the same type as an open one, so any checkpointer can store it. Bytes become a
+mark and sealed bytes, a text becomes `sealed:` and base64, a dictionary `{"sealed": …}`, and a path
+a path with one such text. `invariants.CONTENT` lists the sealed fields.
 
-Each value is bound to where it belongs: its field, and the id of its run, checkpoint or interrupt.
-Put anywhere else it does not open. What a journal stores once however often it occurs cannot be
-bound that closely: the value of a write is bound to its channel and to whether it overwrites, what
-a file held before a change to that field alone. Nothing is bound to a thread, as threads are
-copied inside a journal.
+Each value is bound to its place: its field, and the id of its run, checkpoint or interrupt. In any
+other place it does not open. Values that a journal stores only once cannot be bound that closely:
+the value of a write is bound to its channel and to whether it overwrites, the old content of a file
+only to its field. Nothing is bound to a thread, because threads are copied inside a journal.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ __all__ = ["FIELDS", "RecordCipher", "is_sealed"]
 R = TypeVar("R", bound=Record)
 
 _BYTES_MARK, _TEXT_MARK = b"\x02sealed\x00", "sealed:"
-"""What sealed values begin with. Encoded values are JSON and never begin like the first."""
+"""First bytes of sealed values. Encoded values are JSON, which never begins like the first."""
 
 _PLAIN = (
     "{what} is not sealed, but the journal was opened with a key. Nothing was changed. If this "
@@ -71,7 +69,7 @@ def _text(data: bytes) -> str:
 
 
 def _json_bytes(value: JsonValue) -> bytes:
-    # A tool's result may hold half a character, and events tell of results.
+    # A tool's result can contain half a surrogate pair, and events contain results.
     return compress(json_text(value).encode("utf-8", "surrogatepass"))
 
 
@@ -101,7 +99,7 @@ def _sealed_text(value: Any) -> bytes | None:
         sealed = b64decode(text, validate=True)
     except ValueError:
         return b""
-    # Base64 has bits to spare, and one value shall have one form.
+    # Base64 has unused bits, but a value must have only one form.
     return sealed if b64encode(sealed).decode() == text else b""
 
 
@@ -110,7 +108,7 @@ def _wrapped_object(sealed: bytes) -> dict[str, JsonValue]:
 
 
 def _sealed_object(value: Any) -> bytes | None:
-    # A damaged journal hands out any JSON here.
+    # A damaged journal can return any JSON here.
     if not isinstance(value, dict) or [*cast("dict[str, Any]", value)] != ["sealed"]:
         return None
     return _sealed_text(value["sealed"])
@@ -133,7 +131,7 @@ class _Form:
     """Rules to seal one type of value.
 
     Attributes:
-        data: Returns a value as the bytes that are sealed, small.
+        data: Returns a value as compact bytes to seal.
         value: Returns the value of such bytes.
         wrapped: Returns sealed bytes as a value of the same type.
         sealed: Returns the sealed bytes of such a value; None when it is not one.
@@ -147,7 +145,7 @@ class _Form:
 
 _BYTES = _Form(compress, decompress, _wrapped_bytes, _sealed_bytes)
 _TEXT = _Form(_text_bytes, _text, _wrapped_text, _sealed_text)
-# What is looked for must not depend on how bodies are made, which may be otherwise tomorrow.
+# The search key must not depend on the format of bodies, which may change.
 _KEY = _Form(str.encode, bytes.decode, _wrapped_text, _sealed_text)
 _ANY = _Form(_json_bytes, _json, _wrapped_text, _sealed_text)
 _OBJECT = _Form(_json_bytes, _json, _wrapped_object, _sealed_object)
@@ -161,8 +159,8 @@ FIELDS: Mapping[type[Record], Mapping[str, _Form]] = {
     FileChange: {"path": _TEXT, "before": _BYTES, "after_digest": _TEXT},
     RunEvent: {"path": _PATH, "data": _OBJECT},
 }
-"""What is sealed of each record. The first field is always there, and in an open record never
-looks sealed, whatever a model or a user writes: it tells sealed records from open ones."""
+"""The sealed fields of each record. The first one always has a value, and never looks sealed in an
+open record, whatever a model or a user writes, so it distinguishes sealed from open records."""
 
 _KINDS: Mapping[type[Record], str] = {
     StoredWrite: "write",
@@ -177,21 +175,21 @@ _NAMES = {
     for kind, forms in FIELDS.items()
     for name in forms
 }
-"""What fields are called in the context of their values; part of the format."""
+"""Names of fields in the context of their values; part of the format."""
 
 
 _OPTIONAL = {"answer", "reason", "idempotency_key", "before", "after_digest"}
-"""Fields that may be None, which is stored as it is: somebody can see, and make, that."""
+"""Fields that may be None. None is stored as it is, so it can be seen and forged."""
 
 
 def is_sealed(record: Record) -> bool:
-    """Whether a record is sealed, with whatever key."""
+    """Whether a record is sealed, with any key."""
     name, form = next(iter(FIELDS[type(record)].items()))
     return form.sealed(getattr(record, name)) is not None
 
 
 class RecordCipher:
-    """Seals records with the first of some keys, and opens them with each.
+    """Seals records with the first key, and opens them with all keys.
 
     Args:
         cipher: The cipher, with its keys.
@@ -204,7 +202,7 @@ class RecordCipher:
         """Return an open record sealed.
 
         Raises:
-            CheckpointError, ValueError, TypeError: It holds what cannot be stored.
+            CheckpointError, ValueError, TypeError: It contains data that cannot be stored.
         """
         seal, changes = self._cipher.seal, dict[str, Any]()
         for name, form in FIELDS[type(record)].items():
@@ -217,7 +215,7 @@ class RecordCipher:
         """Return a sealed record open.
 
         Raises:
-            CheckpointError: It is not sealed, with a key that is not there, or damaged.
+            CheckpointError: It is not sealed, sealed with a missing key, or damaged.
         """
         changes = dict[str, Any]()
         for name, form in FIELDS[type(record)].items():
@@ -246,7 +244,7 @@ class RecordCipher:
         """Return a record, open or sealed, open.
 
         Raises:
-            CheckpointError: It is sealed with a key that is not there, or damaged.
+            CheckpointError: It is sealed with a missing key, or damaged.
         """
         return self.open(record) if is_sealed(record) else record
 
@@ -262,7 +260,7 @@ class RecordCipher:
         """Return a batch with everything in it sealed.
 
         Raises:
-            CheckpointError: It holds what cannot be stored; nothing was.
+            CheckpointError: It contains data that cannot be stored; nothing was stored.
         """
         try:
             return changed(
@@ -283,7 +281,7 @@ class RecordCipher:
             raise unstorable(batch, error) from error
 
     def keys_of_runs(self, idempotency_key: str) -> list[str]:
-        """Return what a run's idempotency key is stored as, under each of the keys."""
+        """Return the stored forms of a run's idempotency key, one for each encryption key."""
         data = FIELDS[Run]["idempotency_key"].data(idempotency_key)
         context = [_NAMES[Run, "idempotency_key"]]
         return [_wrapped_text(one) for one in self._cipher.seal_with_each(data, context)]
@@ -307,14 +305,14 @@ class RecordCipher:
 
 
 def _is_absent(record: Record, name: str, value: Any) -> bool:
-    """Whether a field has no value; None is one where it may be somebody's answer."""
+    """Whether a field has no value; None counts as a value if it can be an answer."""
     if value is not None or name not in _OPTIONAL:
         return False
     return not (isinstance(record, Interrupt) and record.answered)
 
 
 def _context(record: Record, name: str) -> list[bytes]:
-    """Return what the value of a field is bound to."""
+    """Return the context to which the value of a field is bound."""
     field = _NAMES[type(record), name]
     match record:
         case StoredWrite():
@@ -336,7 +334,7 @@ _CALLED: Mapping[str, str] = {
     "before": "former content",
     "after_digest": "digest",
 }
-"""Fields whose names do not say what they hold."""
+"""Fields whose names do not describe their content."""
 
 
 def _what(record: Record, name: str) -> str:

@@ -1,11 +1,11 @@
 """Records: the data types a journal stores.
 
-A *checkpoint* holds its parent, step, source, author and time; beside it are the *writes* that
-lead from the parent to it. State is the fold of writes from the root. Writes whose step has no
-checkpoint row yet are *pending*: they belong to a step that is still being worked on, or that a
-dead process left behind, and are all that a resume needs.
+A *checkpoint* has a parent, step, source, author and time, and the *writes* that lead from the
+parent to it. Replaying all writes from the root gives the state. Writes whose step has no
+checkpoint yet are *pending*: they belong to an unfinished step, of a living or a dead process, and
+are all that is needed to resume it.
 
-Values are bytes, encoded by `harness.state.schema`: a journal knows nothing of schemas.
+Values are bytes, encoded by `harness.state.schema`: a journal knows nothing about schemas.
 """
 
 from __future__ import annotations
@@ -46,39 +46,39 @@ Source: TypeAlias = Literal["input", "loop", "update", "fork"]
 """Why a checkpoint exists: accepted input, the loop, `update_state`, or a fork or rewind."""
 
 Next: TypeAlias = Literal["before_agent", "model", "after_model", "tools", "after_agent", "end"]
-"""The phase that follows a checkpoint."""
+"""The phase after a checkpoint."""
 
 RunStatus: TypeAlias = Literal[
     "queued", "running", "needs_approval", "paused", "done", "failed", "cancelled"
 ]
-"""`queued` was accepted and has not begun: its input is not in the thread yet. `needs_approval`
-waits for an answer, `paused` for somebody to resume it."""
+"""A `queued` run was accepted but has not started: its input is not in the thread yet. A run with
+`needs_approval` waits for an answer, a `paused` one to be resumed."""
 
 
 OPEN: tuple[RunStatus, ...] = ("running", "needs_approval")
-"""Statuses of a run that its thread is kept for: no other run may begin there meanwhile."""
+"""Statuses of a run that holds its thread: no other run may start there meanwhile."""
 
 InterruptKind: TypeAlias = Literal["approval", "question", "breakpoint", "message", "decision"]
-"""Two are no questions. A `message` its run's caller has sent, and the run answers it by taking it.
-A `decision` says who answered a question, or lets calls through that are yet to come."""
+"""Two kinds are not questions. A `message` comes from the run's caller, and the run answers it by
+reading it. A `decision` records who answered a question, or allows future calls."""
 
 
 def step_id(parent_id: str | None, salt: str = "") -> str:
     """Return the id of the step after a checkpoint, such as `ckpt_k3v…`.
 
-    It follows from the parent, so a resumed step finds its pending writes and two writers on one
-    parent collide instead of interleaving. A fork gives a random salt and so starts a new branch.
-    The step that begins a turn has the id of `turn_step_id` instead.
+    It is computed from the parent, so a resumed step finds its pending writes, and two writers on
+    one parent collide instead of interleaving. A fork uses a random salt, which starts a new
+    branch. The step that begins a turn has the id of `turn_step_id` instead.
     """
     text = f"{parent_id or ''}\0{salt}".encode(errors="surrogatepass")
     return f"ckpt_{blake2b(text, digest_size=8).hexdigest()}"
 
 
 def turn_step_id(parent_id: str | None, thread_id: str, ns: str = "") -> str:
-    """Return the id of the step that takes input on a new thread, or after a finished turn.
+    """Return the id of the step that accepts input on a new thread, or after a finished turn.
 
-    It is of this thread and namespace alone, and so are those that follow from it: threads that
-    were given the same ids by a copy or an import have no further ones in common.
+    It is unique to this thread and namespace, and so are the ids after it: threads that share ids
+    because of a copy or an import share no later ones.
     """
     return step_id(parent_id, f"{len(ns)} {ns}{thread_id}")
 
@@ -97,9 +97,9 @@ class TaskWrites:
     """All writes of one finished task of a step, such as one tool call.
 
     Attributes:
-        step_id: The step they belong to, which is the id of its checkpoint once there is one.
-        task_id: Who wrote them: a tool call's id, or a phase's name.
-        index: The task's place in the step; writes are folded in this order, then in list order.
+        step_id: The step they belong to; later, the id of its checkpoint.
+        task_id: Their author: a tool call's id, or a phase's name.
+        index: The task's index in the step; writes are applied in this order, then in list order.
         writes: The writes.
     """
 
@@ -118,7 +118,7 @@ class Checkpoint:
         ns: Namespace: empty for the main agent, `task:<call id>@<step id>` for a subagent, parts
             joined by `/` for deeper ones.
         id: Unique within the thread and namespace.
-        parent_id: The checkpoint it grew from; None for the first.
+        parent_id: The checkpoint before it; None for the first.
         step: Distance from the root, counted from 0.
         source: Why it exists.
         author: What wrote it, such as `input`, `model`, `tools` or `rewind`.
@@ -126,10 +126,10 @@ class Checkpoint:
         run_id: The run that made it.
         created_at: Unix time in seconds.
         seq: Order of commit within the journal; set by the checkpointer. The head of a thread is
-            the checkpoint with the largest.
-        summary: One line for people: what happened in this step.
-        weight: Bytes of the writes that its state is folded from: all since the root, or the
-            newest snapshot and all since. Counted by whoever makes the checkpoint.
+            the checkpoint with the largest number.
+        summary: One line for people about this step.
+        weight: Bytes of the writes that make up its state: all since the root, or the newest
+            snapshot and all since. Counted by the code that makes the checkpoint.
     """
 
     thread_id: str
@@ -153,9 +153,9 @@ class Snapshot:
 
     Attributes:
         checkpoint_id: The checkpoint, of the batch's namespace.
-        schema: Fingerprint of the channels and reducers that it was folded with; only a `load`
-            that names the same one is given it.
-        writes: What folds to the state, starting from nothing.
+        schema: Fingerprint of its channels and reducers; only a `load` with the same fingerprint
+            gets it.
+        writes: The writes that give the state, starting from nothing.
     """
 
     checkpoint_id: str
@@ -175,13 +175,13 @@ class Interrupt:
         run_id: The run that waits.
         kind: `approval`, `question`, `breakpoint`, which any answer passes, `message` or
             `decision`.
-        path: Where it arose, outermost first: agent name, call id, subagent name, call id …
+        path: Where it was asked, outermost first: agent name, call id, subagent name, call id …
         message: The question, for a person.
-        payload: What is asked about, such as `{"tool": …, "args": …}`.
+        payload: The subject of the question, such as `{"tool": …, "args": …}`.
         answer_schema: JSON schema of acceptable answers.
-        index: The asking call's place in its step; gives interrupts a stable order.
+        index: The index of the asking call in its step, for a stable order of interrupts.
         answer: The stored answer, or None.
-        answered: Whether there is one.
+        answered: Whether there is an answer.
     """
 
     id: str
@@ -200,7 +200,7 @@ class Interrupt:
 
     @property
     def is_question(self) -> bool:
-        """Whether it asks something of a person."""
+        """Whether it is a question to a person."""
         return self.kind not in ("message", "decision")
 
 
@@ -209,22 +209,22 @@ class Run:
     """One run: an invocation of an agent on a thread.
 
     Attributes:
-        id: Unguessable.
-        thread_id: The thread it moves.
+        id: Its id, which cannot be guessed.
+        thread_id: Its thread.
         kind: `drive` (a client's own model called a tool) or `delegate` (our loop works).
         agent: Name of the agent.
-        status: Where it stands.
-        goal: What was asked, shortened, for listings.
+        status: Its status.
+        goal: Its goal, shortened, for listings.
         owner: Id of the process that works on it while `running`.
         answer: The final text, once done.
-        reason: Why it ended other than by finishing: an error, `limit: …`, who cancelled.
+        reason: Why it ended without finishing: an error, `limit: …`, or who cancelled it.
         idempotency_key: A second start with the same key finds this run.
         created_at: Unix time in seconds.
         updated_at: Unix time in seconds.
-        attempt: How many times it has been begun: 1, and one more for each resume, and for an end
-            that somebody else gave it.
-        used: What it has used of its limits, as `harness.limits.limits.Used` writes it.
-        base: For a run without input of its own: the checkpoint it went on from.
+        attempt: How often it was started: 1, and one more for each resume, and if another process
+            ended it.
+        used: Its usage, as written by `harness.limits.limits.Used`.
+        base: For a run without input: the checkpoint from which it continued.
     """
 
     id: str
@@ -246,14 +246,14 @@ class Run:
 
 @record
 class FileChange:
-    """Version of a file on a real disk before a tool changed it; written before the change.
+    """The version of a file on disk before a tool changed it; stored before the change.
 
     Attributes:
         thread_id: The thread whose tool changes it.
         run_id: The run.
         path: Path below the backend's root, starting with `/`.
-        before: Content before; None when the file did not exist.
-        after_digest: SHA-256 (hex) of the content after; None when the file is deleted.
+        before: The old content; None if the file did not exist.
+        after_digest: SHA-256 (hex) of the new content; None if the file was deleted.
         checkpoint_seq: Newest checkpoint of the thread at that moment; set by the checkpointer.
         seq: Order of the changes; set by the checkpointer.
     """
@@ -269,15 +269,15 @@ class FileChange:
 
 @record
 class RunEvent:
-    """Something that happened in a run, kept for a client that was away.
+    """An event of a run, kept for clients that were away.
 
     Attributes:
         run_id: The run.
         mode: The stream it belongs to, such as `tasks`.
-        path: Agent and call names from the main agent to the source of the event.
-        data: What happened, as in `harness.loop.run.events.Event`.
+        path: Names of agents and calls from the main agent to the source of the event.
+        data: The data of the event, as in `harness.loop.run.events.Event`.
         created_at: Unix time in seconds.
-        seq: Counts up from 1 in its run; set by the checkpointer. Where a number is missing, an
+        seq: Counts up from 1 in its run; set by the checkpointer. If a number is missing, that
             event is no longer kept.
     """
 
@@ -291,11 +291,12 @@ class RunEvent:
 
 @record
 class EventLimits:
-    """Number of events that a journal keeps. Older ones go when further ones are stored.
+    """How many events a journal keeps. Older ones are removed when new ones are stored.
 
     Attributes:
-        per_run: The newest of each run that stay, at least; those stored together go together.
-        seconds: How long they stay.
+        per_run: The fewest events kept for each run, the newest; events that were stored together
+            are removed together.
+        seconds: How long they are kept.
     """
 
     per_run: int = 1_000
@@ -315,14 +316,14 @@ class ThreadInfo:
 
 @record
 class ThreadSlice:
-    """Checkpoint with the writes that rebuild its state.
+    """A checkpoint with the writes that rebuild its state.
 
     Attributes:
-        checkpoint: The checkpoint asked for.
+        checkpoint: The requested checkpoint.
         base: Id of the checkpoint the writes start from: the caller's cached ancestor, or None
-            when they start from nothing.
+            if they start from nothing.
         writes: Encoded writes from `base` (exclusive) to `checkpoint` (inclusive), oldest first.
-            Those before a snapshot may be replaced by it.
+            A snapshot may replace the writes before it.
         pending: Finished tasks of the unfinished step after `checkpoint`, by index.
         interrupts: The questions of that unfinished step, answered or not, by index.
     """
@@ -335,4 +336,4 @@ class ThreadSlice:
 
 
 Record: TypeAlias = StoredWrite | Checkpoint | Run | Interrupt | FileChange | RunEvent
-"""What holds content of a thread."""
+"""Records with content of a thread."""

@@ -1,10 +1,10 @@
-"""Thread export and import: a thread as a file of JSON lines, from and to any journal.
+"""Thread export and import: copies threads between journals as files of JSON lines.
 
 The first line names the format and the thread. Each further line is a checkpoint with the writes
-that lead to it from its parent, an unfinished task, a file change, a run or an interrupt; the
-last says how many there were, so that a file cut short is noticed. A value that is JSON as the
-harness writes it stands as JSON, any other in base64: both come back byte for byte. Nothing in a
-file is imported, called or looked up; lines are read by the fields of `transfer_lines` alone.
+that lead to it from its parent, an unfinished task, a file change, a run or an interrupt. The last
+line has the number of lines, so a truncated file is noticed. A value in the harness's form of JSON
+is written as JSON, any other in base64; both are restored byte for byte. Nothing named in a file is
+imported or called; lines are read only by the fields in `transfer_lines`.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from .transfer_lines import (
 __all__ = ["MalformedExport", "export_thread", "import_thread"]
 
 _IMPORTED = "#imported"
-"""Task that holds the writes of an imported checkpoint; which tasks they were is not kept."""
+"""The task for all writes of an imported checkpoint, since the original tasks are not exported."""
 
 _PAGE = 500
 _AT_ONCE = 100
-"""Lines committed together."""
+"""How many lines are committed together."""
 
 _ALL = 1_000_000_000
 
@@ -70,11 +70,12 @@ class MalformedExport(CheckpointError):
 async def export_thread(journal: Checkpointer, thread_id: str) -> AsyncGenerator[str]:
     """Yield a thread as lines of JSON, each ending in a line feed.
 
-    What others commit meanwhile may be missing. Snapshots, a cache, are left out.
+    Commits of others in the meantime may be missing. Snapshots are left out, since they are a
+    cache.
 
     Raises:
         UnknownThread: There is no such thread.
-        CheckpointError: The journal cannot be read, or holds what no import would accept.
+        CheckpointError: The journal cannot be read, or contains data that no import would accept.
     """
     try:
         async for line in _lines(journal, thread_id):
@@ -119,14 +120,14 @@ async def import_thread(
 ) -> str:
     """Store an exported thread and return its id.
 
-    A run that was `running` comes in as `paused`, so that two machines do not both continue it.
-    Runs that the journal knows already, those of the exported thread itself, are left out with
-    their interrupts.
+    A `running` run is imported as `paused`, so that two machines do not both continue it. Runs
+    that the journal already has, because it also has the exported thread, are left out with their
+    interrupts.
 
     Args:
-        journal: Where to.
-        lines: The lines, such as an open file.
-        thread_id: The id it gets; by default the one it had.
+        journal: The journal to import into.
+        lines: The lines, for example an open file.
+        thread_id: Its new id; by default the exported one.
 
     Raises:
         MalformedExport: A line is not one of an export; nothing was imported.
@@ -143,7 +144,7 @@ async def import_thread(
             await journal.commit(batch)
             begun = True
     except BaseException:
-        if begun:  # otherwise what is there is somebody else's
+        if begun:  # otherwise the existing thread is another one
             with anyio.CancelScope(shield=True):
                 await journal.delete_thread(target)
         raise
@@ -221,7 +222,7 @@ def _line(number: int, text: str | bytes) -> Line:
 async def _batches(
     journal: Checkpointer, thread_id: str, content: Sequence[Line]
 ) -> AsyncGenerator[Batch]:
-    """Give what is to be stored, in order. Of two imports of a thread the first batches collide."""
+    """Yield the batches to store, in order. First batches of two imports of a thread collide."""
     batch = Batch(thread_id, imported=True)
     kept = True
     for line in content:
@@ -230,7 +231,7 @@ async def _batches(
         if isinstance(line, RunLine | InterruptLine) and not kept:
             continue
         ns = line.ns if isinstance(line, CheckpointLine | TaskLine) else ""
-        # A file change follows the checkpoints before it, and a batch stores it after its own.
+        # A file change comes after its checkpoints, but a batch stores it after all its own.
         full = len(batch.checkpoints) + len(batch.writes) >= _AT_ONCE
         if ns != batch.ns or full or batch.file_changes:
             if batch != Batch(thread_id, imported=True):

@@ -1,4 +1,4 @@
-"""Lines of an exported thread: their formats, read strictly."""
+"""Lines of an exported thread: formats, and strict parsing."""
 
 from __future__ import annotations
 
@@ -53,17 +53,17 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     def fields(self) -> dict[str, Any]:
-        """Return the values of the record that the line stands for."""
+        """Return the values of the line's record."""
         return {name: getattr(self, name) for name in type(self).model_fields if name != "type"}
 
     def text(self) -> str:
-        """Return the line; fields that hold their default are left out."""
+        """Return the line, without fields that have their default."""
         data = self.model_dump(exclude_defaults=True, by_alias=True)
         return json.dumps(data, ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
 class WriteLine(_Part):
-    """A write; its value is the one item of `json_value` (`json` in the file), or in base64."""
+    """A write; its value is the only item of `json_value` (`json` in the file), or in base64."""
 
     channel: str
     overwrite: bool = False
@@ -79,7 +79,7 @@ class WriteLine(_Part):
 
     @classmethod
     def of(cls, write: StoredWrite) -> WriteLine:
-        """Return the line part of a write."""
+        """Return the part of a line for a write."""
         plain, value = _as_json(write.value)
         if plain:
             return cls(channel=write.channel, overwrite=write.overwrite, json=[value])
@@ -120,14 +120,14 @@ class ThreadLine(_Part):
 
 
 class EndLine(_Part):
-    """The last line: how many there are between the first and this one."""
+    """The last line, with the number of lines between the first and this one."""
 
     type: Literal["end"]
     lines: int
 
 
 class CheckpointLine(_Part):
-    """A checkpoint and the writes since its parent."""
+    """A checkpoint with the writes since its parent."""
 
     type: Literal["checkpoint"]
     ns: str = ""
@@ -151,7 +151,7 @@ class CheckpointLine(_Part):
         return cls(type="checkpoint", **data, writes=[WriteLine.of(one) for one in writes])
 
     def record(self, thread_id: str) -> Checkpoint:
-        """Return the checkpoint as one of a thread."""
+        """Return the checkpoint for a thread."""
         data = self.fields()
         del data["writes"]
         return Checkpoint(thread_id=thread_id, **data)
@@ -181,7 +181,7 @@ class TaskLine(_Part):
 
 
 class FileChangeLine(_Part):
-    """Version of a file before a change made after the checkpoints above."""
+    """The version of a file before a change that was made after the checkpoints above."""
 
     type: Literal["file_change"]
     run_id: str
@@ -207,7 +207,7 @@ class FileChangeLine(_Part):
         )
 
     def record(self, thread_id: str) -> FileChange:
-        """Return the change as one of a thread."""
+        """Return the change for a thread."""
         before = None if self.before is None else b64decode(self.before)
         return FileChange(thread_id, self.run_id, self.path, before, self.after_digest)
 
@@ -239,7 +239,7 @@ class RunLine(_Part):
         return cls(type="run", **data)
 
     def record(self, thread_id: str) -> Run:
-        """Return the run as one of a thread; it waits for somebody to resume it if it ran."""
+        """Return the run for a thread; if it was running, it is paused."""
         data = self.fields()
         if self.status == "running":
             data |= {"status": "paused", "owner": None, "reason": "imported while it was running"}
@@ -271,7 +271,7 @@ class InterruptLine(_Part):
         return cls(type="interrupt", **data)
 
     def record(self, thread_id: str) -> Interrupt:
-        """Return the interrupt as one of a thread."""
+        """Return the interrupt for a thread."""
         data: dict[str, Any] = {**self.fields(), "path": tuple(self.path)}
         return Interrupt(thread_id=thread_id, **data)
 
@@ -287,7 +287,7 @@ def _dumped(value: JsonValue) -> bytes:
 
 
 def _as_json(value: bytes) -> tuple[bool, JsonValue]:
-    """Return whether bytes are JSON that comes back byte for byte, and that JSON."""
+    """Return whether bytes are JSON that is restored byte for byte, and that JSON."""
     if not can_be_read(value):
         return False, None
     try:

@@ -156,17 +156,19 @@ S = TypeVar("S", bound=_Snapshot)
 class FollowedFiles(Generic[S]):
     """Files and what they were made into; safe to read from any thread, without a lock.
 
-    Subclasses read the files again with `_lock` held, and then replace `_snapshot`.
-
     Args:
         snapshot: What the files say at first.
         untrusted: Directories that agents or strangers can write. A link in one of them is
             followed only if it stays in it; a file behind another link counts as broken.
+
+    Attributes:
+        snapshot: What the files said when last looked at; all of it belongs together. Subclasses
+            read the files again with `_lock` held, and then replace it. Nobody else does.
     """
 
     def __init__(self, snapshot: S, untrusted: Sequence[Path] = ()) -> None:
         self._lock = threading.Lock()
-        self._snapshot = snapshot
+        self.snapshot = snapshot
         self._files = ConfinedFiles().also(untrusted)
 
     def distrust(self, paths: Sequence[Path]) -> None:
@@ -188,14 +190,9 @@ class FollowedFiles(Generic[S]):
         """Look at all files again, and keep nothing of a file that is broken now."""
 
     @property
-    def snapshot(self) -> S:
-        """What the files said when last looked at; all of it belongs together."""
-        return self._snapshot
-
-    @property
     def errors(self) -> Mapping[str, str]:
         """What is wrong with the newest version of which file, by path."""
-        return self._snapshot.errors
+        return self.snapshot.errors
 
 
 def distrust(given: Iterable[object], paths: Sequence[Path]) -> None:

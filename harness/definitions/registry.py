@@ -109,7 +109,7 @@ class DefinitionRegistry(FollowedFiles[Snapshot[T]], ABC):
     @property
     def version(self) -> int:
         """Counts up with every change of a definition or an error."""
-        return self._snapshot.version
+        return self.snapshot.version
 
     @property
     @abstractmethod
@@ -367,10 +367,10 @@ class DefinitionRegistry(FollowedFiles[Snapshot[T]], ABC):
                     items[name], digests[name], owners[name] = item, entry.digest, found
         self._withhold(items, digests)
         digests.update(errors)
-        old = self._snapshot
+        old = self.snapshot
         if old.version and old.digests == digests:
             return False
-        self._snapshot = Snapshot(
+        self.snapshot = Snapshot(
             MappingProxyType(dict(sorted(items.items()))),
             MappingProxyType(errors),
             MappingProxyType(digests),

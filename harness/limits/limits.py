@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import ClassVar, cast
 
 from ..messages.message import Usage
-from .prices import SCRIPT, UnknownPrice, price_of
+from .prices import SCRIPT, price_of
 from .usage import (
     THREAD,
     UNITS,
@@ -26,6 +26,7 @@ from .usage import (
     UnknownUsage,
     Used,
     budgets_of,
+    check_measurable,
     counted,
     limit_met,
     shown,
@@ -138,7 +139,9 @@ class Meter:
         reached = self.reached(depth)
         if reached is not None:
             raise reached
-        self._check_measurable(model)
+        check_measurable(
+            self.limits, model, self._silent, self.unpriced_calls, self._earlier.unpriced_calls
+        )
         self.model_calls += 1
 
     def take_back_model_call(self) -> None:
@@ -374,28 +377,3 @@ class Meter:
     def _left_of(self, *names: Budget) -> float | None:
         left = [max(0, bound - self._amount(one)) for one, bound in self._budgets if one in names]
         return min(left, default=None)
-
-    def _check_measurable(self, model: str | None) -> None:
-        limits = self.limits
-        costs = limits.cost is not None or limits.thread_cost is not None
-        tokens = limits.tokens is not None or limits.thread_tokens is not None
-        if self._silent is not None and (tokens or costs):
-            raise UnknownUsage(
-                f"no model was called: {self._silent} does not report its tokens, so a limit on "
-                "tokens or cost cannot be kept. Use a limit on model_calls or seconds instead."
-            )
-        if not costs:
-            return
-        if model is not None and price_of(model, limits.prices) is None:
-            raise UnknownPrice(
-                f"no model was called: the price of {model} is not known, so the cost limit "
-                f"cannot be kept. Give its price, Limits(prices={{{model!r}: Price(input=…, "
-                "output=…)}) in US dollars per million tokens, or use a limit on tokens."
-            )
-        earlier = 0 if limits.thread_cost is None else self._earlier.unpriced_calls
-        if self.unpriced_calls or earlier:
-            raise UnknownPrice(
-                f"no model was called: the cost of {self.unpriced_calls + earlier} earlier model "
-                f"calls of this {'thread' if earlier else 'run'} is not known, so the cost limit "
-                "cannot be kept. Use a limit on tokens."
-            )

@@ -15,7 +15,7 @@ from pydantic import JsonValue, TypeAdapter
 from .._internal.records import changed, record
 from ..errors import HarnessError
 from ..messages.message import Usage
-from .prices import Price
+from .prices import Price, UnknownPrice, price_of
 
 __all__ = [
     "BUDGETS",
@@ -31,6 +31,7 @@ __all__ = [
     "UnknownUsage",
     "Used",
     "budgets_of",
+    "check_measurable",
     "counted",
     "limit_met",
     "shown",
@@ -321,3 +322,43 @@ def limit_met(limit: LimitName, allowed: float, used: float, note: str = "") -> 
         f"{counted(limit, allowed, used)}{note}. What was done is kept. Raise the limit "
         f"{limit} and resume, or {instead}.",
     )
+
+
+def check_measurable(
+    limits: Limits, model: str | None, silent: str | None, unpriced: int, earlier: int
+) -> None:
+    """Refuse a model call whose bounds on tokens or cost could not be kept.
+
+    Args:
+        limits: The bounds.
+        model: Full name of the model to be called; None if it is not known.
+        silent: A model that has not reported its tokens; None if all have.
+        unpriced: Calls of the run whose cost is not known.
+        earlier: Those of earlier runs of the thread.
+
+    Raises:
+        UnknownPrice: There is a cost limit, and a price is not known.
+        UnknownUsage: There is a token or cost limit, and tokens are not known.
+    """
+    costs = limits.cost is not None or limits.thread_cost is not None
+    tokens = limits.tokens is not None or limits.thread_tokens is not None
+    if silent is not None and (tokens or costs):
+        raise UnknownUsage(
+            f"no model was called: {silent} does not report its tokens, so a limit on "
+            "tokens or cost cannot be kept. Use a limit on model_calls or seconds instead."
+        )
+    if not costs:
+        return
+    if model is not None and price_of(model, limits.prices) is None:
+        raise UnknownPrice(
+            f"no model was called: the price of {model} is not known, so the cost limit "
+            f"cannot be kept. Give its price, Limits(prices={{{model!r}: Price(input=…, "
+            "output=…)}) in US dollars per million tokens, or use a limit on tokens."
+        )
+    earlier = 0 if limits.thread_cost is None else earlier
+    if unpriced or earlier:
+        raise UnknownPrice(
+            f"no model was called: the cost of {unpriced + earlier} earlier model "
+            f"calls of this {'thread' if earlier else 'run'} is not known, so the cost limit "
+            "cannot be kept. Use a limit on tokens."
+        )

@@ -290,7 +290,7 @@ class RunExecutor:
         if self._control.drained.is_set() and not pause.interrupts:
             why = self._control.hands_over
             if why is None:
-                await self._record("paused", "drained: the step was finished and stored")
+                await self._record("paused", "asked to pause; the last step is stored")
             else:
                 self._context.update_run(owner=None)
                 await self._record("running", why)

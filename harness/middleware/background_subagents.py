@@ -1,8 +1,8 @@
 """Background subagents middleware: tools that start and steer tasks, and notes about them.
 
-The model reads each notification once, as a message before its next model call. A client that
-drives the thread gets it with the result of its next call, together with the tasks' files. The
-list of tasks is state: it survives compaction, restarts and forks.
+The model reads each notification once, as a message before its next call. A client that drives the
+thread gets it with the result of its next call, together with the tasks' files. The list of tasks
+is part of the state: it survives compaction, restarts and forks.
 """
 
 from __future__ import annotations
@@ -77,14 +77,14 @@ class BackgroundSubAgentMiddleware(AgentMiddleware):
     """Adds `start_task`, `check_tasks`, `update_task` and `cancel_task`.
 
     Args:
-        registry: Who there is; may change while runs go on.
-        build: Makes the `Agent` of a definition.
-        launcher: Carries the tasks.
-        agent_name: Name of the agent that gets the tools: rules of the policy see the subagents
-            below it.
-        policy: The rules of that agent; they hold for the tasks too.
-        backend: Where the files of that agent live; without one, the tools' descriptions are
-            worded so that they are true for every backend.
+        registry: The subagents; may change during runs.
+        build: Builds the `Agent` of a definition.
+        launcher: Executes the tasks.
+        agent_name: Name of the agent that gets the tools: for rules of the policy, the subagents
+            are below it.
+        policy: The rules of that agent, which also apply to the tasks.
+        backend: The backend of that agent's files; without one, the tools' descriptions are
+            true for every backend.
 
     Raises:
         AgentBuildError: The launcher serves another agent.
@@ -115,11 +115,11 @@ class BackgroundSubAgentMiddleware(AgentMiddleware):
         launcher.bind(self.agent, (agent_name,), policy)
 
     def agent(self, name: str) -> Agent:
-        """Return the `Agent` of a subagent by name, with the limits it has for one task.
+        """Return the `Agent` of a subagent by name, with its limits for one task.
 
         Raises:
             UnknownSubAgent: There is none of that name.
-            ToolError: It is a function or a fork, which have none.
+            ToolError: It is a function or a fork, which have no `Agent`.
         """
         definition = self._registry.get(name)
         known = self._built.get(name)
@@ -142,7 +142,7 @@ class BackgroundSubAgentMiddleware(AgentMiddleware):
         return agent
 
     async def wrap_model_call(self, request: ModelRequest, handler: ModelHandler) -> ModelResponse:
-        """List the subagents; where the section of `task` does, those that cannot be started."""
+        """List the subagents; if the section of `task` does, list those that cannot be started."""
         there = self._registry.subagents.values()
         if any(one.name == "subagents" for one in request.system):
             others = ", ".join(one.name for one in there if not _can_start(one))
@@ -157,7 +157,7 @@ class BackgroundSubAgentMiddleware(AgentMiddleware):
     # --- news ------------------------------------------------------------------------------
 
     async def before_model(self, state: State, runtime: Runtime) -> HookResult:
-        """Tell what has become of tasks."""
+        """Notify the model of changes of tasks."""
         tasks = {} if runtime.ns else tasks_in(state)
         news = await self._news.told(tasks)
         if not news.changes:
@@ -168,7 +168,7 @@ class BackgroundSubAgentMiddleware(AgentMiddleware):
     async def wrap_tool_call(
         self, request: ToolCallRequest, handler: ToolHandler
     ) -> ToolCallOutcome:
-        """Tell a driving client, with its next call, which sees the files that tasks bring.
+        """Notify a client that drives, with its next call, and merge the files of tasks before it.
 
         It gets the results too, because it may drive only some of the tools.
         """
@@ -267,7 +267,7 @@ class BackgroundSubAgentMiddleware(AgentMiddleware):
     async def _views(
         self, tasks: Mapping[str, BackgroundTask], seconds: float, runtime: ToolRuntime
     ) -> Mapping[str, TaskView | None]:
-        """Return where tasks stand once they have stopped; None for those that are gone."""
+        """Return the status of tasks once they have stopped; None for deleted tasks."""
         views: dict[str, TaskView | None] = {}
         for task_id, task in tasks.items():
             try:
@@ -280,7 +280,7 @@ class BackgroundSubAgentMiddleware(AgentMiddleware):
         began = time.monotonic()
         try:
             waited = await self._launcher.wait(threads, seconds, caller=runtime.thread_id)
-        except UnknownThread:  # deleted while we waited
+        except UnknownThread:  # deleted meanwhile
             left = seconds - (time.monotonic() - began)
             return await self._views(tasks, left, runtime)
         return {**views, **{one.task_id: one for one in waited}}
@@ -320,7 +320,7 @@ class BackgroundSubAgentMiddleware(AgentMiddleware):
     @staticmethod
     @cache
     def _without_bodies(texts: TaskTexts) -> tuple[Tool, ...]:
-        """Return the tools as they look; reading signatures takes milliseconds."""
+        """Return the tools without their functions; reading signatures takes milliseconds."""
         of = BackgroundSubAgentMiddleware
         looks = (
             (tool(name="start_task", title="Start a task", description=texts.start), of._start),
@@ -359,13 +359,13 @@ def _known(task_ids: Sequence[str], tasks: Mapping[str, object]) -> Sequence[str
 
 
 def _require_main(runtime: ToolRuntime) -> None:
-    """Raise `ToolError` for other agents: tasks have the main agent's rules, not theirs."""
+    """Raise `ToolError` for other agents, because tasks have the main agent's rules."""
     if runtime.ns:
         raise ToolError(ONLY_MAIN)
 
 
 def _own(task_id: str, tasks: Tasks, runtime: ToolRuntime) -> str:
-    """Return the thread of a task that the caller may do something with."""
+    """Return the thread of a task to which the caller has access."""
     _require_main(runtime)
     _known([task_id], tasks)
     thread_id = tasks[task_id].get("thread_id", "")
@@ -375,7 +375,7 @@ def _own(task_id: str, tasks: Tasks, runtime: ToolRuntime) -> str:
 
 
 def _key(runtime: ToolRuntime, size: int) -> str:
-    """Return what tells this call from all others; the same when it is run again."""
+    """Return a unique key for this call, which is the same when it runs again."""
     parts = (runtime.thread_id, runtime.ns, runtime.checkpoint_id or "", runtime.tool_call_id)
     return blake2b("\0".join(parts).encode(), digest_size=size).hexdigest()
 
@@ -389,7 +389,7 @@ def _can_start(one: AnySubAgent) -> bool:
 
 
 def _is_first_driven(call: ToolCall, state: State) -> bool:
-    """Whether a call is the first of those that a client has just made."""
+    """Whether a call is the first of a client's current calls."""
     messages: Sequence[object] = state["messages"]
     answer = next((one for one in reversed(messages) if isinstance(one, AIMessage)), None)
     if answer is None or answer.source != "client":

@@ -1,8 +1,8 @@
-"""Call limits: limit how often an agent's model answers, and how often its tools are called.
+"""Call limits: how often an agent's model may answer, and how often its tools may be called.
 
-For what a whole run tree may use, subagents included, there is `harness.limits`. A count is stored
-with the result or answer that it counts, so parallel calls, pauses and crashes lose and double
-none. Calls beyond a limit are answered before the tools run.
+For limits of a whole run tree, with subagents, see `harness.limits`. A count is stored with the
+result or answer that it counts, so parallel calls, pauses and crashes never lose or repeat a count.
+Calls beyond a limit are answered before the tools run.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def check_call_limits(
 
 
 def times(count: int) -> str:
-    """Return a number of times in words, such as `1 time` or `3 times`."""
+    """Return a number of times as text, such as `1 time` or `3 times`."""
     return "1 time" if count == 1 else f"{count:,} times"
 
 
@@ -89,15 +89,15 @@ class ModelCallLimitState(TypedDict):
 class ModelCallLimitMiddleware(AgentMiddleware):
     """Ends a run before a model call that would exceed a limit.
 
-    Answers count, not the attempts of a middleware that tries again. A subagent counts its own,
-    anew for each task.
+    It counts answers, not the attempts of a middleware that retries. A subagent counts its own
+    answers, starting again for each task.
 
     Args:
-        thread_limit: Answers on the thread, in all of its runs; None for no bound.
-        run_limit: Answers in one run, pauses included; None for no bound.
-        exit_behavior: `end` ends the run with an answer that names the limit; an agent that owes a
-            structured answer ends without it. `error` lets the run fail with `LimitReached`
-            (`model_calls`); it can be resumed by an agent with a higher limit.
+        thread_limit: The most answers on the thread, in all its runs; None for no limit.
+        run_limit: The most answers in one run, pauses included; None for no limit.
+        exit_behavior: `end` ends the run with an answer that names the limit; an agent with a
+            structured answer ends without one. `error` lets the run fail with `LimitReached`
+            (`model_calls`); an agent with a higher limit can resume it.
 
     Raises:
         AgentBuildError: There is no limit, or an option makes no sense.
@@ -119,10 +119,10 @@ class ModelCallLimitMiddleware(AgentMiddleware):
 
     @hook_config(can_jump_to=["end"])
     def before_model(self, state: State, runtime: Runtime) -> HookResult:
-        """End the run if a limit is met.
+        """End the run if a limit is reached.
 
         Raises:
-            LimitReached: One is met, and `exit_behavior` is `error`.
+            LimitReached: One is reached, and `exit_behavior` is `error`.
         """
         met = " and ".join(self._met(state, runtime.run_id))
         if not met:
@@ -153,7 +153,7 @@ class ModelCallLimitMiddleware(AgentMiddleware):
 
 
 def _counts(state: State, run_id: str) -> tuple[int, int]:
-    """Return the answers on the thread and in the run."""
+    """Return the number of answers on the thread and in the run."""
     run: RunModelCalls | None = state.get("run_model_call_count")
     in_run = run.calls if run is not None and run.run_id == run_id else 0
     return state.get("thread_model_call_count", 0), in_run
@@ -162,7 +162,7 @@ def _counts(state: State, run_id: str) -> tuple[int, int]:
 _SOURCE = "tool_call_limit"
 
 _ALL = "*"
-"""Stands for every tool where calls are counted; no tool can have that name."""
+"""The name for all tools together in counts; no tool can have it."""
 
 
 @record
@@ -184,7 +184,7 @@ def _added_in_run(current: RunToolCalls | None, write: RunToolCalls) -> RunToolC
 
 
 class ToolCallLimitState(TypedDict):
-    """State that all instances share; a write is added to what is there."""
+    """State that all instances share; writes are added to it."""
 
     thread_tool_call_count: Annotated[NotRequired[dict[str, int]], Reducer(_added), Mark.PRIVATE]
     run_tool_call_count: Annotated[NotRequired[RunToolCalls], Reducer(_added_in_run), Mark.PRIVATE]
@@ -193,19 +193,19 @@ class ToolCallLimitState(TypedDict):
 class ToolCallLimitMiddleware(AgentMiddleware):
     """Limits how often an agent calls a tool, or tools at all.
 
-    List one for each tool to limit, and one without `tool_name` for all together. Calls that count
-    are those that passed every limit and came to an end; a subagent counts its own, anew for each
-    task. Calls that a tool or a hook sends (`Send`) count too; those beyond a limit are answered as
-    with `continue`, whatever `exit_behavior` says.
+    List one for each tool to limit, and one without `tool_name` for all together. It counts calls
+    that passed every limit and finished; a subagent counts its own, starting again for each task.
+    Calls that a tool or a hook sends (`Send`) count too; if they exceed a limit, they are answered
+    as with `continue`, whatever `exit_behavior` says.
 
     Args:
         tool_name: The tool; None for all tools together.
-        thread_limit: Calls on the thread, in all of its runs; None for no bound.
-        run_limit: Calls in one run, pauses included; None for no bound.
-        exit_behavior: What happens when an answer has calls beyond the limit. `continue` answers
-            those with an error, runs the others, and goes on. `end` runs none of them, answers all,
-            and ends the run with an answer that names the limit. `error` lets the run fail with
-            `LimitReached` (`tool_calls`); it can be resumed by an agent with a higher limit.
+        thread_limit: The most calls on the thread, in all its runs; None for no limit.
+        run_limit: The most calls in one run, pauses included; None for no limit.
+        exit_behavior: What to do if an answer has calls beyond the limit. `continue` answers
+            them with an error, runs the others, and continues. `end` runs none of the calls,
+            answers all, and ends the run with an answer that names the limit. `error` lets the run
+            fail with `LimitReached` (`tool_calls`); an agent with a higher limit can resume it.
 
     Raises:
         AgentBuildError: There is no limit, or an option makes no sense.
@@ -235,17 +235,17 @@ class ToolCallLimitMiddleware(AgentMiddleware):
         self._run_limit = run_limit
         self._exit_behavior = exit_behavior
         self._begun: WeakKeyDictionary[Meter, Counter[str]] = WeakKeyDictionary()
-        """Calls of a run, by namespace: those that its state counts, and those beside its answers
-        that are under way."""
+        """Calls of a run, by namespace: those counted in its state, and unfinished ones outside
+        its answers."""
 
     @property
     def name(self) -> str:
-        """With the tool, if it is for one."""
+        """Its name, with the tool if it limits one."""
         return super().name if self._tool is None else f"{super().name}[{self._tool}]"
 
     @hook_config(can_jump_to=["end"])
     def after_model(self, state: State, runtime: Runtime) -> HookResult:
-        """Answer the calls that would be too many.
+        """Answer the calls that exceed the limit.
 
         Raises:
             LimitReached: There are such calls, and `exit_behavior` is `error`.
@@ -277,7 +277,7 @@ class ToolCallLimitMiddleware(AgentMiddleware):
     async def wrap_tool_call(
         self, request: ToolCallRequest, handler: ToolHandler
     ) -> ToolCallResult:
-        """Count the call, or answer it if `after_model` has not seen it and it is too many."""
+        """Count the call, or answer it if it exceeds the limit, unseen by `after_model`."""
         call, state, run_id = request.call, request.state, request.runtime.run_id
         if not self._covers(call.name):
             return await self._run(request, handler)
@@ -296,9 +296,9 @@ class ToolCallLimitMiddleware(AgentMiddleware):
         return self._counted(outcome, request.runtime.run_id) if covered else outcome
 
     async def _aside(self, request: ToolCallRequest, handler: ToolHandler) -> ToolCallResult:
-        """Run a call that is in no answer, unless those that began before it are enough.
+        """Run a call outside the answers, unless the calls before it have reached the limit.
 
-        Others may be under way, which the state does not count yet.
+        Calls that are still running are not counted in the state yet.
         """
         state, runtime = request.state, request.runtime
         meter, run_id = runtime.meter, runtime.run_id
@@ -326,11 +326,11 @@ class ToolCallLimitMiddleware(AgentMiddleware):
         return self._tool is None or tool == self._tool
 
     def _limited(self, calls: Sequence[ToolCall]) -> Sequence[ToolCall]:
-        """Return the calls that are for this limit and will come to a tool."""
+        """Return the calls to which this limit applies, and that will reach a tool."""
         return [one for one in calls if one.invalid is None and self._covers(one.name)]
 
     def _counts(self, state: State, run_id: str) -> tuple[int, int]:
-        """Return the calls on the thread and in the run."""
+        """Return the number of calls on the thread and in the run."""
         key = self._tool or _ALL
         thread: dict[str, int] = state.get("thread_tool_call_count") or {}
         run: RunToolCalls | None = state.get("run_tool_call_count")
@@ -348,12 +348,12 @@ class ToolCallLimitMiddleware(AgentMiddleware):
         )
 
     def _limit(self, state: State, run_id: str, asked: int) -> str:
-        """Return the words for the limit that leaves the fewest calls.
+        """Return a text about the limit that leaves the fewest calls.
 
         Args:
             state: The state.
             run_id: The run.
-            asked: How many calls the answer has.
+            asked: The number of calls in the answer.
         """
         in_thread, in_run = self._counts(state, run_id)
         thread, run = self._thread_limit, self._run_limit
@@ -366,7 +366,7 @@ class ToolCallLimitMiddleware(AgentMiddleware):
         )
         in_all = " in all" if self._tool is None else ""
         used = f", and {was} {times(count)}"
-        if count < limit:  # then what the answer asks for explains why it is too many
+        if count < limit:  # then the number of calls in the answer explains the excess
             used = (
                 f", {was} called {times(count)} before, and this answer calls {it} {times(asked)}"
             )
@@ -374,15 +374,15 @@ class ToolCallLimitMiddleware(AgentMiddleware):
 
 
 def _place(call: ToolCall, calls: Sequence[ToolCall]) -> int | None:
-    """Return how many calls of the same answer go before this one; None if it is in no answer.
+    """Return how many calls of the same answer come before this one; None if it is in none.
 
-    It follows from the state the step began with, so it is the same in every attempt at it.
+    It is computed from the state at the beginning of the step, so it is the same in every attempt.
     """
     return next((n for n, one in enumerate(calls) if one.id == call.id), None)
 
 
 def _driven(messages: Sequence[Message]) -> bool:
-    """Whether the last answer is a client's, which waits for results and for no text."""
+    """Whether the last answer comes from a client, which waits for results, not for text."""
     for message in reversed(messages):
         if isinstance(message, AIMessage):
             return message.source == "client"

@@ -1,7 +1,7 @@
-"""Search in a directory for agents without file tools: by name, and in the text of files.
+"""File search in a directory, for agents without file tools: by name, and in the text of files.
 
-Nothing outside of the directory is found, whatever paths, patterns and links say. Answers come in
-pages, one after the other past every cap; searches end after a few seconds and say so.
+Nothing outside the directory is found, whatever paths, patterns and links point to. Results come in
+pages, so that all of them can be read; searches end after a few seconds and say so.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class FilesystemFileSearchMiddleware(AgentMiddleware):
 
     Args:
         root_path: The directory; it is `/` in paths.
-        max_file_size_mb: Larger files are not looked into.
-        page_chars: Most characters of results in one answer.
+        max_file_size_mb: Larger files are not searched.
+        page_chars: The most characters of results in one answer.
 
     Raises:
-        AgentBuildError: The root is no directory, or a bound is not positive.
+        AgentBuildError: The root is not a directory, or a limit is not positive.
     """
 
     def __init__(
@@ -121,12 +121,12 @@ class _SearchCalls:
         return answer(found, head, listing, offset, "grep_search", asked)
 
     def _budget(self, *repeated: str) -> int:
-        """Return the characters left for results when the header repeats these arguments."""
+        """Return the characters left for results after a header with these arguments."""
         return max(self._page_chars // 2, self._page_chars - 3 * sum(map(len, repeated)))
 
 
 def _check_pattern(pattern: str) -> None:
-    """Raise `ToolError` for a glob that means to leave the root; it would only match nothing."""
+    """Raise `ToolError` for a glob that leaves the root, since it could only match nothing."""
     if ".." in pattern.replace("\\", "/").split("/") or pattern.startswith("~"):
         raise ToolError(
             f"the glob {pattern!r} leads out of the files; nothing was searched. Patterns count "
@@ -149,5 +149,5 @@ def _template(name: str) -> Tool:
         "output_schema": found_schema(_RESULTS[name]),
     }
     make = tool(name=name, **options)
-    # The body is never called: each middleware brings its own.
+    # The body is never called: each middleware has its own.
     return make(getattr(_SearchCalls.__new__(_SearchCalls), name))

@@ -57,29 +57,29 @@ class FilesystemState(FilesState):
 class FilesystemMiddleware(AgentMiddleware):
     """Adds the file tools: `ls`, `read_file`, `write_file`, `edit_file`, `glob` and `grep`.
 
-    Results of other tools that are longer than `evict_chars` are written to a file and replaced by
-    their beginning, their end and the path. A message of the user that is longer
-    than `evict_message_chars` is shown in the same way; the log keeps all of it, and `read_file`
-    finds it, like the whole transcript, below `/conversation_history`.
+    Results of other tools that are longer than `evict_chars` are written to a file, and replaced by
+    their beginning, their end and the path. A user's message that is longer than
+    `evict_message_chars` is shown in the same way. The transcript keeps the full message, and
+    `read_file` can read it below `/conversation_history`, like the whole transcript.
 
     Args:
-        backend: Where the files live.
-        tools: Names of the tools to bring; `read_file` must be among them, because evicted results
-            are read back through it. `delete_file` is only there when it is named.
+        backend: The backend of the files.
+        tools: Names of the tools to add. `read_file` must be one of them, because it reads evicted
+            results. `delete_file` is only added if it is named.
         evict_chars: Length above which a result is evicted; None for never.
         evict_to: Directory for evicted results; by default `large_tool_results` at the backend's
             `artifacts_root`.
-        evict_message_chars: Length above which a message of the user, or a subagent's task, is
+        evict_message_chars: Length above which a user's message, or a subagent's task, is
             shown as a preview; None for never.
         history: Whether the thread's messages can be read as files.
-        page_chars: Most characters of text or results in one answer of a file tool.
-        system_prompt: The section `filesystem` of the system prompt; None for our own text, empty
-            for none.
-        custom_tool_descriptions: What the model reads about a tool instead of our own text.
+        page_chars: The most characters of text or results in one answer of a file tool.
+        system_prompt: The section `filesystem` of the system prompt; None for the default text,
+            empty for none.
+        custom_tool_descriptions: Descriptions for the model, by tool, instead of the default ones.
 
     Raises:
         AgentBuildError: `tools` names an unknown tool or leaves out `read_file`, or a description
-            is for a tool that is not there.
+            is for a missing tool.
     """
 
     state_schema = FilesystemState
@@ -124,7 +124,7 @@ class FilesystemMiddleware(AgentMiddleware):
         self._views = EditedMessages()
 
     def before_agent(self, state: State, runtime: Runtime) -> HookResult:
-        """Note which messages are too long to show."""
+        """Store which messages are too long to show."""
         if self._evict_message_chars is None:
             return None
         messages: Sequence[Message] = state.get("messages", ())
@@ -133,7 +133,7 @@ class FilesystemMiddleware(AgentMiddleware):
         return {"long_messages": long} if long != [*known] else None
 
     def after_agent(self, state: State, runtime: Runtime) -> None:
-        """Forget the run's claims."""
+        """Drop the run's claims."""
         if not runtime.ns:
             CLAIMS.drop(runtime.run_id)
 
@@ -142,8 +142,8 @@ class FilesystemMiddleware(AgentMiddleware):
         return most is not None and isinstance(message, HumanMessage) and len(message.text) > most
 
     async def wrap_model_call(self, request: ModelRequest, handler: ModelHandler) -> ModelResponse:
-        """Say in the system prompt where paths lead; show long messages as previews."""
-        # What subagents changed is in the state now.
+        """Explain paths in the system prompt, and show long messages as previews."""
+        # The changes of subagents are in the state now.
         CLAIMS.settle(request.runtime.run_id, request.runtime.ns)
         if self._section:
             request = request.with_section("filesystem", self._section)
@@ -161,7 +161,7 @@ class FilesystemMiddleware(AgentMiddleware):
     async def wrap_tool_call(
         self, request: ToolCallRequest, handler: ToolHandler
     ) -> ToolCallOutcome:
-        """Make the path of a file tool's call canonical; a wrong one is left for the tool."""
+        """Make the path of a file tool's call canonical; the tool handles an invalid one."""
         call = request.call
         written = call.args.get("path")
         if call.name in self._names and isinstance(written, str):
@@ -183,16 +183,16 @@ class FilesystemMiddleware(AgentMiddleware):
             return outcome
         note, update = await self._keep(request.runtime, request.call.id, text)
         preview = _preview("result", text, note)
-        # Clients that show data instead of text would show all of it, so it goes with the text.
+        # Clients that show data instead of text would show all of it, so the data is evicted too.
         short = replace(message, content=_with_text(message.content, preview), artifact=None)
         return replace(outcome, message=short).with_update(**update)
 
     async def _keep(
         self, runtime: ToolRuntime, call_id: str, text: str
     ) -> tuple[str, Mapping[str, Any]]:
-        """Write an evicted result; return what to tell the model, and the state writes.
+        """Write an evicted result; return the text for the model, and the state writes.
 
-        Models that number their calls anew use ids again, and threads may share the directory.
+        Some models reuse ids of calls, and threads may share the directory.
         """
         data = text.encode("utf-8", "replace")
         name = f"{_file_name(call_id)}_{sha256(data).hexdigest()[:12]}"
@@ -225,7 +225,7 @@ def _file_name(call_id: str) -> str:
 
 
 def _previewed(message: Message, long: Sequence[str], directory: str) -> Message:
-    """Return a long message with its beginning, its end and its path; others as they are."""
+    """Return a long message as its beginning, its end and its path; others unchanged."""
     if not isinstance(message, HumanMessage) or message.id not in long:
         return message
     path = message_path(message, directory)

@@ -1,9 +1,9 @@
 """Memory: AGENTS.md-style files in the system prompt, and notices when they change.
 
-What the prompt says is fixed when the thread starts, so the provider's prompt cache holds. If a
+The prompt's text is fixed when the thread starts, so the provider's prompt cache stays valid. If a
 file changes later, the model gets it as a message before its next call; the agent sees its own
-edits at once. When a summary takes such a message out of the model's view, the prompt is made
-again: it must never be older than what the model has read.
+edits at once. If a summary removes such a message from the model's view, the prompt is built again:
+it must never be older than what the model has read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["SYSTEM_PROMPT", "MemoryMiddleware", "MemoryState", "MemoryTold", "is
 
 
 def is_cut(state: State, source: str) -> bool:
-    """Whether a summary has taken the last notice of a source out of the model's view."""
+    """Whether a summary has removed the last notice of a source from the model's view."""
     chunks = cast(Sequence[SummaryChunk], state.get("summaries") or ())
     if not chunks:
         return False
@@ -53,14 +53,14 @@ passwords, keys or other secrets. A file that changes is shown to you again in a
 newest version counts.
 
 {agent_memory}"""
-"""What the section says; the files take the place of the slot."""
+"""The text of the section; the files replace the slot."""
 
 _SLOT = "{agent_memory}"
 
 
 @record
 class MemoryTold:
-    """Memory the model has seen last: a digest of each file, an error of each broken one."""
+    """The memory last shown to the model: a digest of each file, or the error of a broken one."""
 
     files: dict[str, str] = field(default_factory=dict[str, str])
     errors: dict[str, str] = field(default_factory=dict[str, str])
@@ -71,8 +71,8 @@ class MemoryState(TypedDict):
 
     Attributes:
         memory_section: Its section of the system prompt.
-        memory_pinned: What that tells.
-        memory_told: What the model heard since.
+        memory_pinned: The memory in that section.
+        memory_told: The memory in later notices.
     """
 
     memory_section: Annotated[NotRequired[str], Mark.PRIVATE]
@@ -81,12 +81,12 @@ class MemoryState(TypedDict):
 
 
 class MemoryMiddleware(AgentMiddleware):
-    """Tells the model what the memory files say, and when they change.
+    """Gives the model the contents of the memory files, and notices when they change.
 
     Args:
         files: The files; shared by any number of agents.
-        system_prompt: The section `memory` of the system prompt, with `{agent_memory}` where the
-            files shall be. None adds none; changes are still told.
+        system_prompt: The section `memory` of the system prompt, with `{agent_memory}` for the
+            files. None adds no section; changes are still announced.
 
     Raises:
         AgentBuildError: `system_prompt` has no such slot.
@@ -110,7 +110,7 @@ class MemoryMiddleware(AgentMiddleware):
         return self._pin(await self._look())
 
     async def before_model(self, state: State, runtime: Runtime) -> dict[str, Any] | None:
-        """Tell the model about files that changed since its last notice."""
+        """Notify the model of files that changed since its last notice."""
         snapshot = await self._look()
         if "memory_section" not in state:
             return self._pin(snapshot)

@@ -1,10 +1,10 @@
-"""PII redaction: personal data and secrets in all that an agent takes in and gives out.
+"""PII redaction: redacts personal data and secrets in all input and output of an agent.
 
-The rule of each instance applies to messages of all ages, arguments and results of calls,
-structured data, streams, events, questions, the run's record, values stored in the agent's store,
-logged errors of tools, and all of it in subagents. What is redacted was never stored. What was
-stored before is shown redacted, and `redact_thread` removes it for good. Not covered are images,
-documents and recordings, files themselves, and what items of a store are found by.
+Each instance is a rule that applies to old and new messages, arguments and results of calls,
+structured data, streams, events, questions, the run's record, values in the agent's store, logged
+errors of tools, and to all of these in subagents. Redacted data is never stored. Data that was
+stored earlier is shown redacted, and `redact_thread` removes it for good. Not covered are images,
+documents and recordings, files themselves, and the keys of items in a store.
 """
 
 from __future__ import annotations
@@ -52,43 +52,42 @@ class PIIState(TypedDict):
     """State of the middleware: what it redacted."""
 
     pii_salt: Annotated[NotRequired[str], Mark.PRIVATE]
-    """What hashes and tokens of this thread are made with."""
+    """The secret for hashes and tokens of this thread."""
 
 
 class PIIMiddleware(AgentMiddleware):
     """Finds one kind of personal data or secret and replaces it; one instance for each kind.
 
-    Instances look at the same text: of matches that overlap the longest decides, and nothing of
-    the others is left. Keys of JSON objects and long integers are looked at too; an integer that
-    must go becomes a text.
+    All instances check the same text. If matches overlap, the longest decides, and the others are
+    removed completely. Keys of JSON objects and long integers are checked too; a redacted integer
+    becomes text.
 
-    With the strategy `block` input is refused and a model's answer fails the run; a tool's result
-    is withheld from the model, as the tool has run already.
+    With the strategy `block`, input is refused, and a model's answer fails the run; a tool's result
+    is withheld from the model, because the tool has already run.
 
     Args:
-        pii_type: What to look for: `email`, `credit_card`, `ip`, `mac_address`, `url`, `phone`,
-            `iban`, `api_key`, `private_key`; with a detector any name of lower-case letters,
+        pii_type: What to find: `email`, `credit_card`, `ip`, `mac_address`, `url`, `phone`,
+            `iban`, `api_key`, `private_key`; with a detector, any name of lower-case letters,
             digits and `_`.
-        strategy: What becomes of it: `block` raises `PIIDetectionError`; `redact` puts
-            `[REDACTED_EMAIL]` in its place; `mask` keeps a part, such as the last four digits;
+        strategy: What to do with it: `block` raises `PIIDetectionError`; `redact` puts
+            `[REDACTED_EMAIL]` in its place; `mask` keeps a part, for example the last four digits;
             `hash` puts `<email_hash:…>`, the same for the same value in a thread; `tokenize` puts
             `<email_ref:…>`, whose value is kept on the server.
         detector: Finds it instead: a regular expression, a function that returns `(start, end)`
             pairs (or objects with `start` and `end`), or a `Detector`.
-        apply_to_input: Look at what users and callers say: messages, state, people's answers, the
-            calls of a driving client.
-        apply_to_output: Look at what models say: text, thinking, arguments of calls, structured
+        apply_to_input: Check input of users and callers: messages, state, people's answers, and
+            calls of a client that drives.
+        apply_to_output: Check output of models: text, thinking, arguments of calls, structured
             answers.
-        apply_to_tool_results: Look at what tools say: results, artifacts, errors, state they
-            write, items they save in the agent's store, events, questions, and what files held
-            before they were changed: a change of a file in which something was redacted cannot be
-            undone.
+        apply_to_tool_results: Check output of tools: results, artifacts, errors, state writes,
+            items in the agent's store, events, questions, and the old contents of changed files. If
+            an old content was redacted, the change of the file cannot be undone.
         salt: Makes hashes the same in all threads of a deployment; keep it secret. By default each
             thread has its own.
-        reveal_to: For `tokenize`: tools that get the values of the tokens in their arguments. Their
-            results are looked at whatever `apply_to_tool_results` says. Wrappers that are listed
-            after this middleware see the values too.
-        vault: For `tokenize`: where values are kept; by default in the agent's store.
+        reveal_to: For `tokenize`: tools that get the values of tokens in their arguments. Their
+            results are always checked, whatever `apply_to_tool_results` says. Wrappers that are
+            listed after this middleware see the values too.
+        vault: For `tokenize`: the store of the values; by default the agent's store.
 
     Raises:
         AgentBuildError: A name, strategy, detector or combination makes no sense.
@@ -142,12 +141,12 @@ class PIIMiddleware(AgentMiddleware):
         return f"PIIMiddleware[{self.pii_type}]"
 
     async def redact(self, request: ToolCallRequest, outcome: ToolCallOutcome) -> ToolCallOutcome:
-        """Clean a result by the rules of all instances, before it is evicted to a file."""
+        """Redact a result by the rules of all instances, before it is evicted to a file."""
         screen = current_redaction() or RunRedaction(self.redaction, Keys())
         return screen.outcome(outcome)
 
     async def _reveal(self, request: ToolCallRequest, handler: ToolHandler) -> ToolCallOutcome:
-        """Hand a tool the values of the tokens that it may see."""
+        """Give a tool the values of the tokens that it may see."""
         screen = current_redaction()
         call = request.call
         if screen is None or call.name not in self._rule.reveal_to:
@@ -208,7 +207,7 @@ R = TypeVar("R", bound=Record)
 _MESSAGES: TypeAdapter[list[Any]] = TypeAdapter(list[MessageWrite])
 
 _CUT_AT = frozenset({99, 100, 500, 2_000})
-"""Lengths at which records cut texts (summaries, goals, results in events)."""
+"""Lengths to which records cut texts (summaries, goals, results in events)."""
 
 _CUT = " more characters)"
 
@@ -220,10 +219,11 @@ async def redact_thread(
     *,
     store: Store | None = None,
 ) -> None:
-    """Replace what middleware redacts in everything that a journal holds of a thread.
+    """Redact all data of a thread in a journal by the rules of middleware.
 
-    States, history, records of runs, questions, answers, events: all of it or nothing. Messages
-    are judged by who speaks in them, everything else by all rules. What a rule blocks is redacted.
+    States, history, records of runs, questions, answers and events are all redacted, or none. To a
+    message, the rules for its role apply; to everything else, all rules. Data that a rule blocks is
+    redacted.
     A file on disk whose earlier content is redacted here cannot be put back any more. Let no run
     move the thread meanwhile; an agent without this middleware that has worked on the thread may
     remember it as it was until its process ends. On SQLite the old bytes are gone from the file

@@ -1,8 +1,8 @@
-"""Rubric: grades a run's result, and sends it back to the model until every criterion is met.
+"""Rubric: grades a run's result, and sends it back to the model until it meets all criteria.
 
 The grader is another model that sees the request, the end of the transcript and the rubric, and
-answers with a verdict per criterion. What it says never ends a run: without a usable verdict the
-result stands as it is, and says so.
+answers with a verdict for each criterion. It never ends a run: without a usable verdict, the result
+stays as it is, and the evaluation says so.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ List every criterion of the rubric with whether it is met and why, short and to 
 RubricVerdict: TypeAlias = Literal[
     "satisfied", "needs_revision", "failed", "max_iterations_reached", "grader_error"
 ]
-"""The grader says one of the first three. `max_iterations_reached` is a work that would need a
-revision and gets none; `grader_error` is no usable verdict."""
+"""The grader gives one of the first three. `max_iterations_reached` means that the work needs a
+revision but gets none; `grader_error` means that there is no usable verdict."""
 
 _NAME = "rubric"
 _TOOL = "give_verdict"
@@ -73,8 +73,8 @@ class Evaluation:
     """One grading.
 
     Attributes:
-        iteration: Which of the turn it is, counted from 1.
-        verdict: What came of it.
+        iteration: Its number in the turn, counted from 1.
+        verdict: The verdict.
         summary: The grader's reasons, or what went wrong.
         criteria: Its verdict on each criterion.
     """
@@ -86,10 +86,10 @@ class Evaluation:
 
 
 class RubricState(TypedDict):
-    """State of the middleware: the rubric callers set, and the evaluations they get.
+    """State of the middleware: the rubric from callers, and the evaluations for them.
 
-    `rubric` is what the work must meet, as text; it stays with the thread until it is replaced,
-    and an empty one turns grading off. `rubric_evaluations` are those of the last turn.
+    `rubric` contains the criteria as text. It stays with the thread until it is replaced; an empty
+    one turns grading off. `rubric_evaluations` are the evaluations of the last turn.
     """
 
     rubric: NotRequired[str]
@@ -103,24 +103,24 @@ PrepareMessages: TypeAlias = Callable[[Sequence[Message]], Sequence[Message]]
 class RubricMiddleware(AgentMiddleware):
     """Grades the result of each turn of a thread that has a rubric.
 
-    Clients get a `custom` event `{"event": "rubric", …}` for each grading. Subagents are
-    not graded. When the run's limits leave no turn for a revision, none is asked for, and
+    Clients get a `custom` event `{"event": "rubric", …}` for each grading. Subagents are not
+    graded. If the run's limits leave no turn for a revision, none is requested, and
     `needs_revision` is the last verdict.
 
     Args:
-        model: Who grades, or its name.
-        system_prompt: Instructions for it; None for those that ship.
-        tools: Names of tools of the agent with which the grader may look for itself, such as
-            `read_file` and `grep`; they must be marked as reading only. Its calls pass the
-            agent's policy and count against the run's limits; what needs approval is refused.
-        max_tool_calls: How many of them one grading may make.
-        prepare_messages_for_grader: Chooses what the grader sees of the transcript; the last 30
-            messages by default. Of each it sees the first 4,000 characters.
-        max_iterations: How often a turn is graded at most.
+        model: The grader's model, or its name.
+        system_prompt: Instructions for the grader; None for the default ones.
+        tools: Names of the agent's tools with which the grader can check the work, such as
+            `read_file` and `grep`; they must be read-only. Its calls pass the agent's policy and
+            count towards the run's limits; calls that need approval are refused.
+        max_tool_calls: The most calls in one grading.
+        prepare_messages_for_grader: Chooses the messages for the grader; by default the last 30.
+            The grader sees the first 4,000 characters of each.
+        max_iterations: The most gradings of a turn.
         on_evaluation: Called with each evaluation, sync or async.
 
     Raises:
-        AgentBuildError: An argument is none that is accepted.
+        AgentBuildError: An argument is invalid.
     """
 
     state_schema: ClassVar[type | None] = RubricState
@@ -157,11 +157,11 @@ class RubricMiddleware(AgentMiddleware):
         self._on_evaluation = on_evaluation
 
     def before_agent(self, state: State, runtime: Runtime) -> HookResult:
-        """Forget the evaluations of the turn before.
+        """Drop the evaluations of the previous turn.
 
         Raises:
-            MiddlewareError: The grader has a tool that the agent has not, or that does not only
-                read.
+            MiddlewareError: The grader has a tool that the agent does not have, or that is not
+                read-only.
         """
         for name in self._tools if not runtime.ns else ():
             tool = runtime.tools.get(name)
@@ -212,10 +212,10 @@ class RubricMiddleware(AgentMiddleware):
         )
 
     async def _graded(self, text: str, runtime: Runtime) -> Mapping[str, JsonValue] | None:
-        """Return the verdict that the grader gives once it has looked around, or None.
+        """Return the verdict of the grader after its own checks, or None.
 
         Raises:
-            LimitReached: The run tree has nothing left.
+            LimitReached: The run tree has reached a limit.
             ModelError: The grader failed.
         """
         messages: list[Message] = [HumanMessage(text, source=_NAME)]
@@ -298,7 +298,7 @@ def _read(data: Mapping[str, JsonValue] | None, iteration: int) -> Evaluation:
     """Return the evaluation in a grader's answer.
 
     Raises:
-        ValueError: It holds none, or one that contradicts itself.
+        ValueError: It contains none, or one that contradicts itself.
     """
     try:
         grade = _Grade.model_validate(data)

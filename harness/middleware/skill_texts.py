@@ -33,27 +33,27 @@ __all__ = [
 
 
 PAGE_CHARS = 9_000
-"""Most characters in one answer of the tool."""
+"""The most characters in one answer of the tool."""
 
 _LISTING_CHARS = 16_000
-"""Most characters that names and descriptions take in the system prompt."""
+"""The most characters of names and descriptions in the system prompt."""
 
 _PINNED_CHARS = 20_000
-"""Most characters of one pinned skill in the system prompt."""
+"""The most characters of one pinned skill in the system prompt."""
 
 _SHORTEST = 60
 
 
 @record
 class SkillsTold:
-    """Skills the model has seen last: a digest of each, an error of each broken one."""
+    """The skills last shown to the model: a digest of each, or the error of a broken one."""
 
     skills: dict[str, str] = field(default_factory=dict[str, str])
     errors: dict[str, str] = field(default_factory=dict[str, str])
 
 
 def listing(skills: Mapping[str, Skill]) -> dict[str, str]:
-    """Return descriptions by name, cut so that all of them fit into the system prompt."""
+    """Return descriptions by name, shortened so that all fit into the system prompt."""
     full = {name: one_line(one.description) for name, one in skills.items()}
     if sum(map(len, full)) + sum(map(len, full.values())) <= _LISTING_CHARS:
         return full
@@ -68,7 +68,7 @@ def listing(skills: Mapping[str, Skill]) -> dict[str, str]:
 
 
 def pinned_text(skill: Skill, tools: Sequence[str]) -> str:
-    """Return a skill as the system prompt holds it from the beginning."""
+    """Return the text of a pinned skill for the system prompt."""
     text = instructions(skill, tools)
     if len(text) > _PINNED_CHARS:
         rest = f'skill(name="{skill.name}", offset={_PINNED_CHARS})'
@@ -82,11 +82,11 @@ def one_line(text: str) -> str:
 
 
 def instructions(skill: Skill, tools: Sequence[str] = ()) -> str:
-    """Return what a model reads when it loads a skill.
+    """Return the text for a model that loads a skill.
 
     Args:
         skill: The skill.
-        tools: Tools that come with it.
+        tools: The tools that come with it.
     """
     facts = {
         "License": skill.license,
@@ -104,7 +104,7 @@ def instructions(skill: Skill, tools: Sequence[str] = ()) -> str:
 
 
 def relative(skill: Skill, file: str) -> str:
-    """Return the skill's own path of a file; nothing that is not in its list can be read."""
+    """Return the skill's path of a file; only files in its list can be read."""
     path = file.replace("\\", "/").removeprefix("./")
     names = [one.path for one in skill.files]
     if path not in names:
@@ -136,7 +136,7 @@ def file_text(skills: SkillRegistry, skill: Skill, file: str) -> str:
 
 
 def page(text: str, offset: int, call: str) -> str:
-    """Return a piece of a text, cut at a line end, with the call that gets the next."""
+    """Return a part of a text, cut at a line end, with the call that gets the next part."""
     if offset >= len(text) and offset:
         raise ToolError(f"offset {offset} is past the end; the text has {len(text)} characters.")
     rest = text[offset:]
@@ -154,12 +154,12 @@ def page(text: str, offset: int, call: str) -> str:
 def notice(
     told: SkillsTold, now: SkillsTold, skills: Mapping[str, Skill], broken_files: Collection[str]
 ) -> str:
-    """Return what changed since the model's last notice about skills.
+    """Return the changes of skills since the model's last notice.
 
     Args:
-        told: What it heard.
-        now: What there is to hear; of many broken files only some.
-        skills: The skills there are.
+        told: The skills in that notice.
+        now: The current skills; if many files are broken, only some of them.
+        skills: The existing skills.
         broken_files: All files that are broken.
     """
 
@@ -185,7 +185,7 @@ def notice(
 
 
 _REQUESTERS = (None, "task")
-_NAMES = re.compile(r"[\w.-]+")  # of a text, or of a list written as JSON
+_NAMES = re.compile(r"[\w.-]+")  # from a text, or from a list as JSON
 
 
 def included_tools(skill: Skill) -> Sequence[str]:
@@ -194,7 +194,7 @@ def included_tools(skill: Skill) -> Sequence[str]:
 
 
 def comes_with(tool: str, skills: Mapping[str, Skill]) -> list[str]:
-    """Return the skills that bring a tool."""
+    """Return the skills that include a tool."""
     return [name for name, skill in skills.items() if tool in included_tools(skill)]
 
 
@@ -205,10 +205,10 @@ def grants(skill: Skill, tool: str) -> bool:
 
 
 def active_skills(messages: Sequence[Message]) -> list[str]:
-    """Return the skills loaded since the last request of the user, or since a task was given.
+    """Return the skills loaded since the user's last request, or since the start of a task.
 
-    A client that drives has turns that nobody sees here, and a host that holds its model to what
-    skills allow, so for its calls there are none.
+    For calls of a client that drives there are none: its turns are unknown here, and its host
+    enforces what skills allow.
     """
     done: set[str] = set()
     names: list[str] = []

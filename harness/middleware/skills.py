@@ -1,8 +1,8 @@
 """Skills: listed in the system prompt, loaded with one tool, announced when they change.
 
-The listing is pinned when the thread starts, so the provider's prompt cache holds; what changes
-later reaches the model as a message before its next call. Skills never
-come and go as tools: there is the one tool `skill`, with or without skills.
+The listing is pinned when the thread starts, so the provider's prompt cache stays valid. Later
+changes reach the model as a message before its next call. Skills never appear or vanish as tools:
+there is always the one tool `skill`.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ what is wrong with broken ones. With a file: a further file of the skill. Each p
 ends with the call for the next."""
 
 
-# Written out, because making a schema from a signature would cost each agent milliseconds.
+# Written out, because building a schema from a signature would take milliseconds per agent.
 class _Arguments(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
@@ -90,11 +90,11 @@ class SkillsState(TypedDict):
     """State of a thread's skills.
 
     Attributes:
-        pinned_skills: Skills whose instructions the caller puts into the system prompt.
-        skills_listing: What the system prompt lists.
-        skills_listed: What there was when it was made.
-        skills_told: What the model heard since.
-        skills_pinned: What the system prompt says of pinned skills, by name.
+        pinned_skills: Skills whose instructions the caller adds to the system prompt.
+        skills_listing: The listing in the system prompt.
+        skills_listed: The skills in that listing.
+        skills_told: The skills in later notices.
+        skills_pinned: Texts of pinned skills in the system prompt, by name.
         skills_loaded: Skills that the model loaded.
     """
 
@@ -109,20 +109,20 @@ class SkillsState(TypedDict):
 
 
 class SkillsMiddleware(AgentMiddleware):
-    """Lists skills, adds the tool `skill`, and tells the model when skills change.
+    """Lists skills, adds the tool `skill`, and notifies the model when skills change.
 
     Args:
-        registry: Where the skills are; shared by any number of agents. Its files are looked at
-            before a model call, once in a second, so what was saved counts soon.
+        registry: The skills; any number of agents can share it. Its files are checked before model
+            calls, once a second, so saved files apply soon.
         names: Names of the skills this agent sees; None for all.
         pinned: Skills whose instructions are in the system prompt from the beginning. A caller
-            pins more with the state key `pinned_skills`; for subagents it does not count.
-        tools: Tools that come with skills: each is offered, and can be called, once a skill is
-            loaded or pinned that names it under `include_tools` in its `metadata`.
-        beyond_allowed_tools: What follows when a skill that was loaded in the present turn, or is
-            pinned, states `allowed-tools`, and the model calls another tool: `allow` (the field
-            is only shown), `ask` a person, or `deny`. Entries are names or globs of tools; one
-            with parentheses matches nothing, as what it bounds is not known here. The field never
+            can pin more with the state key `pinned_skills`, which does not apply to subagents.
+        tools: Tools that come with skills. Each can be used once a loaded or pinned skill names
+            it under `include_tools` in its `metadata`.
+        beyond_allowed_tools: What to do if a skill that is pinned, or was loaded in this turn, has
+            `allowed-tools`, and the model calls another tool: `allow` (the field is only shown),
+            `ask` a person, or `deny`. Entries are names or globs of tools; an entry with
+            parentheses matches nothing, because its restriction is unknown here. The field never
             permits what the policy forbids.
 
     Raises:
@@ -171,7 +171,7 @@ class SkillsMiddleware(AgentMiddleware):
 
     @property
     def registry(self) -> SkillRegistry:
-        """Where the skills are."""
+        """The registry of skills."""
         return self._registry
 
     def _visible(self) -> Mapping[str, Skill]:
@@ -202,15 +202,15 @@ class SkillsMiddleware(AgentMiddleware):
         }
 
     async def _look_again(self) -> None:
-        """Read saved files, so that they count soon where nobody watches them."""
+        """Read saved files, so that they apply soon even if nothing watches them."""
         if self._registry.roots and not self._registry.fresh:
             await anyio.to_thread.run_sync(self._registry.refresh)
 
     async def before_agent(self, state: State, runtime: Runtime) -> dict[str, Any] | None:
-        """Pin the listing when the thread starts, and the skills that are to be pinned.
+        """Pin the listing when the thread starts, and the requested skills.
 
         Raises:
-            InvalidUpdate: A skill that shall be pinned is not there.
+            InvalidUpdate: A skill to pin does not exist.
         """
         await self._look_again()
         update = {} if "skills_listing" in state else self._pin()
@@ -232,7 +232,7 @@ class SkillsMiddleware(AgentMiddleware):
         return pinned_text(skills[name], self._tools_of(skills[name]))
 
     def _pinned_anew(self, state: State) -> dict[str, Any]:
-        """Return the pinned skills as they are now; one that is gone stays as it was."""
+        """Return the current text of pinned skills; a deleted skill keeps its text."""
         known = cast("Mapping[str, str]", state.get("skills_pinned") or {})
         there = self._visible()
         texts = {
@@ -241,9 +241,9 @@ class SkillsMiddleware(AgentMiddleware):
         return {"skills_pinned": texts} if texts != known else {}
 
     async def before_model(self, state: State, runtime: Runtime) -> dict[str, Any] | None:
-        """Tell the model about skills that changed since its last notice.
+        """Notify the model of skills that changed since its last notice.
 
-        Once a summary has taken the last notice out of view, the listing is made anew instead.
+        If a summary has removed the last notice from view, the listing is built again instead.
         """
         await self._look_again()
         if "skills_listing" not in state:
@@ -259,7 +259,7 @@ class SkillsMiddleware(AgentMiddleware):
         return {"messages": [HumanMessage(text, source="skills")], "skills_told": now}
 
     async def wrap_model_call(self, request: ModelRequest, handler: ModelHandler) -> ModelResponse:
-        """Add the listing to the system prompt; hold back tools whose skill is not loaded."""
+        """Add the listing to the system prompt; hide tools whose skill is not loaded."""
         if self._extra:
             hidden = self._extra - self._disclosed(request.state)
             if hidden:
@@ -276,7 +276,7 @@ class SkillsMiddleware(AgentMiddleware):
         return await handler(request)
 
     def judge(self, request: ToolCallRequest) -> Verdict | None:
-        """Refuse tools whose skill is not loaded, and what goes beyond `allowed-tools`."""
+        """Refuse tools whose skill is not loaded, and calls beyond `allowed-tools`."""
         name = request.call.name
         if name in self._extra and name not in self._disclosed(request.state):
             skills = comes_with(name, self._visible())
@@ -334,7 +334,7 @@ class SkillsMiddleware(AgentMiddleware):
 
     def _read(self, name: str, file: str, offset: int) -> str:
         if name not in self._visible() and self._registry.roots:
-            self._registry.reload()  # it may have been saved a moment ago
+            self._registry.reload()  # it may just have been saved
         if not name:
             return page(self._list(), offset, "skill(")
         found = self._get(name)

@@ -1,4 +1,4 @@
-"""Stack changes: options of built-in middleware, and the places of additional ones."""
+"""Stack changes: sets options of built-in middleware, and places additional middleware."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Placed:
 
     Attributes:
         middleware: The middleware.
-        before: Name of the one that it surrounds.
-        after: Name of the one that surrounds it.
+        before: Name of the middleware that it surrounds.
+        after: Name of the middleware that surrounds it.
 
     Raises:
-        AgentBuildError: Not exactly one of both is given.
+        AgentBuildError: Both or none of them are given.
     """
 
     middleware: AgentMiddleware
@@ -45,14 +45,14 @@ def with_options(
     *,
     all_known: bool,
 ) -> list[AgentMiddleware]:
-    """Return a stack in which some middleware is made again, with further options.
+    """Return a stack in which some middleware is built again, with other options.
 
     Args:
         stack: Outermost first.
-        options: Keyword arguments by name of the middleware, laid over those it was made with;
-            None leaves it out.
-        optional: What may be left out.
-        all_known: Whether options of what is not in the stack are an error; else they mean nothing.
+        options: Keyword arguments by name of the middleware, which override its own; None leaves
+            it out.
+        optional: Middleware that may be left out.
+        all_known: Whether options for missing middleware are an error; if not, they are ignored.
 
     Raises:
         AgentBuildError: A middleware does not take an option, or must not be left out.
@@ -80,19 +80,19 @@ def with_options(
 def placed(
     stack: Sequence[AgentMiddleware], further: Sequence[Placed], *, all_known: bool
 ) -> list[AgentMiddleware]:
-    """Return a stack with further middleware in it, each at its place.
+    """Return a stack with additional middleware, each at its place.
 
     Args:
         stack: Outermost first.
-        further: In this order, where several have the same place.
-        all_known: Whether a place that is not in the stack is an error; else what has it goes to
-            the end, innermost.
+        further: The additional middleware; if several have the same place, in this order.
+        all_known: Whether a missing place is an error; if not, its middleware goes to the end,
+            innermost.
 
     Raises:
         AgentBuildError: There is no such place.
     """
     result = list(stack)
-    behind: dict[str, int] = {}  # of each anchor, how many were placed after it
+    behind: dict[str, int] = {}  # how many were placed after each anchor
     for one in further:
         anchor = one.before or one.after or ""
         names = [known.name for known in result]
@@ -114,7 +114,7 @@ def placed(
 
 
 def _again(one: AgentMiddleware, options: Mapping[str, Any]) -> AgentMiddleware:
-    """Make a middleware once more, with these options over its own."""
+    """Build a middleware again, with these options overriding its own."""
     arguments, given = one.made_with
     accepted = [
         name

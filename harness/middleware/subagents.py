@@ -1,9 +1,9 @@
-"""The `task` tool: hand a piece of work to a subagent with a context of its own.
+"""The `task` tool: gives a piece of work to a subagent with its own context.
 
-The subagent's steps are in the same journal, in a namespace of the call, so a pause or a crash
-inside it resumes inside it. Its failure is a result for the caller, never the end of its run. What
-it learned is not lost when it is done: the result has a task id to go on with. Subagents are built
-when they are first needed.
+The subagent's steps are in the same journal, in a namespace of the call, so after a pause or a
+crash the subagent resumes where it was. Its failure is a result for the caller, and never ends the
+caller's run. Its context is kept: the result has a task id with which it can continue. Subagents
+are built when they are first needed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ FORKED = """\
 You are now a copy of the agent whose conversation is above, made for one task. That agent goes on \
 by itself and sees nothing of what you do but your last message. Do the task, nothing beside it, \
 and end with a report that stands on its own."""
-"""What a fork reads before its instructions and its task."""
+"""The text before a fork's instructions and task."""
 
 
 class SubAgents(Protocol):
@@ -73,7 +73,7 @@ class SubAgents(Protocol):
 
 @runtime_checkable
 class _Saved(Protocol):
-    """Subagents that people and agents save as files, as a `DefinitionRegistry` reads them."""
+    """Subagents from files of people and agents, as read by a `DefinitionRegistry`."""
 
     @property
     def roots(self) -> Sequence[Path]: ...
@@ -88,14 +88,14 @@ class SubAgentMiddleware(AgentMiddleware):
     """Adds the `task` tool, and lists the subagents in the prompt.
 
     The list in the system prompt is pinned when the thread starts, so the provider's prompt cache
-    holds; what changes later reaches the model as a message before its next call.
+    stays valid. Later changes reach the model as a message before its next call.
 
     Args:
-        registry: Who there is; may change while runs go on.
-        build: Makes the `Agent` of a definition.
-        system_prompt: The section `subagents` of the system prompt, made of descriptions by name;
-            None for our own.
-        task_description: What the model reads about the tool.
+        registry: The subagents; may change during runs.
+        build: Builds the `Agent` of a definition.
+        system_prompt: Makes the section `subagents` of the system prompt from descriptions by
+            name; None for the default one.
+        task_description: The description of the tool for the model.
     """
 
     state_schema: ClassVar[type | None] = SubAgentState
@@ -122,16 +122,16 @@ class SubAgentMiddleware(AgentMiddleware):
         """The registry of subagents."""
         return self._registry
 
-    # --- who there is ------------------------------------------------------------------------
+    # --- the list of subagents ---------------------------------------------------------------
 
     def _now(self) -> dict[str, str]:
         there = self._registry.subagents
-        if self._newest[0] is not there:  # a registry makes a new mapping when something changes
+        if self._newest[0] is not there:  # a registry makes a new mapping after a change
             self._newest = there, {name: _listed(one) for name, one in there.items()}
         return self._newest[1]
 
     async def _look_again(self) -> None:
-        """Read saved files, so that they count soon where nobody watches them."""
+        """Read saved files, so that they apply soon even if nothing watches them."""
         saved = self._saved
         if saved is not None and saved.roots and not saved.fresh:
             await anyio.to_thread.run_sync(saved.refresh)
@@ -142,9 +142,9 @@ class SubAgentMiddleware(AgentMiddleware):
         return None if "subagents_listed" in state else {"subagents_listed": self._now()}
 
     async def before_model(self, state: State, runtime: Runtime) -> HookResult:
-        """Tell the model about subagents that changed since its last notice.
+        """Notify the model of subagents that changed since its last notice.
 
-        Once a summary has taken the last notice out of view, the list is made anew instead.
+        If a summary has removed the last notice from view, the list is built again instead.
         """
         await self._look_again()
         now = self._now()
@@ -184,7 +184,7 @@ class SubAgentMiddleware(AgentMiddleware):
         raise ToolError(f"{name} is {what}, so only the tool `task` can run it.")
 
     def subagent(self, name: str) -> Any | None:
-        """Return the `Agent` of a subagent by name; None for what has none."""
+        """Return the `Agent` of a subagent by name; None if it has none."""
         try:
             return self.agent(name)
         except HarnessError:
@@ -263,8 +263,8 @@ def _listed(one: AnySubAgent) -> str:
 async def _function(
     definition: CompiledSubAgent, description: str, runtime: ToolRuntime
 ) -> ToolResult:
-    """Run a function, which counts like every other subagent; return the result of `task`."""
-    if isinstance(runtime.run_subagent, SubagentCall):  # nobody else has a step to count in
+    """Run a function, which counts as a subagent; return the result of `task`."""
+    if isinstance(runtime.run_subagent, SubagentCall):  # without a step, it cannot be counted
         await runtime.run_subagent.count()
     result = await run_function(definition, description, runtime)
     if result.status != "error":
@@ -278,7 +278,7 @@ async def _function(
 
 
 def _result(definition: AnySubAgent, result: SubagentResult, task_id: str) -> ToolResult:
-    """Return the result of `task`, with the handle in the text and in the data."""
+    """Return the result of `task`, with the handle in its text and its data."""
     name = definition.name
     facts: dict[str, JsonValue] = {"subagent": name}
     writes = [*result.writes]
@@ -328,7 +328,7 @@ def section(subagents: Mapping[str, str]) -> str:
 
 
 def notice(told: Mapping[str, str], now: Mapping[str, str]) -> str:
-    """Return what changed since the model's last notice about subagents."""
+    """Return the changes of subagents since the model's last notice."""
     added = {name: text for name, text in now.items() if name not in told}
     other = {name: text for name, text in now.items() if told.get(name, text) != text}
     gone = [name for name in told if name not in now]

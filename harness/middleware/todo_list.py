@@ -1,9 +1,8 @@
-"""The todo list: one tool writes it, whole or in part, and a model never loses sight of it.
+"""The todo list: one tool writes it, in full or in part, and it always stays in the model's view.
 
-Ids stay with their item from write to write, so clients can follow one item; they also get an
-event when the list changes. When compaction has cut the last list from view, it is shown again at
-the end of the request. A subagent keeps a list of its own, and is shown the main
-agent's once when it begins.
+Items keep their ids in later writes, so clients can follow an item; they also get an event when the
+list changes. If compaction has removed the list from view, it is shown again at the end of the
+request. A subagent has its own list, and is shown the main agent's once when it starts.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ TOOL_NAME = "write_todos"
 
 MOST_ITEMS = 1_000
 MOST_CHARS = 200_000
-"""What a list may have: each write is shown whole, and each step of a thread keeps it."""
+"""The limits of a list, since each write shows all of it, and each step of a thread stores it."""
 
 _MOST_NAMED = 20
-"""How many ids an error names."""
+"""The most ids that an error names."""
 
 SYSTEM_PROMPT = """\
 Keep a todo list with `write_todos` for work that takes three or more steps, for several requests \
@@ -72,7 +71,7 @@ _Text: TypeAlias = Annotated[str, StringConstraints(strip_whitespace=True)]
 
 
 def _without_default(schema: dict[str, JsonValue]) -> None:
-    """Keep clients that fill in defaults from changing what was left out."""
+    """Keep clients that fill in defaults from changing omitted fields."""
     schema.pop("default", None)
 
 
@@ -179,10 +178,10 @@ def _tool(description: str) -> Tool:
 
 
 def _require_few(items: Sequence[TodoItem] | Sequence[Todo]) -> None:
-    """Refuse a list that is longer than one may be.
+    """Refuse a list that is too long.
 
     Raises:
-        ToolError: It is.
+        ToolError: It is too long.
     """
     chars = sum(len(one.content) + len(one.id) for one in items)
     if len(items) > MOST_ITEMS or chars > MOST_CHARS:
@@ -194,7 +193,7 @@ def _require_few(items: Sequence[TodoItem] | Sequence[Todo]) -> None:
 
 
 def _named(names: Iterable[str]) -> str:
-    """Return some ids for an error; of many, or long ones, a part."""
+    """Return ids for an error; only some of them if they are many or long."""
     shown = [name if len(name) <= 100 else f"{name[:100]}…" for name in names]
     more = [f"and {len(shown) - _MOST_NAMED} more"] if len(shown) > _MOST_NAMED else []
     return ", ".join([*shown[:_MOST_NAMED], *more])
@@ -204,7 +203,7 @@ def _written(items: Sequence[TodoItem], known: Sequence[Todo], *, merge: bool) -
     """Return the list after a write.
 
     Raises:
-        ToolError: An id is used twice, or a new item says nothing.
+        ToolError: An id is used twice, or a new item is empty.
     """
     twice = sorted(name for name, count in Counter(one.id for one in items).items() if count > 1)
     if any(twice):
@@ -226,7 +225,7 @@ def _written(items: Sequence[TodoItem], known: Sequence[Todo], *, merge: bool) -
 
 
 def _changed(name: str, item: TodoItem | None, before: Todo | None) -> Todo:
-    """Return an item after a write; what the write leaves out stays as it was."""
+    """Return an item after a write; fields that the write omits stay as they were."""
     if item is None:
         assert before is not None
         return before
@@ -262,16 +261,16 @@ def _ids(items: Sequence[TodoItem], known: Iterable[Todo]) -> list[str]:
 class TodoListMiddleware(AgentMiddleware):
     """Adds `write_todos`, the state key `todos`, and a prompt section about both.
 
-    When the list changes, a `custom` event `{"event": "todos", "todos": […], "counts": {…}}` says
-    so, as the result's artifact does.
+    When the list changes, there is a `custom` event `{"event": "todos", "todos": […], "counts":
+    {…}}`, and the same data is in the result's artifact.
 
-    List it after middleware that shortens the view, such as summarization, so that it sees what
-    the model will see.
+    List it after middleware that shortens the view, such as summarization, so that it sees what the
+    model will see.
 
     Args:
         system_prompt: Text of the section `todos`; empty for none. It is sent only along with
             the tool.
-        tool_description: What the model reads about the tool.
+        tool_description: The description of the tool for the model.
     """
 
     state_schema: ClassVar[type | None] = TodoState
@@ -283,7 +282,7 @@ class TodoListMiddleware(AgentMiddleware):
         self.tools = (_tool(tool_description),)
 
     def before_agent(self, state: State, runtime: Runtime) -> HookResult:
-        """Show a subagent once what the main agent's list was when it was called."""
+        """Show a subagent once the main agent's list at the time of the call."""
         todos: Sequence[Todo] = state.get("shared_todos") or ()
         if not todos or not runtime.ns:
             return None
@@ -294,9 +293,10 @@ class TodoListMiddleware(AgentMiddleware):
         return {"messages": [HumanMessage(text, source="todos", id=_OF_PARENT)]}
 
     def after_model(self, state: State, runtime: Runtime) -> HookResult:
-        """Refuse every list of an answer but the first, before anybody is asked about it.
+        """Refuse all but the first list of an answer, before a person is asked about them.
 
-        Calls that others put in (an edit, a `Send`) meet the step's own rule: one writer a key.
+        For calls from elsewhere (an edit, a `Send`), the rule of the step applies: one writer per
+        key.
         """
         calls = [
             call
@@ -317,7 +317,7 @@ class TodoListMiddleware(AgentMiddleware):
         }
 
     async def wrap_model_call(self, request: ModelRequest, handler: ModelHandler) -> ModelResponse:
-        """Add the prompt section, and the list itself if the view has lost it."""
+        """Add the prompt section, and the list itself if it is not in view."""
         if self.system_prompt and request.offers(TOOL_NAME):
             request = request.with_section("todos", self.system_prompt)
         todos: Sequence[Todo] = request.state.get("todos", ())
@@ -328,7 +328,7 @@ class TodoListMiddleware(AgentMiddleware):
 
 
 def _shows(messages: Sequence[Message], text: str) -> bool:
-    """Whether the last list that was written is in view, and still current."""
+    """Whether the last written list is in view, and still current."""
     for message in reversed(messages):
         if (
             isinstance(message, ToolMessage)

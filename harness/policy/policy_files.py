@@ -86,7 +86,7 @@ class PolicyFiles(FollowedFiles[PolicySnapshot], CompositePolicy):
             wanted = tuple(dict.fromkeys(path.absolute() for path in paths))
             self._read = {path: self._read.get(path) or _read(path, self._files) for path in wanted}
             self._paths = wanted
-            self._snapshot = self._made()
+            self.snapshot = self._made()
 
     def reload(self) -> bool:
         """Read the files again and return whether anything changed."""
@@ -95,12 +95,12 @@ class PolicyFiles(FollowedFiles[PolicySnapshot], CompositePolicy):
             if read == self._read:
                 return False
             self._read = read
-            self._snapshot = self._made()
+            self.snapshot = self._made()
             return True
 
     def _doubt(self) -> None:
         self._read = {path: _read(path, self._files) for path in self._paths}
-        self._snapshot = self._made()
+        self.snapshot = self._made()
 
     def _made(self) -> PolicySnapshot:
         if not self._read:
@@ -115,7 +115,7 @@ class PolicyFiles(FollowedFiles[PolicySnapshot], CompositePolicy):
 
     def parts(self) -> Sequence[CallPolicy]:
         """Return the current rules, as one policy."""
-        return (self._snapshot.policy,)
+        return (self.snapshot.policy,)
 
 
 def _read(path: Path, files: ConfinedFiles) -> _Read:

@@ -220,7 +220,7 @@ class SubAgentRegistry(DefinitionRegistry[AnySubAgent]):
     @property
     def subagents(self) -> Mapping[str, AnySubAgent]:
         """The subagents, sorted by name."""
-        return self._snapshot.items
+        return self.snapshot.items
 
     @property
     def roots(self) -> Sequence[Path]:

@@ -215,7 +215,9 @@ class ScheduleBook:
         found = next((one for one in known if one.name == name), None)
         if found is None:
             names = ", ".join(one.name for one in known) or "none"
-            raise HarnessError(f"there is no schedule {name!r}; there are: {names}.")
+            raise HarnessError(
+                f"there is no schedule {name!r}. Nothing was done. Schedules: {names}."
+            )
         return found
 
     async def pause(self, schedule: Schedule) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from .output import Refused
+from .output import Failed, Refused
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -40,7 +40,7 @@ _SECONDS = 120.0
 def models(check: str | None) -> None:
     """List model vendors, and which of them are ready to use.
 
-    A vendor needs its extra installed and its key set.
+    A vendor is ready when its extra is installed and its key is set.
     """
     import anyio
 
@@ -65,10 +65,13 @@ def _list() -> None:
     click.echo(_row("anthropic:", "yes", _key(("ANTHROPIC_API_KEY",), True), "Claude"))
     for name, extra, module, title in _CLOUDS:
         there = "yes" if has_module(module) else f"no: extra {extra}"
-        click.echo(_row(f"{name}:", there, "that cloud's own", title))
+        click.echo(_row(f"{name}:", there, "found by its SDK", title))
     for vendor in VENDORS.values():
         installed = "yes" if is_installed(vendor) else f"no: extra {vendor.extra}"
-        key = _key(vendor.keys, vendor.key_required)
+        by_sdk = vendor.api in ("bedrock", "google-cloud")
+        key = _key(
+            vendor.keys, vendor.key_required, "found by its SDK" if by_sdk else "none needed"
+        )
         click.echo(_row(f"{vendor.name}:", installed, key, vendor.title))
     for name, found in entry_points("models").items():
         click.echo(_row(f"{name}:", "yes", "", f"plugin of {found[0].source}"))
@@ -79,12 +82,12 @@ def _row(name: str, installed: str, key: str, title: str) -> str:
     return f"{name:<18} {installed:<18} {key:<32} {title}".rstrip()
 
 
-def _key(variables: tuple[str, ...], required: bool) -> str:
+def _key(variables: tuple[str, ...], required: bool, otherwise: str = "") -> str:
     """Return the variable that is set; never its value."""
     found = next((name for name in variables if os.environ.get(name)), None)
     if found is not None:
         return f"{found} is set"
-    return f"set {variables[0]}" if required else "none needed, or found by its SDK"
+    return f"set {variables[0]}" if required else otherwise
 
 
 async def _check(name: str) -> None:
@@ -99,16 +102,18 @@ async def _check(name: str) -> None:
         window, price = model.context_window, price_of(model.name)
         click.echo(f"{model.name}")
         click.echo(f"  context window: {f'{window:,} tokens' if window else 'not known'}")
-        listed = f"${price.input:g} in, ${price.output:g} out, a million tokens" if price else None
+        listed = (
+            f"${price.input:g} in, ${price.output:g} out, per million tokens" if price else None
+        )
         click.echo(f"  list price: {listed or 'not known'}")
         with anyio.fail_after(_SECONDS):
             answer = await _ask(model)
     except HarnessError as error:
-        raise click.ClickException(str(error)) from error
-    except TimeoutError as error:
-        raise click.ClickException(
+        raise Failed(str(error)) from None
+    except TimeoutError:
+        raise Failed(
             f"{name} gave no answer within {_SECONDS:g} s. Nothing was stored. Check its address."
-        ) from error
+        ) from None
     used = answer.usage
     click.echo(f"  answer of {answer.model}: {' '.join(answer.text.split())[:200] or '(no text)'}")
     if used is not None:

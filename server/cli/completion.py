@@ -31,7 +31,7 @@ _shell = click.argument("shell", required=False, type=click.Choice(SHELLS))
 
 @click.group()
 def completion() -> None:
-    """Complete commands, options and file names with the Tab key, in bash, zsh or fish."""
+    """Turn on completion with the Tab key, in bash, zsh or fish."""
 
 
 @completion.command()
@@ -82,8 +82,8 @@ def _own_shell() -> str:
     shell = Path(os.environ.get("SHELL", "")).name
     if shell not in SHELLS:
         raise Refused(
-            f"your shell {shell or '(not known)'} has no completion. Nothing was changed. Name one "
-            f"of {', '.join(SHELLS)}."
+            f"completion works in {', '.join(SHELLS)}; your shell is {shell or 'not known'}. "
+            "Nothing was changed. Name one after the command."
         )
     return shell
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import click
 
+from .main import serve
 from .output import Failed, Refused
 
-__all__ = ["SHARED", "chat", "run"]
+__all__ = ["chat", "run"]
 
 SHARED = (
     "agent_file",
@@ -45,6 +46,19 @@ SHARED = (
 """Options of `serve` that mean the same here."""
 
 
+_model = click.Option(
+    ["--model"], metavar="NAME", help="Such as anthropic:<id>; `models` lists the vendors."
+)
+
+
+def _with_settings(command: click.Command) -> click.Command:
+    """Give a command the options of `serve` that mean the same there."""
+    command.params += [one for one in serve.params if one.name in SHARED and one.name != "model"]
+    command.params.append(_model)
+    return command
+
+
+@_with_settings
 @click.command()
 @click.argument("goal", required=False)
 @click.option("--resume", metavar="RUN", help="Continue a run that paused, failed or asks.")
@@ -57,15 +71,20 @@ SHARED = (
     help="Send a file with the goal. Repeatable.",
 )
 @click.option("--output-schema", metavar="FILE", help="The answer is JSON that fits this schema.")
-@click.option("--max-cost", type=click.FloatRange(0, min_open=True), help="US dollars at most.")
-@click.option("--max-tokens", type=click.IntRange(1), help="Tokens at most, of all model calls.")
-@click.option("--max-seconds", type=click.FloatRange(0, min_open=True), help="Seconds at most.")
+@click.option(
+    "--max-cost", type=click.FloatRange(0, min_open=True), metavar="USD", help="Dollars at most."
+)
+@click.option("--max-tokens", type=click.IntRange(1), metavar="N", help="Tokens at most, in all.")
+@click.option(
+    "--max-seconds", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="At most."
+)
 @click.option(
     "--approve",
     multiple=True,
     metavar="ask|never|stop|GLOB",
-    help="Who decides what needs approval: you (ask), nobody (never: reject it; stop: exit with "
-    "code 3). A GLOB names tools that need it. Repeatable.  [ask; without a terminal stop]",
+    help="Who decides what needs approval: you (ask), or nobody (never: it does not run; stop: the "
+    "run waits, exit code 3). A GLOB names tools that need it. Repeatable.  [ask; without a "
+    "terminal stop]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print events and the result as JSON lines.")
 @click.option("--quiet", is_flag=True, help="Print the answer only.")
@@ -97,7 +116,7 @@ def run(
     everything else to standard error. Ctrl-C pauses the run.
 
     Exit codes: 0 done, 1 failed, 2 nothing was started, 3 needs approval, 4 limit reached, 130
-    interrupted.
+    interrupted, 141 nobody reads the output any more.
     """
     if (goal is None) == (resume is None):
         raise click.UsageError("Give either a GOAL or --resume RUN.")
@@ -184,7 +203,8 @@ def _schema(file: str | None) -> Any:
         text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
         return json.loads(text)
     except (OSError, ValueError) as error:
-        raise Refused(f"--output-schema {file}: {error}. Nothing was started.") from None
+        why = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else f": {error}"
+        raise Refused(f"--output-schema {file} {why}. Nothing was started.") from None
 
 
 def only_local(flags: dict[str, object], globs: tuple[str, ...]) -> str:
@@ -202,6 +222,7 @@ def only_local(flags: dict[str, object], globs: tuple[str, ...]) -> str:
     return model
 
 
+@_with_settings
 @click.command()
 @click.option("--thread", metavar="THREAD", help="Continue this thread.  [a new one]")
 @click.option("--subagent", metavar="NAME", help="Talk to this subagent.")
@@ -212,14 +233,17 @@ def only_local(flags: dict[str, object], globs: tuple[str, ...]) -> str:
     help="Send a file with the first message. Repeatable.",
 )
 @click.option(
-    "--max-cost", type=click.FloatRange(0, min_open=True), help="US dollars a message at most."
+    "--max-cost",
+    type=click.FloatRange(0, min_open=True),
+    metavar="USD",
+    help="Dollars at most, for each message.",
 )
 @click.option(
     "--approve",
     multiple=True,
     metavar="ask|never|GLOB",
-    help="Who decides what needs approval: you (ask), or nobody (never: reject it). A GLOB names "
-    "tools that need it. Repeatable.  [ask]",
+    help="Who decides what needs approval: you (ask), or nobody (never: it does not run). A GLOB "
+    "names tools that need it. Repeatable.  [ask]",
 )
 @click.option("--connect", metavar="URL", help="Talk to an agent of this server.")
 @click.option("--token", metavar="TOKEN", help="For --connect.  [DEEP_AGENT_TOKEN]")
@@ -236,7 +260,7 @@ def chat(
     config: str | None,
     **flags: object,
 ) -> None:
-    """Talk to an agent: each message is a goal, worked on in one thread.
+    """Talk to an agent, message by message, in one thread.
 
     /files, /todos, /cost and /rewind show and undo what it did; /help lists all commands. Ctrl-C
     pauses the agent, Ctrl-D ends. The conversation is kept: --thread continues it.

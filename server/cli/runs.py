@@ -103,9 +103,9 @@ def cancel(flags: dict[str, str | None], run: tuple[str, ...], reason: str, as_j
 @_as_json
 @click.pass_obj
 def retry(flags: dict[str, str | None], run: str, as_json: bool) -> None:
-    """Have a server continue a run that failed or paused, from its last step.
+    """Have a server continue a run that failed or paused.
 
-    If no server is running, the next one that starts continues it.
+    It continues from the last step. If no server is running, the next one that starts continues it.
     """
     print_answer(_within(flags, lambda admin: admin.retry(run)), as_json)
 
@@ -146,9 +146,10 @@ def approve(
     message: str | None,
     as_json: bool,
 ) -> None:
-    """Show each call that waits for approval in full, and approve or reject it.
+    """Approve or reject the calls of a run that wait for it.
 
-    Then a server that uses the journal continues the run, or the next one that starts.
+    Each call is shown in full first. Then a server that uses the journal continues the run, or the
+    next one that starts.
     """
     asked = [one for one in _asked(flags, run) if one.question.tool]
     if not asked:

@@ -34,7 +34,10 @@ _TO = click.option(
 
 @click.group()
 def skills() -> None:
-    """List, check, create and install skills: folders of instructions for agents."""
+    """List, check, create and install skills.
+
+    A skill is a folder of instructions for agents.
+    """
 
 
 @skills.command("list")

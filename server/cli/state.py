@@ -22,6 +22,7 @@ from .output import Failed, print_answer
 if TYPE_CHECKING:
     from ..auth.caller import Scope
     from ..auth.tokens import TokenRecord, Tokens
+    from ..results import Answer
     from ..settings.settings import Settings
 
 __all__ = ["journal", "replicas", "token", "with_settings"]
@@ -53,6 +54,10 @@ def with_settings(flags: Mapping[str, Any], work: Callable[[Settings], Awaitable
         return anyio.run(main)
     except BrokenPipeError:  # whoever read the output has left
         raise
+    except ImportError as error:
+        if "needs the extra" not in str(error):
+            raise
+        raise Failed(f"{error}. Nothing was done.") from None
     except (SettingsError, StateDirError, HarnessError, FileError, OSError) as error:
         raise Failed(str(error)) from None
 
@@ -284,8 +289,15 @@ def _shown(record: TokenRecord) -> dict[str, Any]:
 @click.option("--journal-key-file", metavar="FILE", help="Keys of an encrypted journal.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def replicas(as_json: bool, **flags: str | None) -> None:
-    """Show the servers that share a journal, since when, and what each works on."""
-    from ..operations.replica_listing import list_replicas
+    """Show the servers that share a journal.
 
-    answer = with_settings({**flags, "replicas": "true"}, list_replicas)
+    Also shows since when they run, and what each works on.
+    """
+
+    async def listed(settings: Settings) -> Answer:
+        from ..operations.replica_listing import list_replicas
+
+        return await list_replicas(settings)
+
+    answer = with_settings({**flags, "replicas": "true"}, listed)
     click.echo(json.dumps(answer.data, indent=2) if as_json else answer.text)

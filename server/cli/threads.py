@@ -96,7 +96,7 @@ def list_(
     since: float | None,
     as_json: bool,
 ) -> None:
-    """List threads, last changed first, with their last run and what their runs have cost."""
+    """List threads, last changed first, with last run and cost."""
     answer = _at(
         flags,
         lambda desk: desk.list(limit, before, status=status, agent=agent, since=since),

@@ -171,7 +171,7 @@ class Report:
             self._in_clients = True
             self._print(Text("\nThe server, as each client meets it:", style="bold"))
         self._line(found.status, found.client.title, _summary(found))
-        self._below("cannot: ", "; ".join(found.client.cannot))
+        self._below("limits: ", "; ".join(found.client.cannot))
         for one in found.notes:
             self._below("note: ", one)
         for text, fix in found.problems:

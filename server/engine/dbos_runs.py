@@ -1,9 +1,9 @@
 """DBOS engine: a queue of runs in a database that several servers share.
 
-This is the only module that imports `dbos`, and it uses only the queue. A leg is one workflow
-without steps, `<run id>:<attempt>`, whose only argument is the run's id. DBOS limits how many legs
-of one owner work at once on all servers, and assigns each leg to a server. The journal knows what a
-run is and whether a leg is still needed, so losing these tables does no harm.
+Only this module and `dbos_database` import `dbos`, and they use only the queue. A leg is one
+workflow without steps, `<run id>:<attempt>`, whose only argument is the run's id. DBOS limits how
+many legs of one owner work at once on all servers, and assigns each leg to a server. The journal
+knows what a run is and whether a leg is still needed, so losing these tables does no harm.
 
 If a server dies, DBOS still counts its legs as working, so they keep a place of their owner. DBOS
 does not detect dead servers, so `offered` ends these legs. DBOS recovers nothing by itself, because
@@ -19,9 +19,8 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import count, product
+from itertools import count
 from typing import Any, TypeVar
 
 import anyio
@@ -29,8 +28,6 @@ import anyio.to_thread
 from anyio.abc import TaskGroup
 from dbos import (
     DBOS,
-    DBOSConfig,
-    DBOSPortableJSONSerializer,
     EnqueueOptions,
     WorkflowStatus,
     error,
@@ -39,16 +36,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from ...harness._internal.records import record
 from ...harness.errors import HarnessError
-from . import USUAL_PRIORITY, Bounds, Carry, Leg, Working
-from .dbos_place import Place
+from . import Bounds, Carry, Leg, Working
+from .dbos_database import KEPT_SECONDS, PAGE, Place, close, forget_old, launch, queue_of, tune
 
 __all__ = ["DbosRuns", "EngineAway"]
-
-POLL_SECONDS = 0.15
-"""Seconds between two polls for legs; each poll takes one or two transactions."""
-
-_TASK_POLL_SECONDS = 0.3
-"""Seconds between two polls for legs of background tasks, which nobody watches."""
 
 _VERSION = "legs-1"
 """Changes when the meaning of a leg changes. Servers with the same value share legs."""
@@ -61,9 +52,7 @@ _OTHERS_SECONDS = 30.0
 
 _LOOK_SECONDS = 5.0
 _CLOSE_SECONDS = 3.0
-_KEPT_SECONDS = 3_600.0
 _WORKING = ("ENQUEUED", "DELAYED", "PENDING")
-_PAGE = 500
 
 T = TypeVar("T")
 
@@ -160,7 +149,7 @@ class DbosRuns:
         lane = self._bounds().priority_of(leg.owner)
         options: EnqueueOptions = {
             "workflow_name": "leg",
-            "queue_name": _queue(lane, tasks=leg.is_task),
+            "queue_name": queue_of(lane, tasks=leg.is_task),
             "workflow_id": _name(leg),
             "workflow_id_reuse_policy": "reject",
             "app_version": _VERSION,
@@ -188,8 +177,8 @@ class DbosRuns:
         """Return the runs whose legs are in the queue, or executed by a server that is alive."""
         await self._free_dead()
         found = {one.run_id for one in legs if _name(one) in self._later}
-        for start in range(0, len(legs), _PAGE):
-            page = [_name(one) for one in legs[start : start + _PAGE]]
+        for start in range(0, len(legs), PAGE):
+            page = [_name(one) for one in legs[start : start + PAGE]]
             rows = await self._call(partial(self._list, workflow_ids=page, status=[*_WORKING]))
             left = [one.workflow_id for one in rows if self._is_left_by_others(one)]
             if left:
@@ -273,7 +262,7 @@ class DbosRuns:
                     self._begin(group, carry, given.is_task)
         finally:
             with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
-                await anyio.to_thread.run_sync(_close, abandon_on_cancel=True)
+                await anyio.to_thread.run_sync(close, abandon_on_cancel=True)
 
     def _begin(self, group: TaskGroup, carry: Carry, tasks: bool) -> None:
         """Execute as many legs as there is room for, by the priority of their owners.
@@ -314,17 +303,17 @@ class DbosRuns:
 
     async def _look_after(self) -> None:
         """Wait until the tables are lost."""
-        swept = -_KEPT_SECONDS
+        swept = -KEPT_SECONDS
         while not self._lost:
             self._stirred = anyio.Event()
             bounds = self._bounds()
             if bounds != self.tuned:
-                await anyio.to_thread.run_sync(_tune, bounds)
+                await anyio.to_thread.run_sync(tune, bounds)
                 self.tuned = bounds
                 self._ready.set()
-            if anyio.current_time() - swept >= _KEPT_SECONDS / 4:
+            if anyio.current_time() - swept >= KEPT_SECONDS / 4:
                 swept = anyio.current_time()
-                await anyio.to_thread.run_sync(_forget_old)
+                await anyio.to_thread.run_sync(forget_old)
             now = anyio.current_time()
             for name, (due, leg) in [*self._later.items()]:
                 if due <= now:
@@ -335,28 +324,9 @@ class DbosRuns:
                 await self._stirred.wait()
 
     def _launch(self, leg: Callable[[str, int, bool], Awaitable[None]]) -> None:
-        _close()
+        close()
         self.tuned = None
-        config: DBOSConfig = {
-            "name": "deep-agent-mcp",
-            "system_database_url": self._place.url,
-            "application_version": _VERSION,
-            "executor_id": self._owner,
-            "serializer": DBOSPortableJSONSerializer(),
-            "log_level": "CRITICAL",
-            "use_listen_notify": False,
-            "sys_db_pool_size": 8,
-            # A broken connection is noticed at its next use; the failed statement is tried again.
-            "db_engine_kwargs": {"pool_pre_ping": False},
-            "scheduler_polling_interval_sec": 3_600.0,
-        }
-        if self._place.schema is not None:
-            config["dbos_system_schema"] = self._place.schema
-        DBOS(config=config)
-        DBOS.workflow(name="leg", max_recovery_attempts=None)(leg)
-        if self._bounds().workers == 0:
-            DBOS.listen_queues([])
-        DBOS.launch()
+        launch(self._place, self._owner, _VERSION, leg, takes=self._bounds().workers != 0)
 
 
 def _first_line(failed: Exception) -> str:
@@ -366,45 +336,3 @@ def _first_line(failed: Exception) -> str:
 
 def _name(leg: Leg) -> str:
     return f"{leg.run_id}:{leg.attempt}"
-
-
-def _queue(lane: int, *, tasks: bool) -> str:
-    return f"{'tasks' if tasks else 'runs'}-{lane}"
-
-
-def _tune(bounds: Bounds) -> None:
-    """Store limits for all servers; the newest stored limits apply."""
-    kinds = (False, True) if bounds.has_tasks else (False,)
-    lanes = {USUAL_PRIORITY, *bounds.priorities.values()}
-    for tasks, lane in product(kinds, lanes):
-        limit = None if tasks else bounds.per_minute
-        DBOS.register_queue(
-            _queue(lane, tasks=tasks),
-            worker_concurrency=bounds.workers or None,
-            partition_concurrency=bounds.max_runs,
-            partition_limiter=None if limit is None else {"limit": limit, "period": 60.0},
-            polling_interval_sec=_TASK_POLL_SECONDS if tasks else POLL_SECONDS,
-            # A server that executes no runs does not know the limits of the others.
-            on_conflict="never_update" if bounds.workers == 0 else "always_update",
-        )
-
-
-def _forget_old() -> None:
-    """Delete legs that were executed long ago."""
-    before = datetime.now(UTC) - timedelta(seconds=_KEPT_SECONDS)
-    while True:
-        old = DBOS.list_workflows(
-            name="leg",
-            completed_before=before.isoformat(),
-            limit=_PAGE,
-            load_input=False,
-            load_output=False,
-        )
-        if old:
-            DBOS.delete_workflows([one.workflow_id for one in old])
-        if len(old) < _PAGE:
-            return
-
-
-def _close() -> None:
-    DBOS.destroy(destroy_registry=True)

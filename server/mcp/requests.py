@@ -220,7 +220,7 @@ class Services:
     @property
     def settings(self) -> Settings:
         """The operator's current settings."""
-        return self.live.current
+        return self.live.snapshot.settings
 
 
 def wait_seconds(settings: Settings, asked: float | None = None) -> float:

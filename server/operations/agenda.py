@@ -279,7 +279,9 @@ async def list_deliveries(settings: Settings) -> Answer:
         }
         for one in found
     ]
-    return Answer("\n".join(map(line, found)) or "Nothing waits.", {"deliveries": data})
+    return Answer(
+        "\n".join(map(line, found)) or "No event waits for a webhook.", {"deliveries": data}
+    )
 
 
 async def test_webhook(settings: Settings, url: str) -> Answer:

@@ -95,7 +95,7 @@ def engine_of(settings: Settings, state: StateDir, owner: str, servers: Servers)
                 " and ".join(sorted(shared)),
             )
         return LocalRuns
-    from ..engine.dbos_place import place_of
+    from ..engine.dbos_database import place_of
     from ..engine.dbos_runs import DbosRuns
 
     url = None if settings.journal is None else settings.journal.get_secret_value()

@@ -286,9 +286,9 @@ class RunAdmin:
         now = await self._taken(run)
         if now is None:
             text = (
-                f"No server has continued run {run.id} yet. The request is stored: a server of "
-                "this journal continues it, or the next one that starts. Without a server: "
-                f"deep-agent-mcp run --resume {run.id}"
+                f"Stored. No server has continued run {run.id} yet; one that uses this journal "
+                "will, or the next one that starts. To continue it here: deep-agent-mcp run "
+                f"--resume {run.id}"
             )
             return Answer(text, {**run_facts(run), "taken": False})
         text = f"Run {run.id} continues, as attempt {now.attempt}: {now.status}."

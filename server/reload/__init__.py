@@ -68,7 +68,7 @@ class ProfileFiles(FollowedFiles[ProfileSnapshot]):
     @property
     def current(self) -> ProfileRegistry:
         """The profiles there are now."""
-        return self._snapshot.profiles
+        return self.snapshot.profiles
 
     @property
     def roots(self) -> Sequence[Path]:
@@ -85,7 +85,7 @@ class ProfileFiles(FollowedFiles[ProfileSnapshot]):
             if tuple(directories) == self._directories:
                 return
             seen = _seen(tuple(directories), self._files)
-            self._snapshot = ProfileSnapshot(self._registry(directories))
+            self.snapshot = ProfileSnapshot(self._registry(directories))
             self._directories, self._seen = tuple(directories), seen
 
     def reload(self) -> bool:
@@ -94,7 +94,7 @@ class ProfileFiles(FollowedFiles[ProfileSnapshot]):
             seen = _seen(self._directories, self._files)
             if seen == self._seen and _is_settled(seen):
                 return False
-            old = self._snapshot
+            old = self.snapshot
             try:
                 fresh = ProfileSnapshot(self._registry(self._directories))
             except (DefinitionError, OSError) as error:
@@ -104,11 +104,11 @@ class ProfileFiles(FollowedFiles[ProfileSnapshot]):
             self._seen = seen
             if fresh.digests == old.digests:
                 return False
-            self._snapshot = fresh
+            self.snapshot = fresh
             return True
 
     def _doubt(self) -> None:
-        self._snapshot = ProfileSnapshot(self._registry(self._directories))
+        self.snapshot = ProfileSnapshot(self._registry(self._directories))
 
     def _registry(self, directories: Sequence[Path]) -> ProfileRegistry:
         return ProfileRegistry(directories, untrusted=self._files.roots)

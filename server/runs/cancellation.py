@@ -344,7 +344,7 @@ class Cancellation:
 
     async def _look(self) -> None:
         ids = [*self._live]
-        for run_id in await self._requests.asked_for(ids):
+        for run_id in await self._requests.asked_for(ids) if ids else ():
             run = await self._journal.run(run_id)
             request = None if run is None else await self._request(run)
             live = self._live.get(run_id)

@@ -174,7 +174,7 @@ class GuardedRules(CompositePolicy):
         if code != self._code:
             self._of_code = self._guarding_code(code)
             self._code = code
-        return (*self._rules.parts(), *self._guards, *self._of_code)
+        return (self._rules.snapshot.policy, *self._guards, *self._of_code)
 
     def _guarding_code(self, code: Sequence[Path]) -> Sequence[CallPolicy]:
         """Return the rules about code that was imported since the others were made."""

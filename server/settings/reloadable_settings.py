@@ -94,19 +94,19 @@ class ReloadableSettings(FollowedFiles[SettingsSnapshot]):
     @property
     def current(self) -> Settings:
         """The settings in force."""
-        return self._snapshot.settings
+        return self.snapshot.settings
 
     @property
     def waiting(self) -> Sequence[str]:
         """What the file has changed and what waits for the next start."""
-        return self._snapshot.waiting
+        return self.snapshot.waiting
 
     @property
     def roots(self) -> Sequence[Path]:
         """The files to watch for changes: regular ones, or those that are not there yet."""
         if self._read is None:
             return ()
-        settings = self._snapshot.settings
+        settings = self.snapshot.settings
         agent = () if settings.agent_file is None else (settings.agent_file,)
         described = definition_of(settings)
         named = () if described is None else described.named
@@ -122,23 +122,23 @@ class ReloadableSettings(FollowedFiles[SettingsSnapshot]):
         with self._lock:
             if not self.roots:
                 return False
-            old = self._snapshot
+            old = self.snapshot
             try:
                 texts = self._bytes()
                 if texts == self._text and not old.errors:
                     return False
-                self._snapshot = self._taken(texts)
+                self.snapshot = self._taken(texts)
             except (HarnessError, OSError, SettingsError) as error:
                 why = str(error).rstrip(".")
                 problem = f"{why}. The last good settings stay in force until this is fixed."
-                self._snapshot = SettingsSnapshot(
+                self.snapshot = SettingsSnapshot(
                     old.settings, {str(self._broken(error)): problem}, old.waiting
                 )
-            return self._snapshot != old
+            return self.snapshot != old
 
     def _broken(self, error: Exception) -> Path:
         """Return the file that an error is about."""
-        agent = self._snapshot.settings.agent_file
+        agent = self.snapshot.settings.agent_file
         return agent if agent is not None and str(agent) in str(error) else self._path
 
     def _bytes(self) -> Sequence[bytes]:
@@ -149,7 +149,7 @@ class ReloadableSettings(FollowedFiles[SettingsSnapshot]):
         try:
             return read_regular(path, _MOST_BYTES)
         except FileNotFoundError:
-            if path != self._path or self._snapshot.settings.config_file is not None:
+            if path != self._path or self.snapshot.settings.config_file is not None:
                 raise self._gone(path) from None
             return b""  # there never was one
 
@@ -158,7 +158,7 @@ class ReloadableSettings(FollowedFiles[SettingsSnapshot]):
 
     def _taken(self, texts: Sequence[bytes]) -> SettingsSnapshot:
         assert self._read is not None
-        old = self._snapshot
+        old = self.snapshot
         wanted = self._read()
         if self._bytes() != texts:
             return old  # it is being written, and another notice will follow

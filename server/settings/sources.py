@@ -195,11 +195,15 @@ def _flag_layer(flags: Mapping[str, object]) -> Layer:
     }
 
 
+_OTHERS = {ENV_PREFIX + "CONFIG", ENV_PREFIX + "TOKEN"}
+"""Variables that are read elsewhere: the file of settings, and the token of `--connect`."""
+
+
 def _environ_layer(environ: Mapping[str, str], warn: Callable[[str], None]) -> Layer:
     known = {ENV_PREFIX + key.replace(".", "_").upper(): key for key in _keys()}
     layer: Layer = {}
     for variable, text in sorted(environ.items()):
-        if not variable.startswith(ENV_PREFIX) or variable == ENV_PREFIX + "CONFIG":
+        if not variable.startswith(ENV_PREFIX) or variable in _OTHERS:
             continue
         key = known.get(variable)
         if key is None:

@@ -1,7 +1,7 @@
-"""The studio's data: what the page at `/ui` shows, as resources that every client can read.
+"""The studio's data: the contents of the page at `/ui`, as resources that every client can read.
 
-Each URI is taken apart and answered by one function. Nothing here changes anything; what the page
-does, it does through tools, and through the methods in `methods.py`.
+Each URI is parsed and answered by one function. Reading changes nothing; the page acts through
+tools, and through the methods in `methods.py`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from .requests import Requests
 __all__ = ["Studio"]
 
 _Read: TypeAlias = Callable[[Address, str], Awaitable[JsonValue | ReadResourceResult]]
-"""Answers a URI; the text is what follows the name in its path."""
+"""Answers a URI; the text is the rest of its path after the name."""
 
 _Act: TypeAlias = Callable[[Context, Any], Awaitable[dict[str, Any]]]
 
@@ -155,7 +155,7 @@ class Studio:
         ]
 
     async def act(self, method: str, ctx: Context, params: RequestParams) -> dict[str, Any]:
-        """Serve a method that is no tool.
+        """Serve a method that is not a tool.
 
         Raises:
             MCPError: It was refused; nothing was done.
@@ -170,11 +170,11 @@ class Studio:
         return await handler(ctx, given)
 
     async def read(self, uri: str) -> ReadResourceResult | None:
-        """Return a resource's content; None for a URI that is none of the studio's.
+        """Return a resource's content; None if the URI is not the studio's.
 
         Raises:
-            NotThere: What it names does not exist for the caller.
-            BadQuery: A parameter of it cannot be used.
+            NotThere: It does not exist for the caller.
+            BadQuery: One of its parameters is invalid.
         """
         address = Address.of(uri)
         if address is None:

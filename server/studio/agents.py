@@ -1,7 +1,7 @@
-"""Agents of a thread: who was started by whom with what task, how long each worked, and its cost.
+"""Agents of a thread: their callers, tasks, working times and costs.
 
-Costs are summed from the tokens of each answer that is still in the transcript; those of a run,
-which its limits counted, are in the run. What each call took comes from the events that are kept.
+Costs are computed from the tokens of each answer that is still in the transcript. Costs of a run,
+counted by its limits, are in the run. Times of calls come from the stored events.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MOST_TASK = 4_000
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """What the messages of an agent say of it."""
+    """The facts about an agent from its messages."""
 
     name: str
     task: str
@@ -49,7 +49,7 @@ class AgentTree:
         self._kept: OrderedDict[tuple[str, str, str], _Facts] = OrderedDict()
 
     async def of_thread(self, thread_id: str) -> dict[str, JsonValue]:
-        """Return the agents of a thread, each after the one that started it.
+        """Return the agents of a thread, each after its caller.
 
         Raises:
             NotThere: There is no such thread.
@@ -137,9 +137,9 @@ def _firsts(branch: Branch) -> Mapping[str, Checkpoint]:
 
 
 async def spans_of(services: Services, run: Run) -> dict[str, JsonValue]:
-    """Return when each model and tool call of a run began and ended, by the events that are kept.
+    """Return when each model and tool call of a run began and ended, from the stored events.
 
-    A call that has not ended, or whose beginning is no longer kept, lacks one of the two.
+    A call that has not ended, or whose beginning is no longer stored, lacks one of the two.
     """
     events = await services.journal.events(run.id, limit=MOST_EVENTS)
     begun: dict[tuple[object, ...], RunEvent] = {}

@@ -1,8 +1,8 @@
-"""Catalogue of threads: the data by which lists of threads are searched, filtered and sorted.
+"""Catalogue of threads: the data for searching, filtering and sorting lists of threads.
 
-Each principal's is read from the journal once and kept in memory. Each search first takes in what
-changed since, which the journal lists first; the rows it returns are read anew. So it works over
-every journal, sealed ones too, and holds nothing that outlives the server.
+Each principal's catalogue is read from the journal once and kept in memory. Each search first adds
+the changes since, which the journal lists first, and reads the returned rows again. So it works
+with every journal, even encrypted ones, and nothing of it outlives the server.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from .queries import Query, instant
 __all__ = ["Catalogue", "costs_of", "title_of"]
 
 MOST_RUNS = 100_000
-"""Runs that are read at first; threads with older ones alone are found without them."""
+"""The most runs read at first; threads with only older runs are found without them."""
 
 PAGE = 1_000
 MOST_CATALOGUES = 50
 MOST_TEXT = 20_000
-"""Characters of a thread's goals and answers that are searched."""
+"""The most characters of a thread's goals and answers that are searched."""
 
 TEXT_SECONDS = 0.1
-"""How long one search reads messages that were not read before."""
+"""Seconds for which one search reads new messages."""
 
 MOST_READ = 1_000
 MOST_TEXT_SAID = 200_000
 MOST_SAID = 50_000_000
-"""Characters of messages that are kept: of one thread, and of all."""
+"""The most characters of messages in memory: for one thread, and for all."""
 
 LOOK_SECONDS = 2.0
-"""How long a row is shown before checking that its thread still exists."""
+"""Seconds for which a row is shown without checking that its thread still exists."""
 
 SNIPPET = 60
 _SORTS = ("needs-you", "updated", "created", "cost")
@@ -56,7 +56,7 @@ _IDLE = "idle"
 
 @dataclass(slots=True)
 class _Entry:
-    """A thread as it is searched."""
+    """The searchable data of a thread."""
 
     info: ThreadInfo
     runs: list[Run] = field(default_factory=list[Run])
@@ -70,7 +70,7 @@ class _Entry:
     said: str | None = None
 
     def take(self, runs: Sequence[Run]) -> None:
-        """Take in its runs, newest first."""
+        """Add its runs, newest first."""
         self.runs = [*runs]
         self.title = title_of(self.runs)
         said = [self.info.thread_id]
@@ -83,7 +83,7 @@ class _Entry:
 
     @property
     def lead(self) -> Run | None:
-        """The run that says where the thread stands: the open one, before which others wait."""
+        """The run that determines the thread's status: the open one, not the queued ones."""
         for run in self.runs:
             if run.status != "queued":
                 return run
@@ -99,7 +99,7 @@ class _Entry:
 
 
 def title_of(runs: Sequence[Run]) -> str:
-    """Return what a thread is about: the first goal of its runs, which are newest first."""
+    """Return a thread's subject: the first goal of its runs, which are given newest first."""
     goals = [run.goal for run in runs if run.kind == "delegate" and run.goal]
     goals = goals or [run.goal for run in runs if run.goal]
     return " ".join(goals[-1].split())[:200] if goals else ""
@@ -137,10 +137,10 @@ class Catalogue:
         self._kept: OrderedDict[str, _Threads] = OrderedDict()
 
     async def search(self, query: Query) -> dict[str, JsonValue]:
-        """Return a page of the threads that a query is about.
+        """Return a page of the threads that match a query.
 
         Raises:
-            BadQuery: A parameter cannot be used.
+            BadQuery: A parameter is invalid.
         """
         limit, sort = query.count("limit", 50, 200), query.text("sort") or _SORTS[0]
         if sort not in _SORTS:
@@ -174,12 +174,12 @@ class Catalogue:
         }
 
     def forget(self, thread_id: str) -> None:
-        """Leave out a thread that was deleted."""
+        """Remove a deleted thread."""
         for threads in self._kept.values():
             threads.entries.pop(thread_id, None)
 
     async def _threads(self) -> _Threads:
-        """Return the caller's threads as they are now."""
+        """Return the caller's current threads."""
         caller = current_caller.get()
         admin = bool(caller.principal) and "admin" in caller.scopes
         key = "*" if admin else caller.owner
@@ -211,7 +211,7 @@ class Catalogue:
         threads.newest = newest
 
     async def _read_new(self, threads: _Threads) -> None:
-        """Take in what has changed; runs that are open may have changed without being listed."""
+        """Add all changes; open runs may have changed without being listed."""
         before: float | None = None
         newest = threads.newest or 0.0
         changed: dict[str, ThreadInfo] = {}
@@ -222,7 +222,7 @@ class Catalogue:
             if len(fresh) < len(page) or len(page) < limit:
                 break
             before, limit = page[-1].updated_at, PAGE
-        # Oldest first: when the request ends halfway, the next one goes on from there.
+        # Oldest first: if the request ends halfway, the next one continues from there.
         for info in sorted(changed.values(), key=lambda one: one.updated_at):
             if parent_thread(info.thread_id) is None:
                 await self._take(threads, info)
@@ -238,7 +238,7 @@ class Catalogue:
         return entry
 
     async def _read_texts(self, threads: _Threads) -> None:
-        """Read what was said on threads whose messages are not known yet, newest first.
+        """Read the messages of threads that are not in memory yet, newest first.
 
         Each search reads for a moment, so the texts of many threads take several searches.
         """
@@ -310,7 +310,7 @@ class Catalogue:
         return shown
 
     async def _owners(self, principal: str) -> str | None:
-        """Return whose threads are wanted, as their ids say it; None for anybody's."""
+        """Return the owner of the wanted threads, as in their ids; None for all owners."""
         if not principal:
             return None
         from ..auth.caller import Caller
@@ -335,7 +335,7 @@ _ORDER: Mapping[str, Callable[[_Entry], Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What threads are wanted."""
+    """The query for threads."""
 
     words: Sequence[str]
     statuses: set[str]

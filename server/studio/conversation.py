@@ -1,8 +1,8 @@
 """A thread as a conversation: the messages of all runs and subagents, step by step.
 
-A step is a checkpoint; what it wrote into `messages` are its items. Tool calls that have ended
-while their siblings still work are items without a checkpoint. Items keep their `key`, so whoever
-shows them replaces what has come again.
+A step is a checkpoint; its writes to `messages` are its items. Tool calls that have ended while
+their siblings still work are items without a checkpoint. Items keep their `key`, so a client can
+replace items that come again.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from .queries import NotThere, Query, instant
 __all__ = ["Conversation"]
 
 MOST_TEXT = 20_000
-"""Characters of a text, or of arguments, that a page shows whole."""
+"""The most characters of a text, or of arguments, that a page shows in full."""
 
 MOST_MEDIA = 400_000
-"""Characters of base64 of a picture that a page shows."""
+"""The most characters of base64 of a picture that a page shows."""
 
 MOST_EDIT = 20_000
-"""Characters of an edit whose lines are counted."""
+"""The most characters of an edit whose lines are counted."""
 
 
 class Conversation:
@@ -89,7 +89,7 @@ class Conversation:
         }
 
     async def whole(self, thread_id: str, key: str, ns: str) -> dict[str, JsonValue]:
-        """Return one item without a cut.
+        """Return one item in full.
 
         Raises:
             NotThere: The thread has no such item.
@@ -103,7 +103,7 @@ class Conversation:
         raise NotThere(f"Thread {thread_id} has no step {key!r} in namespace {ns!r}.")
 
     def writing(self, thread_id: str) -> dict[str, JsonValue]:
-        """Return what models of the thread's run are writing now, as far as it works here."""
+        """Return the answers that the thread's run is writing now, if it works here."""
         live = self._live(thread_id)
         working: list[JsonValue] = [
             {
@@ -155,7 +155,7 @@ def _item(
     committed: bool = True,
     whole: bool = False,
 ) -> dict[str, JsonValue]:
-    """Return a message as an item; `known` are the namespaces that calls may have begun."""
+    """Return a message as an item; `known` are the possible namespaces of its calls."""
     cut: dict[str, JsonValue] = {}
 
     def shown(name: str, text: str) -> str:
@@ -230,7 +230,7 @@ def _call(
 
 
 def _edited(name: str, args: Mapping[str, JsonValue]) -> JsonValue:
-    """Return how many lines an edit adds and removes, if that is quick to say."""
+    """Return how many lines an edit adds and removes, if that is quick to compute."""
     path = args.get("path")
     texts = [args.get(one) for one in ("content", "old_string", "new_string")]
     if not isinstance(path, str) or sum(len(str(one or "")) for one in texts) > MOST_EDIT:

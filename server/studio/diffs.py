@@ -1,4 +1,4 @@
-"""Unified diffs, in bounded time whatever the two texts are."""
+"""Unified diffs, in bounded time for any two texts."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ...harness._internal.records import record
 __all__ = ["Diff", "diff_of", "text_of"]
 
 CONTEXT = 3
-"""Lines around a change."""
+"""How many lines are shown around a change."""
 
 MOST_COMPARED = 4_000
-"""Lines of either side that are compared line by line; more are shown as one change."""
+"""The most lines per side that are compared line by line; more are shown as one change."""
 
 MOST_CHARS = 400_000
-"""Characters of a diff."""
+"""The most characters of a diff."""
 
 _Block: TypeAlias = tuple[int, int, int, int]
 """A change: its lines before, from and to, and after."""
@@ -28,14 +28,14 @@ _Block: TypeAlias = tuple[int, int, int, int]
 
 @record
 class Diff:
-    """What two versions of a file differ in.
+    """The difference between two versions of a file.
 
     Attributes:
-        text: Unified, without its two head lines; empty where nothing differs or it is no text.
-        added: Lines that are new.
-        removed: Lines that are gone.
-        binary: Whether a version is no text.
-        cut: Whether the text is only the beginning.
+        text: The unified diff without its two header lines; empty for equal or binary versions.
+        added: How many lines are new.
+        removed: How many lines are gone.
+        binary: Whether a version is not text.
+        cut: Whether the text is only the beginning of the diff.
     """
 
     text: str = ""
@@ -45,7 +45,7 @@ class Diff:
     cut: bool = False
 
     def to_json(self) -> dict[str, JsonValue]:
-        """Return it as JSON data."""
+        """Return the difference as JSON data."""
         return {
             "diff": self.text,
             "added": self.added,
@@ -56,7 +56,7 @@ class Diff:
 
 
 def text_of(data: bytes | None) -> str | None:
-    """Return a file's text; None for none, and for what is no UTF-8 text."""
+    """Return a file's text; None without a file, or if it is not UTF-8."""
     if data is None or b"\0" in data:
         return None
     try:
@@ -66,10 +66,10 @@ def text_of(data: bytes | None) -> str | None:
 
 
 def diff_of(before: bytes | None, after: bytes | None) -> Diff:
-    """Return what two versions differ in; None stands for no file. May take a second.
+    """Return the difference of two versions; None means no file. May take a second.
 
-    Lines that both share at the start and the end are not compared, so a small change of a large
-    file costs little.
+    Equal lines at the start and the end are not compared, so a small change of a large file costs
+    little.
     """
     if before == after:
         return Diff()
@@ -84,7 +84,7 @@ def diff_of(before: bytes | None, after: bytes | None) -> Diff:
 
 
 def _lines(text: str) -> list[str]:
-    return [*StringIO(text, newline="\n")]  # `splitlines` splits at form feeds and the like, too
+    return [*StringIO(text, newline="\n")]  # `splitlines` also splits at form feeds
 
 
 def _changes(left: Sequence[str], right: Sequence[str]) -> Iterator[_Block]:

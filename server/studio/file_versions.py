@@ -1,8 +1,8 @@
 """File versions: a thread's files at a checkpoint, and the difference between two of them.
 
-Files on a disk are known as far as the thread's own tools changed them: the journal has what each
-file held before every change, and the disk has what came of the last one. Files of the thread
-itself are part of its state. What the policy keeps from `read_file` is not shown, old or new.
+Versions of files on disk are known if the thread's own tools changed them: the journal has each
+file's content before every change, and the disk has the result of the last one. Files in the thread
+are part of its state. Files that the policy hides from `read_file` are not shown, old or new.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from .queries import NotThere
 __all__ = ["ABSENT", "FileVersions", "Version", "changed_file", "compared"]
 
 MOST_FILES = 500
-"""Files that are compared at once."""
+"""The most files compared at once."""
 
 MOST_DIFFS = 400_000
-"""Characters of all diffs together."""
+"""The most characters of all diffs together."""
 
 
 @record
 class Version:
-    """What a file holds at some moment.
+    """The content of a file at one moment.
 
     Attributes:
-        data: Its bytes; None where there is no file.
-        known: Whether that is known: somebody else may have changed it since.
+        data: Its bytes; None if there is no file.
+        known: Whether they are known: another program may have changed the file since.
         where: `disk` or `thread`.
     """
 
@@ -62,10 +62,10 @@ class FileVersions:
         self._now: dict[str, Version] = {}
 
     async def prepare(self) -> Agent:
-        """Return the agent whose files they are.
+        """Return the agent of the files.
 
         Raises:
-            HarnessError: There is none.
+            HarnessError: There is no agent.
         """
         await self._services.places.prepare(self._thread_id)
         self._agent = self._services.places(self._thread_id)
@@ -75,8 +75,8 @@ class FileVersions:
         """Return the files that are in the thread at a checkpoint, or were changed since.
 
         Args:
-            made: The checkpoint; None for before the first one.
-            seq: Its number, or that of what was before it.
+            made: The checkpoint; None for the time before the first one.
+            seq: Its number, or that of the checkpoint before.
         """
         found: dict[str, Version] = {}
         for change in await self._changes(seq):  # newest first, so the oldest stays
@@ -91,15 +91,15 @@ class FileVersions:
         return self._readable({**found, **await self._in_state(None)})
 
     async def one(self, path: str, made: Checkpoint) -> Version:
-        """Return one file at a checkpoint, also one that the thread never changed.
+        """Return one file at a checkpoint, even if the thread never changed it.
 
         Raises:
-            NotThere: There was none, or the policy guards it.
+            NotThere: There was no such file, or the policy guards it.
         """
         found = await self.at(made, made.seq)
         version = found.get(path)
         if version is None and self._readable({path: ABSENT}):
-            in_thread = path in await self._in_state(None)  # made there since
+            in_thread = path in await self._in_state(None)  # created there since
             version = ABSENT if in_thread else await self._on_disk(path)
         if version is None or version.data is None:
             raise NotThere(f"There is no file {path} at checkpoint {made.id}, or it is guarded.")
@@ -108,9 +108,9 @@ class FileVersions:
     async def changes_between(
         self, first: int, last: int | None
     ) -> list[tuple[FileChange, Version]]:
-        """Return each change of files on the disk from one number to another, with what it made.
+        """Return the changes of files on disk from one number to another, with their results.
 
-        Oldest first; all since the first if there is no last.
+        The oldest is first; without a last number, all changes since the first.
         """
         made: list[tuple[FileChange, Version]] = []
         later: dict[str, FileChange] = {}
@@ -127,7 +127,7 @@ class FileVersions:
         return await self._services.journal.file_changes(self._thread_id, seq)
 
     async def _on_disk(self, path: str) -> Version:
-        """Return a file as it is now; not known if it cannot be read."""
+        """Return the current content of a file; unknown if it cannot be read."""
         known = self._now.get(path)
         if known is None:
             assert self._agent is not None
@@ -159,7 +159,7 @@ class FileVersions:
 async def compared(
     before: Mapping[str, Version], after: Mapping[str, Version], only: str = ""
 ) -> dict[str, JsonValue]:
-    """Return what differs between the files at two moments."""
+    """Return the differences between the files at two moments."""
     shown: list[JsonValue] = []
     room = MOST_DIFFS
     paths = [only] if only else sorted({*before, *after})
@@ -181,7 +181,7 @@ async def compared(
 
 
 def changed_file(path: str, old: Version, new: Version, found: Diff) -> dict[str, JsonValue]:
-    """Return a file that changed as data."""
+    """Return a changed file as data."""
     kind = "created" if old.data is None else "deleted" if new.data is None else "changed"
     return {
         "path": path,

@@ -1,7 +1,7 @@
-"""History of a thread: its checkpoints and what each changed, its state and files at any of them.
+"""History of a thread: its checkpoints with their changes, and state and files at each of them.
 
-A rewind is shown before it happens: which files would be put back on the disk, which the policy
-guards, and which somebody else has changed meanwhile.
+It also previews a rewind: which files would be put back on disk, which the policy guards, and which
+somebody else has changed meanwhile.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _BUSY = {
     "running": "The run is still working. Cancel it, or wait until it ends, and then rewind.",
     "needs_approval": "The run waits for an answer. Answer or cancel it first, and then rewind.",
 }
-"""Why a thread with such a run cannot be rewound."""
+"""Reasons why a thread cannot be rewound, by the status of its run."""
 
 
 class History:
@@ -46,7 +46,7 @@ class History:
         self._branches = branches
 
     async def page(self, thread_id: str, query: Query) -> dict[str, JsonValue]:
-        """Return a page of checkpoints of the main agent, newest first, with what each changed.
+        """Return a page of the main agent's checkpoints with their changes, newest first.
 
         Raises:
             NotThere: There is no such thread or checkpoint.
@@ -113,9 +113,9 @@ class History:
         return file_contents(uri, version.data or b"", path)
 
     async def diff(self, thread_id: str, query: Query) -> dict[str, JsonValue]:
-        """Return what differs between the files of two checkpoints.
+        """Return the differences between the files of two checkpoints.
 
-        Without `to` that is now; without `from` it is before the thread began.
+        The default of `to` is now; the default of `from` is the time before the thread began.
 
         Raises:
             NotThere: There is no such checkpoint.
@@ -127,7 +127,7 @@ class History:
         await versions.prepare()
         before = await versions.at(first, first.seq if first else 0)
         after = await versions.now(before) if last is None else await versions.at(last, last.seq)
-        if last is not None:  # what changed only before it is as it is now, or as changed later
+        if last is not None:  # files that changed only before it
             unchanged = {path for path, one in before.items() if one.where == "disk"} - {*after}
             after |= {
                 path: one
@@ -138,7 +138,7 @@ class History:
         return await compared(before, after, canonical_path(path) if path else "")
 
     async def tree(self, thread_id: str, query: Query) -> dict[str, JsonValue]:
-        """Return what is in a directory of a thread's files now.
+        """Return the current content of a directory of a thread's files.
 
         Raises:
             NotThere: There is no such directory, or it is guarded.
@@ -158,7 +158,7 @@ class History:
         }
 
     async def rewind_plan(self, thread_id: str, checkpoint_id: str) -> dict[str, JsonValue]:
-        """Return what a rewind to a checkpoint would do; nothing is done.
+        """Return what a rewind to a checkpoint would do, without doing it.
 
         Raises:
             NotThere: There is no such checkpoint.
@@ -216,7 +216,7 @@ class History:
     async def _changed_files(
         self, thread_id: str, rows: Sequence[Checkpoint], limit: int
     ) -> Mapping[str, list[JsonValue]]:
-        """Return the files on disk that were changed on the way to each of some checkpoints."""
+        """Return the files on disk that were changed in the step of each of these checkpoints."""
         page = rows[:limit]
         if not page:
             return {}
@@ -246,7 +246,7 @@ class History:
 
 
 def _action(old: Version, new: Version) -> str:
-    """Return what a rewind does to a file that was `old` and is `new`."""
+    """Return what a rewind does to a file that changed from `old` to `new`."""
     if old.data == new.data and new.known:
         return "unchanged"
     if old.data is None:

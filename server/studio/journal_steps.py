@@ -1,8 +1,8 @@
-"""Steps of the journal as values, on the branches of a thread that count.
+"""Steps of the journal as values, on the current branches of a thread.
 
-What a rewind left behind does not count: only the ancestors of a namespace's newest checkpoint do,
-and only subagents whose call is among them. Heads of checkpoints never change, so those of the
-threads that were looked at last are kept, and each look reads what is new.
+Steps that a rewind abandoned are left out: only the ancestors of a namespace's newest checkpoint
+count, and only subagents whose call is among them. Checkpoint records never change, so those of
+recently viewed threads are cached, and each view reads only new ones.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
 
 
 async def written_by(journal: JournalReader, made: Checkpoint) -> list[StoredWrite]:
-    """Return what a step wrote, as it is stored."""
+    """Return the stored writes of a step."""
     found = await journal.load(made.thread_id, made.ns, made.id, cached=made.parent_id)
     return [] if found is None else [*found.writes]
 
@@ -45,14 +45,14 @@ async def written_by(journal: JournalReader, made: Checkpoint) -> list[StoredWri
 async def written_by_each(
     journal: JournalReader, steps: Sequence[Checkpoint], weights: Mapping[str, int]
 ) -> dict[str, Sequence[StoredWrite]]:
-    """Return what each of some steps wrote, by checkpoint, with few reads.
+    """Return the writes of several steps, by checkpoint, with few reads.
 
-    Consecutive steps are read at once. The weights of their checkpoints, which count bytes, show
-    what each of them wrote; if these don't add up, a step is read by itself.
+    Consecutive steps are read together. The weights of their checkpoints, which count bytes, show
+    which writes belong to each; if the weights do not add up, steps are read one by one.
 
     Args:
-        journal: Where they are.
-        steps: They, oldest first, of any namespaces.
+        journal: The journal with the steps.
+        steps: The steps, oldest first, of any namespaces.
         weights: The weights of their parents, and their own, by namespace and id.
     """
     chains: dict[str, list[list[Checkpoint]]] = {}
@@ -73,14 +73,14 @@ async def written_by_each(
 
 
 def place(ns: str, checkpoint_id: str | None) -> str:
-    """Return what tells a checkpoint from those of other namespaces."""
+    """Return a key of a checkpoint that is unique across namespaces."""
     return f"{ns}\0{checkpoint_id}"
 
 
 async def _parts(
     journal: JournalReader, chain: Sequence[Checkpoint], weights: Mapping[str, int]
 ) -> list[list[StoredWrite]] | None:
-    """Return what each step of a chain wrote; None if the weights do not say it."""
+    """Return the writes of each step of a chain; None if the weights do not show them."""
     first, last = chain[0], chain[-1]
     read = await journal.load(last.thread_id, last.ns, last.id, cached=first.parent_id)
     if read is None or read.base != first.parent_id:
@@ -136,7 +136,7 @@ async def last_answer(
 
 
 def keys_of(writes: Iterable[StoredWrite]) -> Mapping[str, int]:
-    """Return the state keys that some writes are about, with the bytes of each."""
+    """Return the state keys in some writes, with the bytes of each."""
     sizes: dict[str, int] = {}
     for one in writes:
         sizes[one.channel] = sizes.get(one.channel, 0) + len(one.value)
@@ -144,18 +144,18 @@ def keys_of(writes: Iterable[StoredWrite]) -> Mapping[str, int]:
 
 
 KEPT = 16
-"""Threads."""
+"""How many threads are cached."""
 
 _FIRST, _MORE = 50, 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """A namespace, taken apart.
+    """The parts of a namespace.
 
     Attributes:
-        ns: It, empty for the main agent.
-        parent: That of the agent that made the call.
+        ns: The namespace; empty for the main agent.
+        parent: The namespace of the agent that made the call.
         call_id: The call that started the subagent; empty for the main agent.
         step: The step of that call.
     """
@@ -175,12 +175,12 @@ def namespace_of(ns: str) -> Namespace:
 
 @dataclass(frozen=True)
 class Branch:
-    """The checkpoints of a thread that count.
+    """The checkpoints on the current branches of a thread.
 
     Attributes:
-        steps: They, oldest first.
+        steps: The checkpoints, oldest first.
         heads: The newest of each namespace, the main agent's first.
-        others: How many checkpoints of the main agent do not count.
+        others: How many checkpoints of the main agent are on abandoned branches.
     """
 
     steps: Sequence[Checkpoint]
@@ -223,7 +223,7 @@ class Branches:
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
 
     async def of(self, thread_id: str) -> Branch | None:
-        """Return what counts of a thread; None if it has no checkpoints."""
+        """Return the current branches of a thread; None if it has no checkpoints."""
         namespaces = await self._journal.namespaces(thread_id)
         if "" not in namespaces:
             self._kept.pop(thread_id, None)
@@ -239,7 +239,7 @@ class Branches:
         return _branch(kept.made)
 
     async def _read_new(self, thread_id: str, ns: str, made: list[Checkpoint]) -> None:
-        """Add the checkpoints that came since."""
+        """Add newer checkpoints."""
         known = made[-1].seq if made else -1
         fresh: list[Checkpoint] = []
         before, limit = None, _FIRST
@@ -248,7 +248,7 @@ class Branches:
             fresh += newer
             if len(newer) < len(page) or len(page) < limit:
                 if made and page[len(newer) : len(newer) + 1] != made[-1:]:
-                    # It is not the thread that it was: pruned, or deleted and made anew.
+                    # The thread is not the same: it was pruned, or deleted and created again.
                     made.clear()
                     fresh = [*await self._all(thread_id, ns)]
                 break

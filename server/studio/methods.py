@@ -1,11 +1,11 @@
-"""Studio methods: actions that are not tools, and decisions that last; no model can call them.
+"""Studio methods: actions that are not tools, and permanent decisions; no model can call them.
 
-A model acts through `tools/call` alone; what stands here is for programs that a person uses, such
-as the page at `/ui`. Each looks at the caller's scopes and changes only what is theirs.
+A model acts only through `tools/call`; these methods are for programs that a person uses, such as
+the page at `/ui`. Each checks the caller's scopes and changes only the caller's own data.
 
-A rule is proposed first, in words and as data, and stored only when the proposal comes back. Both
-need the scope `approve`, and are methods, not tools: what a model's client calls for its model can
-never make a decision last.
+A rule is proposed first, as text and as data, and only stored when the proposal is sent back. Both
+steps need the scope `approve`, and are methods, not tools, so that calls for a model can never make
+a decision permanent.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ class DeleteParams(RequestParams):
 
 
 def require(services: Services, method: str, *scopes: Scope) -> None:
-    """Refuse a caller who has none of some scopes, and everybody where nothing may be changed.
+    """Refuse a caller without one of these scopes, and all callers of a read-only server.
 
     Raises:
-        MCPError: They may not; nothing was done.
+        MCPError: The caller may not do this; nothing was done.
     """
     if services.settings.read_only:
         raise MCPError(
@@ -79,7 +79,7 @@ class ThreadMethods:
     async def fork(self, ctx: Context, params: ForkParams) -> dict[str, Any]:
         """Copy a thread's history into a new thread, up to a checkpoint; return its id.
 
-        Runs stay with the old thread, and files on disk as they are.
+        Runs stay with the old thread, and files on disk do not change.
         """
         require(self._services, "threads/fork", *_DRIVERS)
         thread_id, checkpoint_id = params.thread_id, params.checkpoint_id
@@ -138,7 +138,7 @@ class ThreadMethods:
 
 
 MOST_RUNS = 500
-"""Runs of a thread whose decisions are shown."""
+"""The most runs of a thread whose decisions are shown."""
 
 
 class ProposeParams(RequestParams):
@@ -186,7 +186,7 @@ class Rules:
         return {"proposals": sealed}
 
     async def add(self, ctx: Context, params: AddParams) -> dict[str, Any]:
-        """Store a rule that was proposed to the caller; from now on it holds."""
+        """Store a rule that was proposed to the caller; it applies from now on."""
         require(self._services, "rules/add", "approve")
         caller = current_caller.get()
         try:
@@ -199,7 +199,7 @@ class Rules:
         return {"rule": rule_json(rule)}
 
     async def revoke(self, ctx: Context, params: RevokeParams) -> dict[str, Any]:
-        """End a rule of the caller; calls it let through are asked about again."""
+        """Revoke a rule of the caller; calls that it allowed need approval again."""
         require(self._services, "rules/revoke", "approve")
         caller = current_caller.get()
         try:
@@ -245,7 +245,7 @@ class Rules:
 
 
 def rule_json(rule: RememberedRule) -> dict[str, JsonValue]:
-    """Return a rule as data and in words."""
+    """Return a rule as data and as text."""
     return {
         "id": rule.id,
         "says": rule.says(),

@@ -29,7 +29,7 @@ STATUSES: tuple[str, ...] = get_args(RunStatus)
 
 
 async def me(services: Services) -> dict[str, JsonValue]:
-    """Return who the caller is, what they may do, and what there is to do it with."""
+    """Return the caller, their rights, and the agents and tools for them."""
     caller, settings = current_caller.get(), services.settings
     offered = offered_agents(services)
     agent = services.places()
@@ -54,7 +54,7 @@ async def me(services: Services) -> dict[str, JsonValue]:
 
 
 def run_json(run: Run) -> dict[str, JsonValue]:
-    """Return a run whole."""
+    """Return a run in full."""
     usage: JsonValue = None
     try:
         used = used_by(run)
@@ -81,7 +81,7 @@ async def runs_found(services: Services, query: Query) -> dict[str, JsonValue]:
     """Return the caller's runs, newest first, and whether there are more than `limit`.
 
     Raises:
-        BadQuery: A parameter cannot be used.
+        BadQuery: A parameter is invalid.
     """
     status, thread, limit = (
         query.text("status"),
@@ -141,7 +141,7 @@ async def thread_overview(
 
 
 def costs_by_agent(runs: Iterable[Run]) -> list[JsonValue]:
-    """Return what some runs have used, a line for each agent and model."""
+    """Return the usage of runs, with one line for each agent and model."""
     ledger: dict[tuple[str, str], LedgerLine] = {}
     for run in runs:
         try:
@@ -164,9 +164,9 @@ MOST_QUEUED = 500
 
 
 async def fleet(services: Services) -> dict[str, JsonValue]:
-    """Return the caller's runs that wait in line, their bounds, and the replicas if there are any.
+    """Return the caller's queued runs, the limits, and the replicas if there are any.
 
-    Only callers who may see everybody's threads see the replicas.
+    Only callers who may see all users' threads see the replicas.
     """
     caller, supervisor = current_caller.get(), services.runs.supervisor
     queued = await services.journal.find_runs(status="queued", limit=MOST_QUEUED)

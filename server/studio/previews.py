@@ -1,4 +1,4 @@
-"""Previews: what an approval would do, as far as this can be known in advance."""
+"""Previews: the effects of an approval, as far as they are known in advance."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from .diffs import diff_of, text_of
 __all__ = ["files_now", "preview_of"]
 
 MOST_SHOWN = 1_000_000
-"""Characters of a file that is shown whole beside its diff."""
+"""The most characters of a file that is shown in full beside its diff."""
 
 MOST_COMPARED = 8 << 20
-"""Bytes of a file that is compared."""
+"""The most bytes of a file that is compared."""
 
 _NETWORK = {True: "with network", False: "without network"}
 
 
 async def preview_of(services: Services, run: Run, question: Interrupt) -> dict[str, JsonValue]:
-    """Return what an approval would do under `preview`, and what the tool says of itself."""
+    """Return the effects of an approval under `preview`, and the tool's hints."""
     await services.places.prepare(question.thread_id)
     agent = services.places(question.thread_id)
     name = str(question.payload.get("tool"))
@@ -51,7 +51,7 @@ async def preview_of(services: Services, run: Run, question: Interrupt) -> dict[
 
 
 async def files_now(services: Services, agent: Agent, thread_id: str) -> Files:
-    """Return the files of a thread as they are, as far as its agents may read them.
+    """Return the current files of a thread that its agents may read.
 
     Raises:
         UnknownThread: There is no such thread.

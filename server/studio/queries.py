@@ -1,4 +1,4 @@
-"""Queries: the parts of the URIs that the studio reads, and how their answers are worded."""
+"""Queries: parses the URIs of the studio's resources, and formats parts of the answers."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks
 
 
 class NotThere(HarnessError):
-    """What a URI names does not exist for the caller; the text says what to read instead."""
+    """The resource does not exist for the caller; the text says what to read instead."""
 
 
 class BadQuery(HarnessError):
-    """A parameter of a URI cannot be used."""
+    """A parameter of a URI is invalid."""
 
 
 @record
@@ -33,17 +33,17 @@ class Query:
     """The parameters of a URI.
 
     Attributes:
-        given: They, by name.
+        given: The parameters, by name.
     """
 
     given: Mapping[str, str]
 
     def text(self, name: str) -> str:
-        """Return a parameter; empty if it is not there."""
+        """Return a parameter; empty if it is missing."""
         return self.given.get(name, "")
 
     def count(self, name: str, default: int, most: int) -> int:
-        """Return a number of things, from 1 to `most`.
+        """Return a count from 1 to `most`.
 
         Raises:
             BadQuery: It is something else.
@@ -56,7 +56,7 @@ class Query:
         return int(value)
 
     def number(self, name: str) -> int | None:
-        """Return a number such as a cursor; None if it is not there.
+        """Return a number such as a cursor; None if it is missing.
 
         Raises:
             BadQuery: It is something else.
@@ -69,7 +69,7 @@ class Query:
         return int(value)
 
     def time(self, name: str) -> float | None:
-        """Return a moment in Unix seconds: an ISO date or time, or how long ago, such as `2d`.
+        """Return a time in Unix seconds, from an ISO date or time, or an age such as `2d`.
 
         Raises:
             BadQuery: It is something else.
@@ -97,13 +97,13 @@ class Query:
 
 @record
 class Address:
-    """A URI, taken apart.
+    """The parts of a URI.
 
     Attributes:
-        scheme: Such as `thread`.
-        id: What follows it, such as a thread's id.
+        scheme: The scheme, such as `thread`.
+        id: The part after the scheme, such as a thread's id.
         path: The rest without its first slash, decoded.
-        query: Its parameters.
+        query: The parameters.
     """
 
     scheme: str

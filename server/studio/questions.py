@@ -1,8 +1,9 @@
 """Open questions: in all threads, of one run, and one of them in full.
 
-What waits longest comes first. A list shows long arguments only by their size; one question has
-them whole, with what an approval would do: the file before and after, or the command and what its
-sandbox allows. `digest` is of the arguments, so that an answer can say what was seen.
+The longest waiting question is first. A list shows only the size of long arguments; a single
+question has them in full, with the effects of an approval: the file before and after, or the
+command and what its sandbox allows. `digest` identifies the arguments, so that an answer can state
+what was seen.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from .queries import NotThere, Query, instant
 __all__ = ["Questions"]
 
 MOST_ARGS = 20_000
-"""Characters of arguments that lists show whole."""
+"""The most characters of arguments that lists show in full."""
 
 MOST_WHY = 2_000
 MOST_RUNS = 1_000
-"""Runs that are looked at for questions."""
+"""The most runs that are searched for questions."""
 
 _RULE = re.compile(r" needs approval \((?P<rule>.*?)\)(?:\. The edit was not used: .*)?", re.DOTALL)
 
@@ -45,7 +46,7 @@ class _Asked:
 
     @property
     def place(self) -> str:
-        """Where it stands among those that wait: the longest first."""
+        """Its place among the waiting questions: the longest waiting is first."""
         return f"{self.run.updated_at:020.6f}~{self.question.id}"
 
 
@@ -98,7 +99,7 @@ class Questions:
         }
 
     async def whole(self, run: Run, question_id: str) -> dict[str, JsonValue]:
-        """Return one question with all that is needed to decide it.
+        """Return one question with everything needed to decide it.
 
         Raises:
             NotThere: The run has no such question.
@@ -154,7 +155,7 @@ class Questions:
         return shown
 
     async def _why(self, question: Interrupt) -> str:
-        """Return what the model said before the call that asks."""
+        """Return the model's text before the call that asks."""
         places = self._services.places
         try:
             await places.prepare(question.thread_id)

@@ -1,7 +1,7 @@
-"""Model requests: what a model was asked in a step, in parts that people can read.
+"""Model requests: the request to a model in a step, in readable parts.
 
-They are made anew from the journal, by the agent as it is configured now: the sections of the
-system prompt, the tools, and the messages as the model saw them, after summaries and edits.
+They are rebuilt from the journal by the currently configured agent: the sections of the system
+prompt, the tools, and the messages as the model saw them, after summaries and edits.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MOST_TEXT = 20_000
 
 
 class Requests:
-    """Reads what models were asked."""
+    """Reads requests to models."""
 
     def __init__(self, services: Services, branches: Branches) -> None:
         self._services = services
@@ -66,10 +66,10 @@ class Requests:
         return {"calls": shown, "next": following}
 
     async def one(self, thread_id: str, checkpoint_id: str, ns: str) -> dict[str, JsonValue]:
-        """Return what a model was asked in a step of the main agent, or of the subagent in `ns`.
+        """Return the request to a model in a step of the main agent, or of the subagent in `ns`.
 
         Raises:
-            NotThere: There is no such step, or what was asked cannot be made anew.
+            NotThere: There is no such step, or its request cannot be rebuilt.
         """
         await self._services.places.prepare(thread_id)
         agent = self._services.places(thread_id)
@@ -81,7 +81,7 @@ class Requests:
         return {"checkpoint_id": checkpoint_id, "made_anew": True, **_request(request)}
 
     async def _path(self, agent: Agent, thread_id: str, ns: str) -> list[str]:
-        """Return the agents and calls that lead to a subagent, by who signed its answers."""
+        """Return the agents and calls that lead to a subagent, from the authors of its answers."""
         branch = await self._branches.of(thread_id)
         steps = () if branch is None else branch.steps
         path: list[str] = []

@@ -208,8 +208,8 @@ class Chat:
             steps = found.get("checkpoints", ())[:STEPS_SHOWN]
             self._steps = [str(one["checkpoint_id"]) for one in steps]
             lines = [
-                f"{number:>3}  {ago(seconds_of(one['time'])):>10}  {one['author']}: "
-                f"{one_line(one['summary'], 80)}"
+                f"{number:>3}  {ago(seconds_of(one['time'])):>10}  "
+                f"{one_line(': '.join(filter(None, (one['author'], one['summary']))), 90)}"
                 for number, one in enumerate(steps, start=1)
             ]
             self._say("\n".join(lines) + "\n/rewind NUMBER goes back to that step.")

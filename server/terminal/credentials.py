@@ -35,8 +35,8 @@ def require_model(settings: Settings) -> None:
         profile = ProfileRegistry(settings.profiles).for_model(name)
         model = init_chat_model(name, **{**profile.init_kwargs, **own})
     except HarnessError as error:
-        said = str(error).removesuffix("Nothing was sent.").rstrip()
-        raise NotStarted(f"{said} Nothing was started.") from None
+        said = str(error).removesuffix("Nothing was sent.").rstrip(". ")
+        raise NotStarted(f"{said}. Nothing was started.") from None
     if missing := unset_variables(model):
         raise NotStarted(
             f"{model.name} cannot be used without {' or '.join(missing)}. Nothing was started. Set "

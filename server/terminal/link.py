@@ -7,6 +7,7 @@ client, so the same rules apply.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -142,7 +143,7 @@ class Link:
         """
         result = await self._call(tool, args)
         if result.is_error:
-            raise LinkError(_text(result))
+            raise LinkError(_for_people(_text(result)))
         return _text(result), dict(result.structured_content or {})
 
     async def read(self, uri: str) -> str:
@@ -189,7 +190,7 @@ class Link:
         result = await self._call(tool, args, on_progress)
         facts: dict[str, Any] = dict(result.structured_content or {})
         if "run_id" not in facts or "status" not in facts:
-            raise LinkError(_text(result))
+            raise LinkError(_for_people(_text(result)))
         return RunState(
             facts["run_id"],
             facts["thread_id"],
@@ -217,7 +218,7 @@ class Link:
             except MCPError as error:
                 away = error.error.data in (UNSENT, LOST)
                 if not away or anyio.current_time() > until:
-                    raise LinkError(str(error.error.message)) from None
+                    raise LinkError(_for_people(str(error.error.message))) from None
                 lost = True
                 self.on_lost(f"the server is away ({error.error.message}); trying again")
                 await anyio.sleep(pause)
@@ -230,3 +231,22 @@ class Link:
 
 def _text(result: CallToolResult) -> str:
     return "\n".join(one.text for one in result.content if isinstance(one, TextContent))
+
+
+_ADVICE = (
+    (r'Call threads\(thread_id="([^"]*)"\) to', r"Run `deep-agent-mcp threads show \1` to"),
+    (
+        r"Call threads to see (recent runs), or task .*",
+        r"Run `deep-agent-mcp runs list` to see \1.",
+    ),
+    (r"Call threads(\(\))? to", "Run `deep-agent-mcp threads list` to"),
+    (r"Leave agent out for", "Leave --subagent out for"),
+    (r"^Resource not found: \S+\. ", ""),
+)
+"""What errors tell models to call -> what people run instead."""
+
+
+def _for_people(text: str) -> str:
+    for advice, instead in _ADVICE:
+        text = re.sub(advice, instead, text)
+    return text

@@ -113,7 +113,7 @@ async def remote_place(
         server = HttpServer(url=url, headers=headers)
     except HarnessError:
         raise NotStarted(
-            f"--connect {url} is no http or https URL. Nothing was started. Give one such as "
+            f"--connect {url} is not an http or https URL. Nothing was started. Give one such as "
             "http://host:8000/mcp."
         ) from None
     await _require_server(server)

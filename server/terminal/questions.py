@@ -90,7 +90,8 @@ def shown(one: WholeQuestion) -> Text:
     question, text = one.question, Text()
     if one.why:
         text.append(f"{clean(one.why)}\n", "dim")
-    text.append(f"{clean(question.text)}\n", "bold yellow")
+    said = question.text.removesuffix(f" (Tool execution requires approval: {question.tool})")
+    text.append(f"{clean(said)}\n", "bold yellow")
     text.append(f"asked by {clean(question.asked_by)}\n", "dim")
     preview = one.preview or {}
     if question.tool and preview.get("kind") == "file" and isinstance(preview.get("diff"), str):

@@ -48,6 +48,7 @@ BOXES = {"completed": "✓", "in_progress": "▸", "pending": "○"}
 def summary(state: RunState, seconds: float) -> str:
     """Return the outcome of a run, in one line."""
     words = {"done": "Done", "failed": "Failed", "cancelled": "Cancelled", "paused": "Paused"}
+    words["needs_approval"] = "Waiting"
     parts = [f"{words.get(state.status, state.status)} after {_time(seconds)}"]
     used = state.usage
     if used.get("model_calls"):

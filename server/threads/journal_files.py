@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from pydantic import JsonValue
 
+from ...harness._internal import count_of
 from ...harness.checkpoint.sqlite.salvage import (
     SalvagedThread,
     backup_journal,
@@ -40,8 +41,12 @@ async def check(settings: Settings) -> Answer:
     path = _journal(settings)
     report = await check_journal(path, keys=_keys(settings))
     sound = not report.problems
-    content = f"threads: {report.threads}, steps: {report.steps}"
-    lines = [f"{path} is {'sound' if sound else 'damaged'}. Whole in it are {content}."]
+    content = f"{count_of(report.threads, 'thread')} and {count_of(report.steps, 'step')}"
+    lines = [
+        f"{path} is sound: {content}."
+        if sound
+        else f"{path} is damaged. What can be read whole: {content}."
+    ]
     lines += [f"- {one}" for one in report.problems]
     data: dict[str, JsonValue] = {
         "path": str(path),

@@ -145,7 +145,8 @@ async def show_thread(
     lines += [question_line(one) for one in questions]
     lines.append("Checkpoints, newest first:")
     lines += [
-        f"- {one.id} step {one.step}, {moment(one.created_at)}, {one.author}: {one.summary}"
+        f"- {one.id} step {one.step}, {moment(one.created_at)}, "
+        + ": ".join(filter(None, (one.author, one.summary)))
         for one in page
     ]
     if len(history) > len(page):

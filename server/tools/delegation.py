@@ -95,7 +95,8 @@ class TaskArguments(Arguments):
     )
     on_busy: OnBusy = Field(
         default="refuse",
-        description="While another run works there: refuse (default), wait, or cancel that run.",
+        description="While another run works there: refuse; queue, to wait for it; or "
+        "interrupt, to cancel it.",
     )
     priority: int = Field(
         default=USUAL_PRIORITY, ge=1, le=9, description="In line, 1 to 9; default 5, 1 goes first."

@@ -220,7 +220,7 @@ async def test_a_drain_from_a_hook_finishes_the_step_and_the_run_can_go_on(hook,
     )
     result = await agent.ainvoke("go")
     assert (result.run.status, result.stop_reason, result.interrupts) == ("paused", "paused", ())
-    assert "drained" in str(result.run.reason)
+    assert "asked to pause" in str(result.run.reason)
     reborn = create_agent(Turns(*turns), work.tools, checkpointer=journal)
     done = await reborn.aresume(result.run.id)
     assert done.run.status == "done"

@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 from deep_agent_mcp.server.engine import Bounds, Leg, RunEngine, dbos_runs
-from deep_agent_mcp.server.engine.dbos_place import Place, place_of
+from deep_agent_mcp.server.engine.dbos_database import Place, place_of
 from deep_agent_mcp.server.engine.dbos_runs import DbosRuns
 from deep_agent_mcp.server.engine.local import LocalRuns
 from tests.databases import SERVER as POSTGRES

@@ -204,9 +204,9 @@ def path_list() -> Callable[..., str]:
 
 def test_an_unknown_variable_is_named_and_the_rest_goes_on() -> None:
     said: list[str] = []
-    settings = load_settings(
-        {}, {"DEEP_AGENT_PORTS": "1", "DEEP_AGENT_PORT": "5", "PATH": "/bin"}, warn=said.append
-    )
+    environ = {"DEEP_AGENT_PORTS": "1", "DEEP_AGENT_PORT": "5", "PATH": "/bin"}
+    of_clients = {"DEEP_AGENT_TOKEN": "t"}
+    settings = load_settings({}, environ | of_clients, warn=said.append)
     assert settings.port == 5
     assert len(said) == 1
     assert "DEEP_AGENT_PORTS" in said[0]

@@ -128,8 +128,9 @@ def test_runs_and_threads_are_looked_after_from_elsewhere(
     seen = at("threads", "events", run_id)
     assert seen == run(server[1], "threads", "events", run_id).stdout and "tool_end" in seen
     first = at("threads", "show", thread, "--json")["checkpoints"][-1]["checkpoint_id"]
-    assert f"{thread} is back at checkpoint {first}" in at("threads", "rewind", thread, first)
-    assert not (server[1] / "files/note.txt").exists()
+    back = at("threads", "rewind", thread, first)
+    assert f"{thread} is back at checkpoint {first}" in back
+    assert "Files put back: /note.txt." in back
     copy = at("threads", "fork", thread, "--at", first).strip()
     assert (
         "--to cannot be used"
@@ -139,6 +140,7 @@ def test_runs_and_threads_are_looked_after_from_elsewhere(
     gone = run(tmp_path, "threads", "delete", thread, "--yes", "--connect", url)
     assert gone.returncode == 1
     assert gone.stderr.startswith(f"deep-agent-mcp: There is no thread {thread!r}")
+    assert "Run `deep-agent-mcp threads list` to list them." in gone.stderr
     late = run(tmp_path, "runs", "list", "--state-dir", "x")
     assert "before the command: deep-agent-mcp runs --state-dir … list" in late.stderr
     refused = run(tmp_path, "runs", "--state-dir", "x", "list", "--connect", url)

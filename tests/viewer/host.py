@@ -96,6 +96,7 @@ def hosting(
         with portal.wrap_async_context_manager(connecting) as client:
             host = Host(browser, client, portal, asked=asked)
             web = ThreadingHTTPServer(("127.0.0.1", 0), _handler(host))
+            web.daemon_threads = False  # so that closing it waits for the calls that are under way
             serving = Thread(target=web.serve_forever, args=(0.05,))
             serving.start()
             try:

@@ -197,7 +197,7 @@ def test_a_rule_is_shown_before_it_is_written_and_can_be_revoked(
     open_run(browser, served, "write once")
     browser.press("Remember…")
     browser.until("document.querySelector('.rule-facts')")
-    browser.click("//label[contains(., 'every write_file on /once.txt')]")
+    browser.click("//label[contains(., 'Every write_file on /once.txt')]")
     browser.until("document.querySelector('.rule-facts').innerText.includes('/once.txt')")
     assert not (served.setup.root / "once.txt").exists()
     browser.press("Approve and save the rule")
@@ -206,6 +206,10 @@ def test_a_rule_is_shown_before_it_is_written_and_can_be_revoked(
     browser.until_text("In one thread")
     if AXE.exists():
         assert found_by_axe(browser) == []
+    browser.device(390, 760)
+    height = "return document.querySelector('.rules .twice button').offsetHeight"
+    assert browser.run(height) < 50, "its label is on one line"
+    browser.device()
     browser.press("Revoke")
     browser.press("Revoke the rule")
     browser.until_text("No rules yet.")

@@ -40,19 +40,18 @@ T = TypeVar("T")
 
 _WORK_SECONDS = 0.25
 _REST_SECONDS = 0.11
-"""How long upkeep goes on from one transaction to the next, and then leaves the file to other
-processes. Nobody queues for its lock: who waits for it looks every 0.1 s whether it is free."""
+"""Seconds for which maintenance continues with the next transaction before it lets other processes
+use the file. There is no queue for its lock: waiting processes check every 0.1 s if it is free."""
 
 
 class SqliteCheckpointer(JournalFacade):
     """A `Checkpointer` over one SQLite file.
 
-    The file is opened by the first use, or by `open()` or `async with` if its errors are wanted
-    early. Only the user can access it, and every directory that is created for it. `close()` is
-    final.
+    The file is opened at the first use, or with `open()` or `async with` if you want errors early.
+    Only the user can access it and the directories that are created for it. `close()` is final.
 
     Args:
-        path: The file; made if missing.
+        path: The file; created if missing.
         event_limits: How many events it keeps.
     """
 
@@ -70,7 +69,7 @@ class SqliteCheckpointer(JournalFacade):
         self._committer = Committer(self.path, self._clock, event_limits or EventLimits())
 
     async def open(self) -> None:
-        """Open the file, and create or migrate it if need be. Does nothing when it is open.
+        """Open the file, and create or migrate it if necessary. Does nothing if it is open.
 
         Raises:
             NewerDatabase: A newer version wrote the file; it was not touched.
@@ -94,7 +93,7 @@ class SqliteCheckpointer(JournalFacade):
         await self._committer.commit(writer, batch)
 
     async def delete_thread(self, thread_id: str) -> None:
-        """Delete a thread with all that belongs to it; unknown ids do nothing.
+        """Delete a thread with all its data; unknown ids are ignored.
 
         Raises:
             CheckpointError: The file cannot be written; nothing was deleted.
@@ -123,11 +122,11 @@ class SqliteCheckpointer(JournalFacade):
         )
 
     async def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Delete runs with all they made, each in a transaction; see the protocol."""
+        """Delete runs with all their data, each in a transaction; see the protocol."""
         await self._remove(upkeep.delete_run, run_ids)
 
     async def thread_size(self, thread_id: str) -> int:
-        """Return the bytes that a thread's values take in the file."""
+        """Return the bytes of a thread's values in the file."""
         return await self._read(upkeep.thread_size, thread_id)
 
     async def rewrite(self, thread_id: str, rewrite: Rewrite) -> None:
@@ -138,7 +137,7 @@ class SqliteCheckpointer(JournalFacade):
         await self._keep_up(changes.rewrite_thread, thread_id, rewrite)
 
     async def vacuum(self) -> None:
-        """Give back the room of what was deleted. Needs as much room again while it works.
+        """Free the space of deleted data. Needs the same space again while it works.
 
         Raises:
             CheckpointError: The disk is too full, or another process uses the journal.
@@ -148,7 +147,7 @@ class SqliteCheckpointer(JournalFacade):
         await writer.run(_vacuum)
 
     async def close(self) -> None:
-        """Finish what was handed over, then close the file. A second call does nothing."""
+        """Store all pending batches, then close the file. A second call does nothing."""
         self._closed = True
         with anyio.CancelScope(shield=True):
             async with self._opening:
@@ -181,9 +180,9 @@ class SqliteCheckpointer(JournalFacade):
     async def _remove(
         self, function: Callable[[sqlite3.Connection, str], T], names: Sequence[str]
     ) -> list[T]:
-        """Run a function for each name in a transaction of its own, and let others write meanwhile.
+        """Run a function for each name in a separate transaction, and let others write in between.
 
-        Large values that nothing holds then are freed at the end.
+        Large values that are no longer used are freed at the end.
         """
         results: list[T] = []
         began = time.monotonic()

@@ -1,7 +1,7 @@
 """Changes of stored records in the SQLite journal: removing checkpoints, and replacing contents.
 
-The functions run inside a transaction that the caller holds, in the writer's thread. What stays is
-whole.
+The functions run inside a transaction of the caller, in the writer's thread. Remaining states stay
+complete.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ AND NOT EXISTS (SELECT 1 FROM file_changes f WHERE f.blob = blobs.blob)
 
 
 class Namespace:
-    """A namespace of which checkpoints are removed.
+    """A namespace from which checkpoints are removed.
 
     Args:
         conn: A connection inside a transaction.
@@ -84,7 +84,7 @@ class Namespace:
         self._bodies = pages.Bodies(conn)
 
     def remove(self, unwanted: Collection[str]) -> int:
-        """Remove checkpoints by id; return how many could go.
+        """Remove checkpoints by id; return how many were removed.
 
         Raises:
             CheckpointError: An ancestor of one is missing.
@@ -151,12 +151,12 @@ class Namespace:
 
 
 def replace_step(conn: sqlite3.Connection, seq: int, step: bytes, used: Collection[int]) -> None:
-    """Store another body of a step; the caller puts it into a page.
+    """Store another body for a step; the caller puts it into a page.
 
     Args:
         conn: A connection inside a transaction.
         seq: The checkpoint.
-        step: As `pack_step` returns it.
+        step: The result of `pack_step`.
         used: The numbers of the large values that it uses.
     """
     conn.execute(
@@ -166,24 +166,24 @@ def replace_step(conn: sqlite3.Connection, seq: int, step: bytes, used: Collecti
 
 
 def note_uses(conn: sqlite3.Connection, holder: int, used: Collection[int]) -> None:
-    """Note which large values a step, or a pending task under its negative number, uses now."""
+    """Store which large values a step uses now, or a pending task, under its negative number."""
     conn.execute("DELETE FROM uses WHERE holder = ?", (holder,))
     conn.executemany("INSERT INTO uses VALUES (?, ?)", [(holder, blob) for blob in used])
 
 
 def forget_thread(conn: sqlite3.Connection, thread: int) -> None:
-    """Delete all rows of a thread; large values it held stay behind."""
+    """Delete all rows of a thread, but not its large values."""
     for statement in _FORGET:
         conn.execute(statement.format(scopes=_SCOPES), {"thread": thread})
 
 
 def free_blobs(conn: sqlite3.Connection) -> None:
-    """Delete large values that nothing holds any more."""
+    """Delete large values that are no longer used."""
     conn.execute(_UNUSED)
 
 
 _ALL = 1 << 62
-"""More than there can be."""
+"""A limit above every possible number."""
 
 
 def rewrite_thread(conn: sqlite3.Connection, thread_id: str, rewrite: Rewrite) -> None:

@@ -1,11 +1,11 @@
-"""SQLite committer: groups batches that wait at the same time into one transaction.
+"""SQLite committer: combines batches that wait at the same time into one transaction.
 
-A group is one transaction, waits for the disk once, and inserts the rows of its steps together
-(`InsertBuffer`). If one of its batches is refused, the group starts again with each batch in a
-savepoint of its own, so that the refused one fails alone. It does not start that way: savepoints
-copy every page that a batch changes, and a batch is hardly ever refused.
+A group is one transaction: it waits for the disk once, and inserts the rows of its steps together
+(`InsertBuffer`). If one of its batches is refused, the group starts again with a savepoint for each
+batch, so that only the refused one fails. It does not start with savepoints, because they copy
+every page that a batch changes, and batches are rarely refused.
 
-Commits that did not wait for the disk are followed by a flush of SQLite's log soon after.
+After commits that did not wait for the disk, SQLite's log is soon flushed.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ __all__ = ["SYNC_WITHIN", "Committer", "LogSyncer"]
 logger = logging.getLogger(__name__)
 
 SYNC_WITHIN = 0.02
-"""Seconds from a commit that did not wait for the disk to the request that the disk keep it."""
+"""Seconds from a commit that did not wait for the disk to the sync of the disk."""
 
 
 class LogSyncer:
-    """A thread that syncs the write-ahead log of one database; asleep unless there is something.
+    """A thread that syncs the write-ahead log of one database, and sleeps otherwise.
 
-    The log is synced through a descriptor of its own: SQLite keeps its locks on other files, so
-    closing this one drops none.
+    The log is synced through a separate descriptor. SQLite's locks are on other files, so closing
+    the descriptor releases none of them.
 
     Args:
         database: The database, open in this process until after `close()`.
@@ -59,11 +59,11 @@ class LogSyncer:
         self._thread.start()
 
     def note(self) -> None:
-        """Say that a commit did not wait for the disk. Safe from any thread."""
+        """Note that a commit did not wait for the disk. Safe from any thread."""
         self._dirty.set()
 
     def close(self) -> None:
-        """End the thread; what is noted and not yet synced is left to the database's own close."""
+        """End the thread; commits that are not yet synced are left to the database's own close."""
         self._closing.set()
         self._dirty.set()
         self._thread.join()
@@ -104,18 +104,18 @@ _BATCH_ERRORS = (
     TypeError,
     OverflowError,
 )
-"""What one batch can do wrong; anything else is the database's and concerns the whole group."""
+"""Errors caused by one batch; all others come from the database and affect the whole group."""
 
 
 class _Commit:
-    """A batch on its way to the disk, and its caller, who waits.
+    """A batch on its way to the disk, with its waiting caller.
 
     Attributes:
         batch: The batch.
-        loop: Where the caller waits.
-        settled: Done once the writer is done with it; cancelled once the caller is gone, and a
-            batch still queued then is dropped.
-        error: Why nothing of it was stored.
+        loop: The event loop in which the caller waits.
+        settled: Done once the writer has handled it. Cancelled if the caller is gone; a batch that
+            is still queued is then dropped.
+        error: Why it was not stored.
     """
 
     __slots__ = ("batch", "error", "loop", "settled")
@@ -128,11 +128,11 @@ class _Commit:
 
 
 class Committer:
-    """Makes every transaction that changes one file.
+    """Executes all transactions that change one file.
 
     Args:
         path: The file.
-        clock: Says when a batch was stored.
+        clock: Gives the time when a batch was stored.
         event_limits: How many events are kept.
     """
 
@@ -148,7 +148,7 @@ class Committer:
         self._waits: bool | None = None
 
     async def commit(self, writer: JournalConnection, batch: Batch) -> None:
-        """Store a batch that `check_batch` has passed; see `SqliteCheckpointer.commit`."""
+        """Store a batch that has passed `check_batch`; see `SqliteCheckpointer.commit`."""
         commit = _Commit(batch, asyncio.get_running_loop())
         self._queue.append(commit)
         if not self._called:
@@ -163,7 +163,7 @@ class Committer:
             raise commit.error
 
     def apart(self, conn: sqlite3.Connection, function: Callable[..., T], *args: object) -> T:
-        """Run a function in a transaction of its own; runs in the writer's thread."""
+        """Run a function in a separate transaction, in the writer's thread."""
         self._pager.leave()
         self._heads.forget()
         self._wait_for_disk(conn, True)
@@ -172,19 +172,19 @@ class Committer:
             return function(conn, *args)
 
     async def finish(self, writer: JournalConnection) -> None:
-        """Store what was handed over; the last thing to be done."""
+        """Store all pending batches, as the last action."""
         if self._syncer is not None:
             await anyio.to_thread.run_sync(self._syncer.close)
         await writer.run(self._commit_queued)
-        with suppress(CheckpointError):  # it only saves room
+        with suppress(CheckpointError):  # it only saves space
             await writer.run(self._fill_pages)
 
     def _commit_queued(self, conn: sqlite3.Connection) -> None:
-        """Commit all queued batches in one transaction; runs in the writer's thread.
+        """Commit all queued batches in one transaction, in the writer's thread.
 
-        What is queued meanwhile is the next group.
+        Batches that are queued meanwhile are the next group.
         """
-        self._called = False  # before the queue is read: what comes later calls again
+        self._called = False  # before the queue is read: later batches call again
         group = self._dequeue()
         if not group:
             return
@@ -206,7 +206,7 @@ class Committer:
         return group
 
     def _fail(self, group: Sequence[_Commit], error: Exception) -> None:
-        """Tell the callers of a group why it was not stored; those refused know more already."""
+        """Give the callers of a group the error; refused ones have a better one already."""
         for commit in group:
             if commit.error is None and isinstance(error, DAMAGE):
                 commit.error = failed(self._path, "written", error)
@@ -235,13 +235,13 @@ class Committer:
             self._syncer.note()
 
     def _wait_for_disk(self, conn: sqlite3.Connection, wait: bool) -> None:
-        """Say whether the next commit waits for the disk, or leaves that to the syncer."""
+        """Set whether the next commit waits for the disk, or leaves that to the syncer."""
         if wait != self._waits:
             conn.execute(f"PRAGMA synchronous = {'FULL' if wait else 'NORMAL'}")
             self._waits = wait
 
     def _store_apart(self, conn: sqlite3.Connection, group: Sequence[_Commit]) -> None:
-        """Begin again, and store batches one by one; each that is refused knows why."""
+        """Start again, and store batches one by one; each refused one gets its error."""
         self._pager.undo()
         conn.execute("ROLLBACK")
         conn.execute("BEGIN IMMEDIATE")
@@ -276,7 +276,7 @@ class Committer:
         waiting.insert()
 
     def _fill_pages(self, conn: sqlite3.Connection) -> None:
-        """Put what is left into pages, as nobody will add to it."""
+        """Put the remaining bodies into pages, because nothing will be added to them."""
         with transaction(conn):
             self._pager.fill(conn, everything=True)
 

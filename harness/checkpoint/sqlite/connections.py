@@ -1,24 +1,23 @@
 """SQLite connections of the journal: one that writes and one that reads, their tables and errors.
 
-Commits use one connection and reads the other, so a long read delays no commit. Everything here
-blocks: it runs in the thread of a connection.
+Commits use one connection and reads the other, so a long read delays no commit. All functions here
+block, and run in the thread of a connection.
 
-`PRAGMA user_version` is the version of the tables. It changes in one transaction, so a file is of
-one version or another and never between two.
+`PRAGMA user_version` is the version of the tables. It changes in one transaction, so a file always
+has exactly one version.
 
-How the rows hang together: a *thread* has *scopes*, one per namespace; checkpoints and tasks name
-their scope by number, and steps whose id is one of ours are numbers too, which keeps rows and
-indices small. A checkpoint names its parent by `seq`, so walking to the root costs one lookup a
-step. All writes of a step are one body: in the row of its checkpoint at first, soon after a part
-of a *page* of its scope. A task that finishes before its step is *pending*, in a row of its own.
-Large values are *blobs*, found by digest; `uses` says which checkpoints and pending tasks hold
-them, and a blob that nothing holds any more is deleted.
-*Snapshots* are a cache: rows that may be deleted at any time.
+The tables: a *thread* has *scopes*, one per namespace. Checkpoints and tasks refer to their scope
+by number, and steps with one of our ids are numbers too, which keeps rows and indices small. A
+checkpoint refers to its parent by `seq`, so walking to the root takes one lookup a step. All writes
+of a step are one body: at first in the row of its checkpoint, soon in a *page* of its scope. A task
+that finishes before its step is *pending*, in its own row.
+Large values are *blobs*, found by digest; `uses` lists which checkpoints and pending tasks use
+them, and an unused blob is deleted. *Snapshots* are a cache: rows that may be deleted at any time.
 
 A step changes as few pages of the file as possible: its row is the last of its table, and only two
-indices name it. So its thread's row counts the checkpoints up to `newest`, and readers add those
-that came later. No number of a checkpoint is given twice: `numbers` holds the last one that was
-given when rows were last deleted. In `uses` the number of a pending task is negative.
+indices contain it. So its thread's row counts the checkpoints up to `newest`, and readers add later
+ones. Numbers of checkpoints are never reused: `numbers` stores the last one at the time when rows
+were last deleted. In `uses`, the number of a pending task is negative.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ open_reader = JOURNAL.open_reader
 
 
 def remedy(error: Exception) -> str:
-    """Return what to do about an error of an open journal."""
+    """Return advice about an error of an open journal."""
     if is_busy(error):
         return "another process holds it: try again, or stop that process"
     if is_damaged(error) or not isinstance(error, sqlite3.Error):
@@ -99,8 +98,8 @@ T = TypeVar("T")
 Verb = Literal["read", "written"]
 
 DAMAGE = (sqlite3.Error, ValueError, TypeError, OverflowError, RecursionError)
-"""What rows that the journal never wrote lead to: wrong types, text that is not Unicode or JSON.
-A `ValueError` comes from a connection that was closed meanwhile too."""
+"""Errors from rows that the journal did not write: wrong types, text that is not Unicode or JSON.
+A connection that was closed meanwhile also raises `ValueError`."""
 
 
 class JournalConnection(Connection):
@@ -108,7 +107,7 @@ class JournalConnection(Connection):
 
     Args:
         path: The file.
-        verb: What is done to it.
+        verb: The verb for errors: what is done to it.
     """
 
     def __init__(self, path: Path, verb: Verb) -> None:
@@ -117,10 +116,10 @@ class JournalConnection(Connection):
         self._verb: Verb = verb
 
     async def run(self, function: Callable[[sqlite3.Connection], T]) -> T:
-        """Run a function in the connection's thread, after all that were handed over before.
+        """Run a function in the connection's thread, after all earlier ones.
 
         Raises:
-            CheckpointError: The file cannot be used, or holds what the journal never wrote.
+            CheckpointError: The file cannot be used, or contains foreign data.
         """
         try:
             return await super().run(function)
@@ -129,14 +128,14 @@ class JournalConnection(Connection):
 
 
 async def connect(path: Path) -> tuple[JournalConnection, JournalConnection]:
-    """Open a journal, and create or migrate it if need be; return who writes and who reads.
+    """Open a journal, and create or migrate it if necessary; return its writer and its reader.
 
     Raises:
         NewerDatabase: A newer version wrote the file; it was not touched.
         CheckpointError: The file cannot be opened or is not a journal.
     """
     writer, reader = JournalConnection(path, "written"), JournalConnection(path, "read")
-    # An opening that is left half-way would leave a thread behind.
+    # If opening were abandoned halfway, a thread would be left behind.
     with anyio.CancelScope(shield=True):
         await writer.start()
         try:

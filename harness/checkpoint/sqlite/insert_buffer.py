@@ -1,11 +1,11 @@
-"""Insert buffer: rows inserted many at a time, without a query for the newest checkpoints.
+"""Insert buffer: inserts many rows at a time, without a query for the newest checkpoints.
 
-A statement costs several times what a row does. Row numbers are assigned in advance, from where the
-tables stand, so that rows can name each other while they wait.
+A statement costs several times as much as a row. Row numbers are assigned in advance, from the last
+numbers in the tables, so that waiting rows can refer to each other.
 
-The newest checkpoint (head) of each namespace is remembered from one step to the next. Tasks that
-are stored ahead of their step make it forgotten. All heads are forgotten when another connection
-has written, when a transaction of this one failed, or when one did anything but commit batches.
+The newest checkpoint (head) of each namespace is cached from one step to the next. It is dropped if
+tasks are stored ahead of their step. All heads are dropped if another connection has written, if a
+transaction of this connection failed, or if one did anything but commit batches.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SELECT max((SELECT coalesce(max(given), 0) FROM numbers),
 """
 
 _MOST_HEADS = 10_000
-"""Of the namespaces that moved, so many are remembered; the one first seen goes first."""
+"""The most namespaces whose heads are cached; the oldest entry is dropped first."""
 
 
 @dataclass(slots=True)
@@ -62,14 +62,13 @@ class Head:
 
 
 class HeadCache:
-    """Heads and numbers known inside a transaction. One thread uses it.
+    """Cache of heads and numbers for transactions. Only one thread uses it.
 
     Attributes:
-        seq: The last number given to a checkpoint. None is given twice, not even that of a deleted
-            row.
-        task: The last number given to a pending task.
-        oldest_event: No event is older that is kept; a Unix time.
-        runs: The open runs that are known.
+        seq: The last number of a checkpoint. Numbers are never reused, not even of deleted rows.
+        task: The last number of a pending task.
+        oldest_event: A Unix time before which there are no events.
+        runs: The known open runs.
     """
 
     def __init__(self) -> None:
@@ -80,7 +79,7 @@ class HeadCache:
         self._known: dict[tuple[str, str], Head] = {}
 
     def refresh(self, conn: sqlite3.Connection) -> None:
-        """Forget what others may have changed; the first thing to do in a transaction."""
+        """Drop data that others may have changed; call it first in a transaction."""
         (version,) = conn.execute("PRAGMA data_version").fetchone()
         if version != self._version:
             self._known.clear()
@@ -89,27 +88,27 @@ class HeadCache:
             self._version = version
 
     def forget(self) -> None:
-        """Forget everything, until the next `refresh`."""
+        """Drop everything, until the next `refresh`."""
         self._version = None
         self.oldest_event = 0.0
 
     def of(self, thread_id: str, ns: str) -> Head | None:
-        """Return the position of a namespace, if that is known; who moves it changes that."""
+        """Return the cached position of a namespace, if any, which the caller may change."""
         return self._known.get((thread_id, ns))
 
     def note(self, thread_id: str, ns: str, head: Head) -> None:
-        """Remember the position of a namespace."""
+        """Cache the position of a namespace."""
         if len(self._known) >= _MOST_HEADS:
             del self._known[next(iter(self._known))]
         self._known[thread_id, ns] = head
 
     def drop(self, thread_id: str, ns: str) -> None:
-        """Forget the position of a namespace."""
+        """Drop the position of a namespace."""
         self._known.pop((thread_id, ns), None)
 
 
 def last_numbers(conn: sqlite3.Connection) -> tuple[int, int]:
-    """Return the last numbers that were given to a checkpoint and to a pending task."""
+    """Return the last numbers of a checkpoint and of a pending task."""
     seq, task = conn.execute(_LAST).fetchone()
     if type(seq) is not int:
         raise ValueError(f"the last number that was given is damaged: it is {seq!r:.40}")
@@ -117,7 +116,7 @@ def last_numbers(conn: sqlite3.Connection) -> tuple[int, int]:
 
 
 def keep_numbers(conn: sqlite3.Connection) -> None:
-    """Remember the last number of a checkpoint, before rows are deleted."""
+    """Store the last number of a checkpoint, before rows are deleted."""
     seq, _ = last_numbers(conn)
     conn.execute("UPDATE numbers SET given = ?1 WHERE given < ?1", (seq,))
 
@@ -142,24 +141,24 @@ WHERE thread = ?2
 """
 
 _SIZES = (64, 8, 2, 1)
-"""How many rows go into a statement: a row among many costs half as much, and each size has to be
-prepared."""
+"""Numbers of rows per statement: a row among many costs half as much, and each number needs a
+prepared statement."""
 
 _by_place = attrgetter("place")
 
 
 class StepBegun(Exception):
-    """A task of a step waits for it that was taken for a new one; nobody asked before."""
+    """A task waits for a step that was assumed to be new, without a check."""
 
 
 class InsertBuffer:
-    """Rows that a transaction will insert. One thread uses it.
+    """The rows that a transaction will insert. Only one thread uses it.
 
     Args:
-        conn: A connection that has just begun a transaction, or a savepoint in one; nobody else
+        conn: A connection that has just begun a transaction, or a savepoint in one; no other code
             inserts checkpoints and tasks in it.
-        pager: Says where in a page the bodies will be.
-        heads: Knows the numbers that were given.
+        pager: Assigns the positions of bodies in pages.
+        heads: The cache with the last numbers.
     """
 
     def __init__(self, conn: sqlite3.Connection, pager: Pager, heads: HeadCache) -> None:
@@ -172,7 +171,7 @@ class InsertBuffer:
         self._scopes: set[int] = set()
 
     def add_task(self, scope: int, step: int | str, task: TaskWrites) -> None:
-        """Add a task that has to wait for its step; the large values it writes are stored now."""
+        """Add a task that has to wait for its step; its large values are stored now."""
         body, used = packed(self._conn, task.writes)
         heads = self.heads
         heads.task = number = heads.task + 1
@@ -196,9 +195,9 @@ class InsertBuffer:
             step: The checkpoint's id.
             parent: Its parent's seq.
             new: The checkpoint.
-            tasks: Tasks of the step; the large values they write are stored now.
-            waited: Those that were stored before, in order.
-            used: The numbers of the large values that these use.
+            tasks: Tasks of the step; their large values are stored now.
+            waited: Tasks that were stored before, in order.
+            used: The numbers of the large values that the latter use.
         """
         held, uses = [*waited], {*used}
         for task in tasks:
@@ -221,15 +220,15 @@ class InsertBuffer:
         return seq
 
     def _note(self, scope: int, holder: int, used: Collection[int]) -> None:
-        """Note that a namespace has a new row, and which large values that uses."""
+        """Add a new row of a namespace, with the large values that it uses."""
         self._scopes.add(scope)
         for blob in used:
             self._rows["uses"] += (holder, blob)
 
     def add_steps(self, head: Head, batch: Batch) -> None:
-        """Add the steps that a batch brings after a head, which moves.
+        """Add the steps of a batch after a head, and move the head.
 
-        That no task waits for one of them is for `insert` to make sure.
+        `insert` makes sure that no task waits for one of them.
         """
         scope = head.scope
         tasks: dict[str, list[TaskWrites]] = {}
@@ -242,18 +241,18 @@ class InsertBuffer:
             head.id = new.id
 
     def touch(self, thread: int, now: float) -> None:
-        """Note when a thread changed, with what it holds then."""
+        """Store when a thread changed, with its counts."""
         self._touched[thread] = now
 
     def waits(self, scope: int) -> bool:
-        """Whether there are rows of a namespace, which no statement sees yet."""
+        """Whether there are waiting rows of a namespace, which statements cannot see yet."""
         return scope in self._scopes
 
     def insert(self) -> None:
-        """Insert what waits.
+        """Insert the waiting rows.
 
         Raises:
-            StepBegun: A step must be new and is not; roll back.
+            StepBegun: A step that must be new is not; roll back.
             sqlite3.Error, ValueError, OverflowError: A row cannot be stored; roll back.
         """
         for statement, values in _filled(_BEGUN, self._new) if self._new else ():
@@ -272,7 +271,7 @@ class InsertBuffer:
 
 
 def _filled(template: str, values: list[Any]) -> Iterator[tuple[str, list[Any]]]:
-    """Give statements that take all the values of rows between them, each with its own."""
+    """Yield statements that insert all rows together, each with its values."""
     done = 0
     for rows in _SIZES:
         statement, count = _statement(template, rows)
@@ -283,14 +282,14 @@ def _filled(template: str, values: list[Any]) -> Iterator[tuple[str, list[Any]]]
 
 @cache
 def _statement(template: str, rows: int) -> tuple[str, int]:
-    """Return a statement with places for the values of so many rows, and how many those are."""
+    """Return a statement with placeholders for this many rows, and the number of rows."""
     columns = template[template.index("(") : template.index(")")].count(",") + 1
     places = ", ".join([f"({', '.join('?' * columns)})"] * rows)
     return template.format(places), rows * columns
 
 
 def share(conn: sqlite3.Connection, value: bytes) -> int:
-    """Store a value that others may hold too; return its number."""
+    """Store a value that others may also use; return its number."""
     digest = digest_of(value)
     row = conn.execute("SELECT blob FROM blobs WHERE digest = ?", (digest,)).fetchone()
     if row is None:
@@ -302,7 +301,7 @@ def share(conn: sqlite3.Connection, value: bytes) -> int:
 
 
 def packed(conn: sqlite3.Connection, writes: Sequence[StoredWrite]) -> tuple[bytes, set[int]]:
-    """Store the large values of writes; return the writes as a body, and what it uses."""
+    """Store the large values of writes; return the writes as a body, and the numbers it uses."""
     for one in writes:
         if len(one.value) >= SHARED_FROM:
             break

@@ -1,7 +1,7 @@
 """Maintenance of the SQLite journal: copies, removals, sizes.
 
-The functions run inside a transaction that the caller holds, in the writer's thread. What they
-keep of a namespace is written to new pages, so that removed values are gone from the file's rows.
+The functions run inside a transaction of the caller, in the writer's thread. The remaining data of
+a namespace is written to new pages, so that removed values are gone from the file's rows.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def copy_thread(conn: sqlite3.Connection, source: str, target: str, now: float) 
 
     Raises:
         UnknownThread: There is no source.
-        CheckpointError: The target is there already.
+        CheckpointError: The target exists.
     """
     thread = _key(conn, source)
     if thread is None:
@@ -75,7 +75,7 @@ def copy_thread(conn: sqlite3.Connection, source: str, target: str, now: float) 
 
 
 def delete_thread(conn: sqlite3.Connection, thread_id: str) -> None:
-    """Delete all rows of a thread; unknown ids do nothing."""
+    """Delete all rows of a thread; unknown ids are ignored."""
     thread = _key(conn, thread_id)
     if thread is not None:
         forget_thread(conn, thread)
@@ -91,7 +91,7 @@ def all_threads(conn: sqlite3.Connection) -> list[str]:
 def prune(
     conn: sqlite3.Connection, thread_id: str, keep_latest: int | None, older_than: float | None
 ) -> int:
-    """Remove old checkpoints of a thread; return how many. Large values it held stay behind."""
+    """Remove old checkpoints of a thread, but not its large values; return how many."""
     thread = _key(conn, thread_id)
     if thread is None:
         return 0
@@ -114,9 +114,9 @@ def prune(
 
 
 def delete_run(conn: sqlite3.Connection, run_id: str) -> None:
-    """Remove what a run has made; a thread of which nothing is left is deleted.
+    """Remove all data of a run; an empty thread is deleted.
 
-    Large values it held stay behind.
+    Its large values are not removed.
     """
     threads = conn.execute(
         "SELECT thread, thread_id FROM threads WHERE thread IN (SELECT thread FROM runs"
@@ -142,7 +142,7 @@ def delete_run(conn: sqlite3.Connection, run_id: str) -> None:
 
 
 def thread_size(conn: sqlite3.Connection, thread_id: str) -> int:
-    """Return the bytes that a thread's values take, as stored."""
+    """Return the bytes of a thread's stored values."""
     thread = _key(conn, thread_id)
     if thread is None:
         return 0
@@ -150,7 +150,7 @@ def thread_size(conn: sqlite3.Connection, thread_id: str) -> int:
 
 
 def collect(conn: sqlite3.Connection) -> None:
-    """Move what dead processes left into pages, and drop values that nothing uses."""
+    """Move rows of dead processes into pages, and drop unused values."""
     loose = conn.execute("SELECT DISTINCT scope FROM checkpoints WHERE body IS NOT NULL").fetchall()
     for (scope,) in loose:
         pages.gather(conn, scope)
@@ -209,7 +209,7 @@ def _copy_pending(conn: sqlite3.Connection, scope: int, copy: int) -> None:
 
 
 def _recount(conn: sqlite3.Connection, thread: int) -> None:
-    """Bring a thread's own row up to date, and drop namespaces of which nothing is left."""
+    """Update a thread's own row, and drop empty namespaces."""
     conn.execute(
         "DELETE FROM scopes WHERE thread = ? AND NOT EXISTS (SELECT 1 FROM checkpoints c"
         " WHERE c.scope = scopes.scope) AND NOT EXISTS (SELECT 1 FROM pending t"

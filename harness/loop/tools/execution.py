@@ -1,8 +1,8 @@
 """Tool execution: the gate every tool call passes, and the wraps around it.
 
 Every call passes the same phases: rewrite (`wrap_tool_call`), policy, approval, execute, redact,
-evict. The gate stands inside the wraps, so it judges the call that would really run: not what the
-model wrote, but what wrappers and people made of it. A failing tool is a result.
+evict. The gate is inside the wraps, so it checks the call that would really run: not the model's
+call, but the call after changes by wrappers and people. A failing tool gives a result.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ToolPipeline:
 
     Attributes:
         policy: The rules in front of every call.
-        cache: Where results of cacheable tools are kept, if anywhere.
+        cache: The cache for results of cacheable tools, if any.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class ToolPipeline:
 
     @property
     def runnable(self) -> Collection[str] | None:
-        """Names of the tools that can run; None when wrappers may supply any."""
+        """Names of the tools that can run; None if wrappers may supply any."""
         return None if self._supplied else self._tools.keys()
 
     async def run(
@@ -111,7 +111,8 @@ class ToolPipeline:
     def judge(self, request: ToolCallRequest, tool: Tool) -> tuple[Verdict, CallAuthorization]:
         """Return the strictest verdict of the policy and the middleware on a call.
 
-        And what the policy, with those of the agents above this one, says of the rest of it.
+        The second value is the verdict of the policies, including those of the agents above, on the
+        rest of the call.
         """
         above = [one for one in ancestor_policies() if one is not self.policy]
         call, runtime = request.call, request.runtime
@@ -121,7 +122,7 @@ class ToolPipeline:
             call.args,
             tool,
             self._tools.get("read_file", tool),
-            runtime.agent_path[::2],  # names alternate with the ids of calls
+            runtime.agent_path[::2],  # names alternate with ids of calls
             runtime.principal,
         )
         said = [_judged(one, _with_own_arguments(request)) for one in self._judges]
@@ -130,25 +131,25 @@ class ToolPipeline:
         return strictest([verdict, *others]) if others else verdict, authorization
 
     def find(self, request: ToolCallRequest) -> Tool | None:
-        """Return the tool a request names, or the one a wrapper supplied under that name."""
+        """Return the tool of a request, or the one that a wrapper supplied under that name."""
         supplied = request.tool
         if supplied is not None and supplied.name == request.call.name:
             return supplied
         return self._tools.get(request.call.name)
 
     def unknown(self, call: ToolCall) -> ToolCallOutcome:
-        """Return the answer to a call of a tool that is not there."""
+        """Return the answer to a call of an unknown tool."""
         names = ", ".join(sorted(self._tools)) or "none"
         return failure(call, f"there is no tool {call.name!r}; nothing was run. Tools: {names}.")
 
     def reachable(self, tool: Tool) -> list[str]:
-        """Return names of the tools that a call may be edited into, its own included."""
+        """Return the names of the tools into which a call may be edited, including its own."""
         return sorted({*self._tools, tool.name})
 
     def edit_problem(self, asked: str, name: str, args: Mapping[str, JsonValue]) -> str | None:
-        """Return why a call cannot be edited into one of a tool with some arguments.
+        """Return why a call cannot be edited into a call of this tool with these arguments.
 
-        None also where that is not known beforehand: wrappers may supply the tool `asked` about.
+        It is also None if that is unknown in advance, because wrappers may supply the tool.
         """
         if name == asked and self._supplied:
             return None
@@ -191,7 +192,7 @@ class _Wrapped:
 
 
 def _wrapped_outcome(call: ToolCall, value: object) -> ToolCallOutcome:
-    """Return what a wrapper made of a call; unlike a tool, it must bring the call's result."""
+    """Return a wrapper's outcome of a call; unlike a tool's, it must contain the call's result."""
     outcome = outcome_of(call, value)
     if outcome.message.id in _result_ids(value):
         return outcome
@@ -202,7 +203,7 @@ def _wrapped_outcome(call: ToolCall, value: object) -> ToolCallOutcome:
 
 
 def _result_ids(value: object) -> set[str]:
-    """Return the ids of the tool messages in what a wrapper returned."""
+    """Return the ids of the tool messages in a wrapper's return value."""
     if isinstance(value, ToolCallOutcome):
         return {value.message.id}
     values = cast(Sequence[object], value) if isinstance(value, list) else (value,)
@@ -314,7 +315,7 @@ class _Gate:
     async def _was_consented(
         self, request: ToolCallRequest, tool: Tool, verdict: Verdict, edits: int
     ) -> bool:
-        """Whether a person has decided such calls for good; one that was asked about waits."""
+        """Whether a person has decided such calls permanently; open questions still wait."""
         consents = consents_of_run()
         if consents is None or verdict.each_time or "approve" not in verdict.decisions:
             return False
@@ -323,10 +324,10 @@ class _Gate:
         return await consents.cover(request.call, tool, request.runtime)
 
     def _unused(self, call: ToolCall, edited: ToolCallRequest, edits: int) -> str:
-        """Return why an edit is not used; empty if it is.
+        """Return why an edit is not used; empty if it is used.
 
-        Such a call is asked about once more, so that neither it nor the approval is lost. What
-        was not used then is not used later either, even if the tool has come back meanwhile.
+        The person is asked about such a call again, so that neither the call nor the approval is
+        lost. An edit that was not used once is never used later, even if its tool is back.
         """
         problem = self.pipeline.unusable(edited) or self._denied(edited)
         if problem is None and self.asker.has_asked(call, edits):
@@ -334,7 +335,7 @@ class _Gate:
         return problem or ""
 
     def _denied(self, request: ToolCallRequest) -> str | None:
-        """Return why a call that can run may not, or None if it may, or may be asked about."""
+        """Return why a call is denied, or None if it is allowed or needs approval."""
         tool = self.pipeline.find(request)
         if tool is None:
             return None
@@ -362,7 +363,7 @@ class _Gate:
 
 
 def _with_own_arguments(request: ToolCallRequest) -> ToolCallRequest:
-    """Return the request with arguments nobody else holds: what is judged is what runs."""
+    """Return the request with a copy of its arguments, so that the checked call is what runs."""
     call = request.call
     return changed(request, call=changed(call, args=_copied(call.args)))
 
@@ -371,7 +372,7 @@ _NESTED = (dict, list)
 
 
 def _copied(value: Any) -> Any:
-    """Return JSON data as new containers; `deepcopy` takes twenty times as long."""
+    """Copy JSON data into new containers; `deepcopy` takes twenty times as long."""
     kind: object = value  # a second name, so that the first keeps its type
     if isinstance(kind, dict):
         return {key: _copied(one) if type(one) in _NESTED else one for key, one in value.items()}
@@ -383,9 +384,9 @@ def _copied(value: Any) -> Any:
 def _edited(
     request: ToolCallRequest, decision: Mapping[str, Any]
 ) -> tuple[ToolCallRequest, str | None]:
-    """Return the edited request, and its tool's name when the edit counts as its approval.
+    """Return the edited request, and its tool's name if the edit counts as its approval.
 
-    An edit into another tool is judged like a call of that tool.
+    An edit into another tool is checked like a call of that tool.
     """
     old = request.call
     name = decision.get("tool", old.name)

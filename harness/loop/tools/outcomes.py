@@ -1,9 +1,9 @@
-"""Tool outcomes: runs a tool, and makes the outcome of its call from what it returns or raises.
+"""Tool outcomes: runs a tool, and turns its return value or error into an outcome.
 
-A call marked `once` runs at most once: the journal records its beginning before it runs. If a
-process dies in the middle of such a call, it leaves a mark without a result. Whoever resumes the
-run cannot know what the call did, so it is not made again: the model gets an error that says so,
-or, with `once="ask"`, a person decides.
+A call marked `once` runs at most once: the journal records its beginning before it runs. If the
+process dies in the middle of such a call, there is a mark without a result. When the run is
+resumed, it is unknown what the call did, so it is not repeated: the model gets an error that says
+so, or, with `once="ask"`, a person decides.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ def failure(call: ToolCall, text: str) -> ToolCallOutcome:
 
 
 def outcome_of(call: ToolCall, value: object) -> ToolCallOutcome:
-    """Return the outcome that a return value stands for.
+    """Return the outcome for a return value.
 
-    Commands and messages, alone or in a list, may hold at most one result of the call; without
-    one the call is answered for them. Everything else is a result itself.
+    Commands and messages, alone or in a list, may contain at most one result of the call; without
+    one, a default result is added. Any other value is the result itself.
 
     Raises:
-        ValueError: They hold two results, a result of another call, a jump, or a wrong `send`.
+        ValueError: They contain two results, a result of another call, a jump, or a wrong `send`.
     """
     match value:
         case ToolCallOutcome():
@@ -80,7 +80,7 @@ def outcome_of(call: ToolCall, value: object) -> ToolCallOutcome:
 
 
 def with_notice(outcome: ToolCallOutcome, notice: str) -> ToolCallOutcome:
-    """Return the outcome with a notice in front of what the model sees."""
+    """Return the outcome with a notice before the text for the model."""
     if not notice:
         return outcome
     content = outcome.message.content
@@ -89,7 +89,7 @@ def with_notice(outcome: ToolCallOutcome, notice: str) -> ToolCallOutcome:
 
 
 def with_notes(message: ToolMessage, notes: Sequence[str]) -> ToolMessage:
-    """Return a result with notes after what the model sees."""
+    """Return a result with notes after the text for the model."""
     said = "\n\n" + "\n".join(notes)
     content = message.content
     noted = content + said if isinstance(content, str) else (*content, TextBlock(said))
@@ -140,7 +140,7 @@ def _combined(call: ToolCall, values: Sequence[object]) -> ToolCallOutcome:
 
 
 def _sends(call: ToolCall, command: Command) -> Sequence[Send]:
-    """Return the calls a command asks for; the way of the loop is not a tool's to choose."""
+    """Return the calls requested by a command; a tool must not choose the path of the loop."""
     if command.jump_to is not None:
         raise ValueError(
             f"{call.name} returned a Command with jump_to={command.jump_to!r}; only hooks jump. A "
@@ -182,15 +182,15 @@ async def run_tool(
     """Return the outcome of a call whose arguments are valid.
 
     Raises:
-        LimitReached: The run tree may call no tool any more.
+        LimitReached: The run tree may make no more tool calls.
         ToolFailed: A strict tool failed.
-        CheckpointError: The journal failed under the tool.
+        CheckpointError: The journal failed during the tool.
     """
     call, runtime = request.call, request.runtime
     attempt, asked_before = 1, asker.questions
     while True:
         meter.before_tool_call()
-        asker.questions = asked_before  # what an attempt before this one asked is answered
+        asker.questions = asked_before  # questions of an earlier attempt are answered
         try:
             if tool.timeout is None:
                 return outcome_of(call, await tool.function(args, runtime))
@@ -217,7 +217,7 @@ async def run_cached(
     meter: Meter,
     asker: Asker,
 ) -> ToolCallOutcome:
-    """Return the outcome of a call of a cacheable tool, which an earlier call may have left.
+    """Return the outcome of a call of a cacheable tool, possibly from the cache.
 
     Raises:
         LimitReached, ToolFailed, CheckpointError: As for `run_tool`.
@@ -235,11 +235,11 @@ async def run_cached(
 
 
 class _TooLong(TimeoutError):
-    """A tool did not end in its time."""
+    """A tool did not finish in time."""
 
 
 def _log(name: str, error: Exception) -> None:
-    """Log what a tool raised: all of it, or what redaction leaves of its text."""
+    """Log the error of a tool, in full or redacted."""
     from ..run.redaction import current_redaction
 
     screen = current_redaction()
@@ -248,7 +248,7 @@ def _log(name: str, error: Exception) -> None:
         return
     redactor = screen.at(lenient=True)
     text = redactor(str(error)) if redactor is not None else str(error)
-    places = "".join(traceback.format_tb(error.__traceback__))  # lines of code, no values
+    places = "".join(traceback.format_tb(error.__traceback__))  # lines of code, without values
     logger.warning("tool %s failed: %s: %s\n%s", name, type(error).__name__, text, places)
 
 
@@ -268,20 +268,20 @@ def _failed(tool: Tool, call: ToolCall, error: Exception, attempts: int) -> Tool
 
 
 _BEGUN = "begun"
-"""Key of the payload of our questions: which beginning they are about."""
+"""Key in the payload of our questions for the beginning they are about."""
 
 
 @dataclass(slots=True)
 class AtMostOnceMark:
-    """The mark of one call.
+    """The mark of one call that must run at most once.
 
     Attributes:
         run: The run.
         thread: The thread whose step the call belongs to.
         step: The step.
-        index: The call's place in its step.
+        index: The call's index in its step.
         asker: Asks a person about it.
-        is_ours: Whether it was this attempt at the call that left the mark.
+        is_ours: Whether this attempt at the call made the mark.
     """
 
     run: RunContext
@@ -292,10 +292,10 @@ class AtMostOnceMark:
     is_ours: bool = False
 
     async def begin(self, call: ToolCall, once: Literal[True, "ask"]) -> ToolCallOutcome | None:
-        """Note that the call begins; return its result if it must not, having begun before.
+        """Mark that the call begins; return a result instead if it had begun before.
 
-        A tool that asked a question begins anew once that is answered, so each answer allows one
-        more beginning. So does a person who says that it shall run again.
+        A tool that asked a question starts again once it is answered, so each answer allows one
+        more start. So does a person who decides that it should run again.
 
         Raises:
             Interrupted: A person has to decide.
@@ -332,7 +332,7 @@ class AtMostOnceMark:
 
 
 def _refuses(asked: Interrupt) -> bool:
-    """Whether a person has decided that a call is not made again."""
+    """Whether a person has decided that a call is not repeated."""
     ours = asked.kind == "approval" and _BEGUN in asked.payload
     return ours and _decision(asked).get("decision") != "approve"
 
@@ -359,17 +359,17 @@ def _unknown(call: ToolCall) -> str:
 
 
 EDIT_NOTICE = "Note: a person edited this call before it ran. It ran as {call}."
-"""What precedes the result of an edited call."""
+"""The text before the result of an edited call."""
 
 REJECTED = "was rejected by a person and did not run"
-"""How the result of a call that a person rejected goes on after the tool's name."""
+"""The text after the tool's name in the result of a call that a person rejected."""
 
 NOT_ALLOWED = "needs approval, which this run does not allow, and did not run"
-"""How it goes on where no person was asked."""
+"""The same if no person was asked."""
 
 
 def not_run(call: ToolCall, decision: Mapping[str, Any]) -> ToolCallOutcome:
-    """Return the result of a call that was answered in the tool's place, or rejected."""
+    """Return the result of a call that a person answered in place of the tool, or rejected."""
     if decision["decision"] == "respond":
         text = decision.get("message") or NO_OUTPUT
         return ToolCallOutcome(ToolMessage(call.id, text, name=call.name))
@@ -379,7 +379,7 @@ def not_run(call: ToolCall, decision: Mapping[str, Any]) -> ToolCallOutcome:
 
 
 def edit_notice_of(call: ToolCall, verdict: Verdict) -> str:
-    """Return what tells the model that a call did not run as it wrote it, lest it repeat it."""
+    """Return a notice for the model that its call was changed, so that it does not repeat it."""
     text = EDIT_NOTICE if verdict.edit_notice is None else verdict.edit_notice
     shown = f"{call.name}({json.dumps(call.args)})"
     return f"{text.replace('{call}', shown)}\n" if text else ""

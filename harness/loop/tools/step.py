@@ -1,7 +1,7 @@
-"""One step of tool calls: all calls of an answer, concurrently, each stored as soon as it ends.
+"""One step of tool calls: runs all calls of an answer concurrently, and stores each at its end.
 
-Results are folded in call order whatever order they finish in. A call that waits for
-an answer stops the step, not its siblings; after a pause or a crash only unfinished calls run.
+Results are applied in call order, in whatever order they finish. A call that waits for an answer
+stops the step, but not its siblings; after a pause or a crash, only unfinished calls run.
 """
 
 from __future__ import annotations
@@ -36,29 +36,29 @@ __all__ = ["StepAgent", "ToolStep"]
 
 
 class StepAgent(Protocol):
-    """Parts of an agent that a step needs."""
+    """The parts of an agent that a step needs."""
 
     @property
     def tools(self) -> Mapping[str, Tool]:
-        """Its tools by name."""
+        """The agent's tools by name."""
         ...
 
     @property
     def pipeline(self) -> ToolPipeline:
-        """The way to them."""
+        """The path of calls to the tools."""
         ...
 
     @property
     def store(self) -> Store | None:
-        """Its long-term store."""
+        """The agent's long-term store."""
         ...
 
 
 class ToolStep:
-    """Runs the calls of the last answer that have no result.
+    """Runs the calls of the last answer that have no result yet.
 
     Attributes:
-        limit: The limit that stopped a call, if one did.
+        limit: The limit that stopped a call, if any.
         id: Id of the step.
         run_context, thread, spawn, meter: See `CallingStep`.
     """
@@ -92,9 +92,9 @@ class ToolStep:
         self._children: set[str] = set()
 
     async def run(self) -> Pause | None:
-        """Run every unfinished call; return why the step pauses, or None when it is done.
+        """Run every unfinished call; return why the step pauses, or None if it is done.
 
-        The questions of a pause are in call order. The results of a step that is done are in the
+        The questions of a pause are in call order. The results of a finished step are in the
         thread's state.
 
         Raises:
@@ -103,7 +103,7 @@ class ToolStep:
         """
         # A hook, or a structured answer, may have answered some of them.
         self._calls, answered = newest_tool_calls(self.thread.state["messages"])
-        # Of calls that share an id the first runs: an id has one result.
+        # If calls share an id, only the first runs, because an id has one result.
         first: dict[str, tuple[int, ToolCall]] = {}
         for index, call in enumerate(self._calls):
             first.setdefault(call.id, (index, call))
@@ -119,7 +119,7 @@ class ToolStep:
             else:
                 await self._together(calls)
         except anyio.get_cancelled_exc_class():
-            await self._store_held()  # finished, and its checkpoint will not come
+            await self._store_held()  # finished, but its checkpoint will not come
             raise
         if not self._waiting:
             self._writes.fold()
@@ -138,11 +138,11 @@ class ToolStep:
                 for index, call in calls:
                     group.start_soon(in_turn, index, call)
         except ExceptionGroup as errors:
-            # Each of them ends the run; one is enough to say why.
+            # Each of them ends the run; one is enough as the reason.
             raise errors.exceptions[0] from errors
 
     async def commit(self, following: Next) -> None:
-        """Make the finished step a checkpoint; results are folded in call order."""
+        """Commit the finished step as a checkpoint; results are applied in call order."""
         names = ", ".join([call.name for call in self._calls if call.id in self._writes])
         await self.thread.commit("tools", following, tasks=self._held, summary=f"ran {names}")
 
@@ -165,7 +165,7 @@ class ToolStep:
                 self.run_context.note("tasks", path, ended)
             self._running -= 1
             self._held.append(TaskWrites(self.id, call.id, index, accepted.stored))
-            if self._running or self._waiting:  # else the step's checkpoint is about to store it
+            if self._running or self._waiting:  # otherwise the step's checkpoint will store it
                 await self._store_held()
             if self.run_context.room is not None:
                 await self.run_context.room()
@@ -173,9 +173,9 @@ class ToolStep:
             self.run_context.send("tasks", path, ended)
 
     async def aside(self, call: ToolCall) -> ToolMessage:
-        """Return the result of a call that is not part of the step, which keeps nothing of it.
+        """Return the result of a call outside the step, which stores nothing of it.
 
-        Only that it was made is kept, where wrappers count calls in private keys.
+        Only the counts of wrappers, in private keys, are kept.
 
         Raises:
             MiddlewareError, ToolFailed: As for `run`.
@@ -185,7 +185,7 @@ class ToolStep:
         try:
             outcome = await self._looked(call, path)
         except (Interrupted, BaseExceptionGroup) as raised:
-            _questions(raised)  # raises what is no question
+            _questions(raised)  # raises other errors than questions
             text = (
                 f"{call.name} did not run: it needs a person's decision, and nobody here can "
                 "give it."
@@ -257,7 +257,7 @@ class ToolStep:
         self.limit = reached
 
     async def _find_children(self) -> None:
-        """Note which calls started a subagent before the step was interrupted."""
+        """Store which calls started a subagent before the step was interrupted."""
         thread = self.thread
         self._children.update(thread.claims.values())
         above = f"{thread.ns}/" if thread.ns else ""
@@ -273,9 +273,9 @@ class ToolStep:
         self._children = children
 
     async def claim_subagent(self, ns: str, call_id: str) -> bool:
-        """Note that a call continues a subagent, unless another call of the step does.
+        """Store that a call continues a subagent, unless another call of the step does.
 
-        That is in the journal before the subagent learns it, so it survives a pause or a crash.
+        This is in the journal before the subagent starts, so it survives a pause or a crash.
         """
         if self._busy.setdefault(ns, call_id) != call_id:
             return False
@@ -318,14 +318,14 @@ _FACTS = ("path", "created", "deleted", "added", "removed")
 
 
 def _changed(message: ToolMessage) -> JsonValue:
-    """Return which file a file tool has changed, and how much, or which ones a command has.
+    """Return which file a file tool changed, and how much, or which files a command changed.
 
-    Their results say so to programs. None of others.
+    Their results contain this for programs. It is None for other tools.
     """
     facts = message.artifact
     if not isinstance(facts, dict):
         return None
-    if isinstance(files := facts.get("changed_files"), list):  # a failed command has written, too
+    if isinstance(files := facts.get("changed_files"), list):  # even if a command failed
         return files
     if message.status == "error" or "path" not in facts:
         return None
@@ -335,7 +335,7 @@ def _changed(message: ToolMessage) -> JsonValue:
 
 
 def _questions(raised: Interrupted | BaseExceptionGroup[BaseException]) -> Sequence[Interrupt]:
-    """Return what a call asks, also when it asked from several tasks of its own at once."""
+    """Return the questions of a call, even if several of its own tasks asked at once."""
     if isinstance(raised, Interrupted):
         return raised.interrupts
     asked, others = raised.split(Interrupted)

@@ -1,9 +1,9 @@
 """Subagent call: runs a subagent below a tool call, in its own namespace, and resumes it.
 
-The child's namespace follows from the call and its step, so that running the call again after a
-pause or a crash finds the child's checkpoints and goes on; a fork of the parent starts afresh. A
-call that sends a finished child another message goes on in the child's old namespace, from the
-checkpoint the caller knows of: what another branch of the parent sent it later is not seen.
+The child's namespace is computed from the call and its step. If the call runs again after a pause
+or a crash, it finds the child's checkpoints and continues; a fork of the parent starts a new child.
+A call that sends a finished child another message continues in the child's old namespace, from the
+checkpoint that the caller knows: later messages from another branch of the parent are not seen.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ ELSEWHERE = (
     "{name} continues in the agent you were forked from; its result is not shown here, and is not "
     "your concern."
 )
-"""What a fork reads as the result of each call that its caller had open. The same for all forks
-of an answer, so that they share one cached prefix."""
+"""The result, for a fork, of each open call of its caller. It is the same for all forks of an
+answer, so that they share one cached prefix."""
 
 _OWN = frozenset({"structured_response", "sent_calls", "run_choices"})
 """State that a fork does not take over."""
@@ -60,7 +60,7 @@ class ChildLoop(Protocol):
 
     @property
     def wrapped_up(self) -> str | None:
-        """Why the child was asked for its final answer early."""
+        """Why the child was asked early for its final answer."""
         ...
 
     async def start(self, update: Mapping[str, Any], summary: str, *, forked: bool = False) -> None:
@@ -76,7 +76,7 @@ class ChildLoop(Protocol):
         *,
         forked: bool = False,
     ) -> bool:
-        """Accept another message after a checkpoint; whether that is there."""
+        """Accept another message after a checkpoint; return whether the checkpoint exists."""
         ...
 
     async def advance(self) -> Pause | None:
@@ -98,7 +98,7 @@ def child_namespace(call_id: str, step: str) -> str:
 
 
 def shared_keys(parent: StateSchema, child: StateSchema) -> set[str]:
-    """Return the state keys that travel between a parent and its child."""
+    """Return the state keys that a parent and its child share."""
     inner = {Mark.PRIVATE, Mark.OMIT_FROM_INPUT, Mark.UNTRACKED, Mark.EPHEMERAL}
     return {
         name
@@ -114,7 +114,7 @@ class CallingStep(Protocol):
         run_context: The run.
         thread: The thread of the calling agent.
         id: Id of the step.
-        meter: What counts against the caller's limits.
+        meter: Counts usage towards the caller's limits.
         spawn: Makes the child's loop.
     """
 
@@ -126,19 +126,19 @@ class CallingStep(Protocol):
 
     @property
     def policy(self) -> CallPolicy:
-        """What the caller holds its children to."""
+        """The caller's rules for its children."""
         ...
 
     def count_subagent(self, call_id: str, depth: int) -> None:
-        """Count one more subagent at a depth, or raise `LimitReached`."""
+        """Count another subagent at a depth, or raise `LimitReached`."""
         ...
 
     async def claim_subagent(self, ns: str, call_id: str) -> bool:
-        """Note that a call continues a subagent; whether it is the step's only one that does."""
+        """Store that a call continues a subagent; return whether it is the only one in the step."""
         ...
 
     def note_limit(self, reached: LimitReached) -> None:
-        """Note a limit met that is not the child's own."""
+        """Store a reached limit that is not the child's own."""
         ...
 
 
@@ -148,7 +148,7 @@ class SubagentCall:
 
     Attributes:
         step: The step of the call.
-        path: Agent and call names from the root to the call.
+        path: Names of agents and calls from the root to the call.
     """
 
     step: CallingStep
@@ -201,18 +201,18 @@ class SubagentCall:
                 if reached.ns != ns:
                     self.step.note_limit(reached)
             except anyio.get_cancelled_exc_class():
-                # If that is a caller's time, what the child did is its caller's work all the same.
+                # Even if the caller's time is up, the child's work belongs to its caller.
                 self.step.thread.cut.append(partial(self._writes, loop.thread, origin, shared))
                 raise
             return await self._ended(loop, origin, shared, failed)
 
     async def count(self) -> None:
-        """Count the call as one that starts a subagent, for work that is no agent's.
+        """Count the call as starting a subagent, for work without an agent.
 
-        That is in the journal before the work begins: after a pause or a crash it counts still.
+        This is in the journal before the work begins, so it still counts after a pause or a crash.
 
         Raises:
-            ToolError: It would be nested too deep or be one too many; it must not begin.
+            ToolError: It would be nested too deeply, or exceed the number; it must not start.
         """
         above, call_id = self.step.thread.ns, self.path[-1]
         self._admitted(above.count("task:") + 1)
@@ -235,7 +235,7 @@ class SubagentCall:
 
     @contextmanager
     def _metered(self, limits: Limits | None, ns: str, depth: int) -> Generator[Meter]:
-        """Yield the meter of the child; what it has used is kept if it does not end here."""
+        """Yield the meter of the child; its usage is stored if it does not end here."""
         if limits is None:
             yield self.step.meter
             return
@@ -250,7 +250,7 @@ class SubagentCall:
     def _given(
         self, agent: Any, description: str, shared: set[str], *, first: bool
     ) -> dict[str, Any]:
-        """Return the child's input: the message, and the state that it shares."""
+        """Return the child's input: the message, and the shared state."""
         state, schema = self.step.thread.state, self.step.thread.schema
         given = {name: Overwrite(state[name]) for name in shared if name in state}
         message = HumanMessage(description, source="task")
@@ -282,7 +282,7 @@ class SubagentCall:
         *,
         forked: bool,
     ) -> None:
-        """Send the child another message, unless it has it already."""
+        """Send the child another message, unless it already has it."""
         if not await loop.go_on(after.checkpoint_id, given, summary, salt, forked=forked):
             raise ToolError(
                 "nothing was sent to the subagent: its transcript is not in the journal any more. "
@@ -303,7 +303,7 @@ class SubagentCall:
         shared: set[str],
         failed: HarnessError | LimitReached | None,
     ) -> SubagentResult:
-        """Return what became of a child that got its input in the step `origin`."""
+        """Return the outcome of a child that got its input in the step `origin`."""
         child = loop.thread
         if failed is not None:
             reached = isinstance(failed, LimitReached)
@@ -327,16 +327,16 @@ class SubagentCall:
     async def _writes(
         self, child: ThreadState, origin: str, shared: set[str]
     ) -> Sequence[ChannelWrite]:
-        """Return what the child wrote to shared keys after its input, from the journal.
+        """Return the child's writes to shared keys after its input, from the journal.
 
-        Calls that had finished in a step that failed count too: what they did is done.
+        Finished calls of a failed step count too, because their effects are real.
         """
         run = self.step.run_context
         await run.journal.settle()
         load = partial(run.checkpointer.load, run.thread_id, child.ns)
         found = await load(cached=origin)
         if found is not None and found.base is None:
-            # A child of an older version got its first input in the step that has this id.
+            # In older versions, a child got its first input in the step with this id.
             found = await load(cached=step_id(None))
         if found is None:
             return ()
@@ -353,9 +353,9 @@ def _place(child: ThreadState) -> SubagentPlace | None:
 
 
 def _report(child: ThreadState) -> str:
-    """Return the newest text of the child since its task; else the result that ended it.
+    """Return the child's newest text since its task, or else the result that ended it.
 
-    Before its task stand its earlier turns and, in a fork, the words of its caller.
+    Before its task are its earlier turns and, in a fork, the messages of its caller.
     """
     messages = _since_task(child)
     for place in reversed(range(len(messages))):
@@ -366,7 +366,7 @@ def _report(child: ThreadState) -> str:
 
 
 def _told_to_finish(child: ThreadState) -> str | None:
-    """Return why the child was asked to finish early, also if that was in another process."""
+    """Return why the child was asked to finish early, even if by another process."""
     for message in _since_task(child):
         if isinstance(message, HumanMessage) and message.source == "limits":
             return message.text

@@ -1,8 +1,8 @@
-"""Write conflicts: checks the writes of parallel calls, so that none of them loses another's.
+"""Write conflicts: checks the writes of parallel calls, so that none overwrites another's.
 
-What cannot be folded must not be stored: the thread could never be opened again. So each outcome is
-looked at before it is kept, and one that does not fit becomes an error result, which still says
-what the call said.
+Writes that cannot be applied must not be stored, because the thread could never be opened again. So
+each outcome is checked before it is stored. One with invalid writes becomes an error result, which
+still contains the text of the call's result.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Accepted:
     """Outcome of a call.
 
     Attributes:
-        outcome: Its outcome, or the error in its place.
-        stored: What it writes, its result first, as the journal stores it.
+        outcome: The call's outcome, or an error instead.
+        stored: Its writes in stored form, its result first.
     """
 
     outcome: ToolCallOutcome
@@ -57,14 +57,14 @@ class StepWrites:
         return call_id in self._results
 
     def fold(self) -> None:
-        """Put the results of all calls into the thread's state, in call order."""
+        """Apply the results of all calls to the thread's state, in call order."""
         for _, writes in sorted(self._results.values(), key=_by_index):
             self._thread.adopt(writes)
 
     def accepted(self, index: int, call: ToolCall, outcome: ToolCallOutcome) -> Accepted:
-        """Take in what a call comes to: its outcome with its writes, or an error in its place.
+        """Add a call's outcome with its writes, or an error instead.
 
-        Of two calls that write one plain key the later one is refused.
+        If two calls write one plain key, the later call is refused.
         """
         update = outcome.update
         if outcome.send:
@@ -83,11 +83,11 @@ class StepWrites:
         outcome: ToolCallOutcome,
         error: InvalidUpdate | PIIDetectionError,
     ) -> Accepted:
-        """Return an error that says what the call said.
+        """Return an error that contains the text of the call's result.
 
-        Its own update is dropped, so that it can be made again. What stood beside that is kept
-        where it joins what others write: it is of work that is done, such as a subagent's files,
-        the file with a long result, and the count of the call.
+        Its own update is dropped, so that the call can be repeated. Other writes are kept if they
+        merge with those of other calls, because they belong to finished work, such as a subagent's
+        files, the file with a long result, and the count of the call.
         """
         why = failure(call, str(error))
         if self._thread.screen is not None:
@@ -108,13 +108,13 @@ class StepWrites:
         outcome: ToolCallOutcome,
         writes: Sequence[ChannelWrite],
     ) -> Accepted:
-        """Take in an outcome with writes that fit beside those of other calls.
+        """Add an outcome whose writes are compatible with those of other calls.
 
         Raises:
-            InvalidUpdate: They do not fit.
+            InvalidUpdate: They are not.
         """
         notes: Sequence[str] = ()
-        if self._results:  # else no call is beside it
+        if self._results:  # otherwise there is no other call
             writes, notes = self._reconciled(call, writes)
             self._check_plain(call, writes)
         self._check_joins(index, call, writes)
@@ -127,10 +127,10 @@ class StepWrites:
     def _checked(
         self, call: ToolCall, update: Mapping[str, Any], writes: Sequence[ChannelWrite]
     ) -> list[ChannelWrite]:
-        """Return an update, and further writes, as the state takes them.
+        """Return an update and further writes as writes of the state.
 
         Raises:
-            InvalidUpdate: A key or a value is wrong.
+            InvalidUpdate: A key or a value is invalid.
             PIIDetectionError: A rule blocks a text in one.
         """
         checked = self._thread.check(update, call.name, "tools") if update else []
@@ -142,19 +142,19 @@ class StepWrites:
         return checked
 
     def _joining(self, call: ToolCall, writes: Sequence[ChannelWrite]) -> list[ChannelWrite]:
-        """Return those of some writes that are right and replace nothing."""
+        """Return the valid writes among these that replace nothing."""
         joining: list[ChannelWrite] = []
         for write in writes:
             try:
                 joining += [one for one in self._checked(call, {}, [write]) if not self._plain(one)]
             except (InvalidUpdate, PIIDetectionError):
-                continue  # the call's error result says that it was refused
+                continue  # the call's error result reports the refusal
         return joining
 
     def _reconciled(
         self, call: ToolCall, writes: Sequence[ChannelWrite]
     ) -> tuple[list[ChannelWrite], list[str]]:
-        """Return writes that lose nothing of what calls beside this one wrote, and what to say."""
+        """Return writes that keep the writes of other calls, and a note about it."""
         fitting: list[ChannelWrite] = []
         notes: dict[str, None] = {}
         for name, value in writes:
@@ -168,7 +168,7 @@ class StepWrites:
         return fitting, [*notes]
 
     def _beside(self, call_id: str, channel: str) -> list[Any]:
-        """Return what other calls of the step wrote to a channel."""
+        """Return the writes of other calls of the step to a channel."""
         return [
             write.value
             for other, (_, writes) in self._results.items()
@@ -179,7 +179,7 @@ class StepWrites:
         ]
 
     def _check_plain(self, call: ToolCall, writes: Sequence[ChannelWrite]) -> None:
-        """Raise `InvalidUpdate` if another call wrote one of the plain keys, too."""
+        """Raise `InvalidUpdate` if another call also wrote one of the plain keys."""
         writers: dict[str, str] = {}
         for call_id, (_, own) in self._results.items():
             for write in own:
@@ -195,7 +195,7 @@ class StepWrites:
                 )
 
     def _check_joins(self, index: int, call: ToolCall, writes: Sequence[ChannelWrite]) -> None:
-        """Raise `InvalidUpdate` if a reducer refuses the writes beside those that are there."""
+        """Raise `InvalidUpdate` if a reducer refuses the writes together with existing ones."""
         keys = {one.channel for one in writes if self._thread.schema.channels[one.channel].reducer}
         if not keys:
             return
@@ -204,20 +204,20 @@ class StepWrites:
         self._thread.joined(joining, call.name)
 
     def _plain(self, write: ChannelWrite) -> bool:
-        """Whether a write replaces what is there."""
+        """Whether a write replaces the old value."""
         known = self._thread.schema.channels.get(write.channel)
         return known is not None and (known.reducer is None or isinstance(write.value, Overwrite))
 
 
 def _saying(outcome: ToolCallOutcome, why: ToolCallOutcome, beside: str = "") -> ToolCallOutcome:
-    """Return an error with what an outcome says, which is as long as any result may be."""
+    """Return an error with the text of an outcome, within the length limit of results."""
     notice = f"{why.message.text}{beside}\nWhat it returned:\n\n"
     said = with_notice(outcome, notice).message
     return ToolCallOutcome(changed(said, status="error"))
 
 
 def _check_messages(call: ToolCall, written: Any) -> None:
-    """Raise `InvalidUpdate` if a tool would part calls from their results."""
+    """Raise `InvalidUpdate` if a tool would separate calls from their results."""
     if isinstance(written, Overwrite) or any(
         isinstance(one, AIMessage | ToolMessage) for one in written
     ):

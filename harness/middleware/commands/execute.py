@@ -56,29 +56,30 @@ _NO_MORE_CPU = (
     "happened. Do less at a time."
 )
 _KILLED = (128 + 9, 128 + 24)
-"""Exit codes of what was killed for its CPU time."""
+"""Exit codes of commands that were killed for their CPU time."""
 
 
 class ExecuteMiddleware(AgentMiddleware):
     """Adds `execute` and `job`: commands on the files that the file tools see.
 
-    A directory of the backend is where file tools have it, and nothing else of the backend is seen
-    by commands. What the policy lets file tools only read, or not see, is mounted so; the table is
-    made anew for each call. Commands are judged like those of `shell`, by rules with `command`.
+    Commands see directories of the backend at the same paths as file tools, and nothing else of the
+    backend. Paths that the policy makes read-only or hides for file tools are mounted accordingly,
+    anew for each call. Commands are checked like those of `shell`, by rules with `command`.
 
-    Jobs belong to the thread. They go on when the run ends, and end with this process.
+    Jobs belong to the thread. They continue when the run ends, and end with this process.
 
     Args:
-        backend: Where files live; directories must have a place, see `with_workspace`.
-        execution_policy: In what commands run, and their limits; by default bubblewrap, without
+        backend: The backend of the files; directories must have a path for commands, see
+            `with_workspace`.
+        execution_policy: The sandbox of commands, and their limits; by default bubblewrap, without
             network.
-        env: Variables for commands, beside those of the execution policy.
-        jobs: Bounds of background jobs; None leaves them out.
-        job_directory: Where what jobs write is kept, readable by this user alone and not redacted;
-            by default below the system's temporary directory.
-        max_kept_bytes: How much of a long output can be read back.
-        fixed: Files and directories of this machine that commands in a sandbox must not write,
-            whatever the rules say, such as instructions of the agent itself.
+        env: Variables for commands, in addition to those of the execution policy.
+        jobs: Limits of background jobs; None for no jobs.
+        job_directory: Directory for the output of jobs, readable only by this user and not
+            redacted; by default below the system's temporary directory.
+        max_kept_bytes: The most bytes of a long output that can be read later.
+        fixed: Files and directories of this machine that commands in a sandbox can never write,
+            whatever the rules say, such as the agent's own instructions.
 
     Raises:
         AgentBuildError: The execution policy cannot be used here, or not with this backend.
@@ -109,23 +110,23 @@ class ExecuteMiddleware(AgentMiddleware):
         self._max_kept_bytes = max_kept_bytes
         self._jobs = None if jobs is None else ThreadJobs(jobs, job_directory)
         self._execute = self._tool()
-        # The gate judges a command as one that stays here; whether it may reach out comes after.
+        # The gate checks a command as a local one; network access is checked afterwards.
         self._inside = replace(self._execute, open_world=not self._sandbox.policy.confines)
         self.tools = (self._execute, *((self._jobs.tool(),) if self._jobs else ()))
         self._section = self._prompt()
 
     def before_model(self, state: State, runtime: Runtime) -> HookResult:
-        """Tell of jobs that have ended."""
+        """Announce jobs that have ended."""
         return None if self._jobs is None else self._jobs.news(state, runtime)
 
     async def wrap_model_call(self, request: ModelRequest, handler: ModelHandler) -> ModelResponse:
-        """Say in the system prompt which files commands see."""
+        """Explain in the system prompt which files commands see."""
         return await handler(request.with_section("commands", self._section))
 
     async def wrap_tool_call(
         self, request: ToolCallRequest, handler: ToolHandler
     ) -> ToolCallOutcome:
-        """Have `execute` judged as a call that does not reach out."""
+        """Have `execute` checked as a call without network access."""
         if request.tool is self._execute:
             request = request.override(tool=self._inside)
         return await handler(request)
@@ -193,7 +194,7 @@ class ExecuteMiddleware(AgentMiddleware):
         if "\0" in command:
             raise ToolError("execute was not run: a command cannot contain NUL.")
         timeout: float = args.get("timeout", self._limits.command_timeout)
-        if not timeout > 0:  # what is no number passes the schema
+        if not timeout > 0:  # NaN passes the schema
             raise ToolError("execute was not run: `timeout` must be a number of seconds above 0.")
         if args.get("background", False) and self._jobs is not None:
             if "timeout" in args:

@@ -45,8 +45,8 @@ class ThreadJobs:
     """Jobs of all threads of this process, as tools and hooks see them.
 
     Args:
-        limits: Bounds.
-        directory: Where output is kept; None for a directory of this user's below the system's
+        limits: Limits of jobs.
+        directory: Directory for output; None for this user's directory below the system's
             temporary one.
     """
 
@@ -59,7 +59,7 @@ class ThreadJobs:
 
     @property
     def pool(self) -> JobPool:
-        """The jobs; made when the first one is asked for."""
+        """The jobs; created at the first use."""
         if self._pool is None:
             given = self._directory
             self._pool = JobPool(default_directory() if given is None else Path(given), self.limits)
@@ -110,7 +110,7 @@ class ThreadJobs:
             job = self._job(runtime.thread_id, job_id)
             if record.get("ended") is None and (job is None or job.result is not None):
                 ended[job_id] = _lost(record) if job is None else record_of(job)
-        if not runtime.ns and self._pool is not None:  # of subagents that are no more
+        if not runtime.ns and self._pool is not None:  # of subagents that no longer exist
             others = [one for one in self._pool.of(runtime.thread_id) if one.id not in records]
             ended |= {one.id: record_of(one) for one in others if one.result and not one.told}
         if not ended:
@@ -140,7 +140,7 @@ class ThreadJobs:
             if args["action"] == "stop":
                 job.stop()
             seconds: float = args.get("seconds", _WAIT_SECONDS)
-            await job.wait(seconds if seconds >= 0 else 0)  # what is no number passes the schema
+            await job.wait(seconds if seconds >= 0 else 0)  # NaN passes the schema
         record = records[job_id] if job is None else record_of(job)
         if job is None and record.get("ended") is None:
             record = _lost(record)
@@ -154,7 +154,7 @@ class ThreadJobs:
         return ToolResult(result.content, result.artifact, update={"jobs": {job_id: record}})
 
     def _known(self, runtime: ToolRuntime) -> Records:
-        """Return the records of a thread's jobs, as they are now."""
+        """Return the current records of a thread's jobs."""
         records = dict(_records(runtime.state))
         for job_id, record in records.items():
             if record.get("ended") is None and self._job(runtime.thread_id, job_id) is None:

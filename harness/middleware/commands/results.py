@@ -1,4 +1,4 @@
-"""Command results, as text and as data: of `execute`, of jobs, and of a shell."""
+"""Command results of `execute`, jobs and a shell, as text and as data."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = [
 
 
 LOST = "Its working directory, variables, functions and background processes are gone"
-"""What goes with a shell."""
+"""What is lost when a shell ends, for notices."""
 
 OUTPUT_SCHEMA: dict[str, JsonValue] = {
     "type": "object",
@@ -69,10 +69,10 @@ def result_of(
     """Return the result of a call.
 
     Args:
-        result: What came of the command.
-        output: What is shown of its output.
-        output_file: Where the rest is, as the shell sees it.
-        notices: What to know before reading the output.
+        result: The result of the command.
+        output: The shown part of its output.
+        output_file: The file with the rest, as the shell sees it.
+        notices: Notices before the output.
         ending: How it ended.
         fresh: Whether the shell was opened for this call.
     """
@@ -90,10 +90,10 @@ def opened(notices: Sequence[str]) -> ToolResult:
 
 
 def ending_of(result: CommandResult, *, startup: bool) -> str:
-    """Say how a command ended, and what it took with it.
+    """Describe how a command ended, and what ended with it.
 
     Args:
-        result: What came of it.
+        result: The result of the command.
         startup: Whether new shells run startup commands.
     """
     if result.ending == "done":
@@ -117,7 +117,7 @@ def ending_of(result: CommandResult, *, startup: bool) -> str:
 
 
 def closed(text: str) -> str:
-    """Return a text whose last line ends, so that another one can follow."""
+    """Return a text that ends with a line end, so that another text can follow."""
     return text if not text or text.endswith("\n") else f"{text}\n"
 
 
@@ -191,12 +191,12 @@ JOB_SCHEMA: dict[str, JsonValue] = {
 
 @record
 class Kept:
-    """Path of the whole output when only a part is shown.
+    """The file with the whole output, if only a part is shown.
 
     Attributes:
         path: Its path for file tools, or None if it could not be kept.
-        where: What to say about that.
-        update: State writes that go with it.
+        where: A text about that.
+        update: State writes for it.
     """
 
     path: str | None = None
@@ -207,14 +207,14 @@ class Kept:
 async def keep_output(
     backend: Backend, runtime: ToolRuntime, data: bytes, most: int, *, whole: bool
 ) -> Kept:
-    """Write an output to where evicted results are.
+    """Write an output to the directory of evicted results.
 
     Args:
-        backend: Where files live.
-        runtime: The call's.
+        backend: The backend of the files.
+        runtime: The call's runtime.
         data: The output from its beginning.
-        most: How many bytes of it are kept.
-        whole: Whether the data is all of it.
+        most: The most bytes to keep.
+        whole: Whether the data is the whole output.
     """
     name = f"{_UNSAFE.sub('_', runtime.tool_call_id)[:60]}_{secrets.token_hex(4)}.txt"
     path = f"{artifact_path(backend, 'large_tool_results')}/{name}"
@@ -228,7 +228,7 @@ async def keep_output(
 
 
 def ending_text(result: CommandResult) -> str:
-    """Say how a command ended."""
+    """Describe how a command ended."""
     if result.passed:
         return f"The command was stopped after {result.seconds:.1f} s: {result.passed}"
     if result.ending == "timeout":
@@ -292,7 +292,7 @@ def started(job: Job, notes: Sequence[str], *, network: bool) -> ToolResult:
 
 
 def record_of(job: Job) -> dict[str, JsonValue]:
-    """Return what the thread keeps of a job."""
+    """Return the thread's record of a job."""
     ended = None if job.result is None else job.ending
     code = None if job.result is None else job.result.exit_code
     return {"command": job.command, "began": job.began, "ended": ended, "exit_code": code}
@@ -307,14 +307,14 @@ def listed(records: Mapping[str, Mapping[str, JsonValue]]) -> ToolResult:
 def paged(
     job_id: str, record: Mapping[str, JsonValue], page: JobPage | None, *, asked: int | None
 ) -> ToolResult:
-    """Return a part of a job's output, with how the job is."""
+    """Return a part of a job's output, with the job's status."""
     facts: dict[str, JsonValue] = {"jobs": _job_facts({job_id: record})}
     state = f"{job_id}: {_state(record)}"
     if page is None:
         return ToolResult(f"[{state}. Its output is no longer there.]", facts)
     data = page.data
     begun = page.offset
-    if asked is None and begun:  # from the first whole line
+    if asked is None and begun:  # from the first complete line
         rest = whole_lines(data)
         data, begun = rest, begun + len(data) - len(rest)
     if begun + len(data) < page.size:

@@ -34,7 +34,7 @@ from .results import LOST, OUTPUT_SCHEMA, Kept, closed, ending_of, keep_output, 
 __all__ = ["OUTPUT_DIRECTORY", "ShellToolMiddleware"]
 
 OUTPUT_DIRECTORY = ".shell_output"
-"""Where output that is too long is kept, below the workspace."""
+"""Directory below the workspace for output that is too long."""
 
 TOOL_DESCRIPTION = """\
 Run a command in a shell that stays open: working directory, variables and functions last from \
@@ -54,38 +54,38 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 class ShellToolMiddleware(AgentMiddleware):
     """Adds a tool that runs commands in a persistent shell.
 
-    Each agent of a run has a session of its own; subagents too. It is opened by the first call and
-    ended, with every process in it, when the run ends, fails or is cancelled. While a run waits for
-    an answer its session stays open, for the policy's `idle_timeout` at most. Nothing of a session
-    is stored: after that, or in another process, the next call opens a new shell, and its result
-    says what is lost. The same holds after a timeout, and when a command ends the shell. A call
-    runs at most once, also when the process dies in the middle of it (`Tool.once`).
+    Each agent of a run, and each subagent, has its own session. The first call opens it, and it is
+    ended with all its processes when the run ends, fails or is cancelled. While a run waits for an
+    answer, its session stays open, for the policy's `idle_timeout` at most. Sessions are not
+    stored: after that time, or in another process, the next call opens a new shell, and its result
+    says what is lost. The same happens after a timeout, and if a command ends the shell. A call
+    runs at most once, even if the process dies in the middle of it (`Tool.once`).
 
-    With `backend` the shell sees the backend's directories where file tools have them, and the
-    policy's rules about paths hold for it; see `ExecuteMiddleware`. When they change, the next call
-    gets a new shell, and its result says so.
+    With `backend`, the shell sees the backend's directories at the same paths as file tools, and
+    the policy's rules about paths apply to it; see `ExecuteMiddleware`. When they change, the next
+    call gets a new shell, and its result says so.
 
-    By default commands run in a bubblewrap sandbox, which must be installed. To run them with all
-    the rights of this process, pass `HostExecutionPolicy()`.
+    By default, commands run in a bubblewrap sandbox, which must be installed. To run them with all
+    rights of this process, pass `HostExecutionPolicy()`.
 
     Args:
-        workspace_root: Where shells work; made if it is not there. None for a temporary directory,
-            which is removed with the session, or for the backend's directories.
-        backend: Where the files of the file tools live; not with `workspace_root`.
-        startup_commands: What every new shell runs first, also after a restart. If one fails, so
-            does the call that needed the shell.
-        shutdown_commands: What a shell runs last when a run ends in good order; not after a
+        workspace_root: The working directory of shells; created if missing. None for a temporary
+            directory, which is removed with the session, or for the backend's directories.
+        backend: The backend of the file tools; not together with `workspace_root`.
+        startup_commands: Commands that every new shell runs first, also after a restart. If one
+            fails, so does the call that needed the shell.
+        shutdown_commands: Commands that a shell runs last if a run ends normally; not after a
             timeout, a cancellation or a crash.
-        execution_policy: In what shells run, and their limits.
-        redaction_rules: Functions that take text and return it without what nobody may see. They
-            see all of an output before it is shown or kept.
-        tool_description: What the model reads about the tool.
+        execution_policy: The sandbox of shells, and their limits.
+        redaction_rules: Functions that return a text without its secrets. They get all output
+            before it is shown or kept.
+        tool_description: The description of the tool for the model.
         tool_name: The tool's name.
         shell_command: Command line of a POSIX shell that reads commands from stdin, such as
-            `dash` or `["bash", "--norc"]`. None for the policy's choice, which is bash where
-            there is one.
-        env: Variables for the shell, beside those of the policy: `base_environment` says what that
-            is on this machine.
+            `dash` or `["bash", "--norc"]`. None for the policy's choice, which is bash if it is
+            installed.
+        env: Variables for the shell, in addition to those of the policy; on this machine, see
+            `base_environment`.
 
     Raises:
         AgentBuildError: An argument makes no sense, or the policy cannot be used here.
@@ -127,21 +127,21 @@ class ShellToolMiddleware(AgentMiddleware):
         self._pool = SessionPool(self._open, _directory(workspace_root), shutdown)
         self._tool_name = tool_name
         tool = self._tool(tool_description)
-        # The gate judges a command as one that stays here; whether it may reach out comes after.
+        # The gate checks a command as a local one; network access is checked afterwards.
         confined = self._sandbox is not None and self._sandbox.policy.confines
         self._inside = replace(tool, open_world=False) if confined else tool
         self.tools = (tool,)
 
     @property
     def name(self) -> str:
-        """Tells several shells of one agent apart by their tools' names."""
+        """The middleware's name, with the tool's name if an agent has several shells."""
         plain = type(self).__name__
         return plain if self._tool_name == "shell" else f"{plain}[{self._tool_name}]"
 
     async def wrap_tool_call(
         self, request: ToolCallRequest, handler: ToolHandler
     ) -> ToolCallOutcome:
-        """Have the shell of a sandbox judged as one that does not reach out."""
+        """Have a sandboxed shell checked as one without network access."""
         if request.tool is self.tools[0]:
             request = request.override(tool=self._inside)
         return await handler(request)
@@ -199,7 +199,7 @@ class ShellToolMiddleware(AgentMiddleware):
         if command is not None and "\0" in command:
             raise ToolError(f"{self._tool_name} was not run: a command cannot contain NUL.")
         timeout: float = args.get("timeout", self._limits.command_timeout)
-        if not timeout > 0:  # what is no number passes the schema
+        if not timeout > 0:  # NaN passes the schema
             raise ToolError(f"{self._tool_name} was not run: `timeout` must be above 0 seconds.")
         return await self._in_turn(_key(runtime), runtime, command, timeout, restart=restart)
 
@@ -239,7 +239,7 @@ class ShellToolMiddleware(AgentMiddleware):
         return await open_session(launch, self._limits, self._startup)
 
     def _was_used(self, runtime: ToolRuntime) -> bool:
-        """Whether the model has seen a result of the tool, which was of another shell then."""
+        """Whether the model has seen a result of the tool, from an earlier shell."""
         messages: Sequence[Message] = runtime.state.get("messages", ())
         return any(isinstance(one, ToolMessage) and one.name == self._tool_name for one in messages)
 
@@ -293,7 +293,7 @@ class ShellToolMiddleware(AgentMiddleware):
         session: ShellSession,
         runtime: ToolRuntime,
     ) -> Kept:
-        """Keep a long output: where evicted results are, or in the directory of the shell."""
+        """Keep a long output with evicted results, or in the directory of the shell."""
         assert shown.kept is not None
         if self._backend is not None:
             whole = result.output.whole

@@ -1,14 +1,14 @@
-"""Context editing: clears old tool results, and media that a model cannot take, from its view.
+"""Context editing: clears old tool results, and media that a model cannot read, from its view.
 
-Old results are cleared in steps, so that the prompt cache holds. Everything before a *frontier* is
-shown edited, everything after it as it is. The frontier is kept in the thread's state. It moves
-only when the request is too large again and a move frees enough; between two moves each request
-begins with the one before.
+Old results are cleared in steps, so that the prompt cache stays valid. Everything before a
+*frontier* is shown edited, everything after it unchanged. The frontier is in the thread's state. It
+moves only if the request is too large again and a move frees enough; between two moves, each
+request begins with the previous one.
 
-Images, documents and recordings that a model cannot take are replaced by a notice. Otherwise the
-request would be refused, on every later turn of the thread too.
+Images, documents and recordings that a model cannot read are replaced by a notice. Otherwise the
+request would be refused, now and on every later turn of the thread.
 
-Only the view changes, never the log: another model may see everything.
+Only the view changes, never the transcript: another model may see everything.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ __all__ = [
 
 
 TokenCounter: TypeAlias = Callable[[Sequence[Message]], int]
-"""Counts the tokens of messages; system prompt and tools are counted beside it."""
+"""Counts the tokens of messages; system prompt and tools are counted separately."""
 
 _CountMethod: TypeAlias = Literal["approximate", "model"]
 
 
 class ContextEditingState(TypedDict):
-    """State of the middleware: how far each edit reaches, by its place in `edits`."""
+    """State of the middleware: the reach of each edit, by its index in `edits`."""
 
     edit_frontiers: Annotated[NotRequired[dict[str, Frontier]], Mark.PRIVATE]
 
@@ -78,18 +78,18 @@ class ContextEditingState(TypedDict):
 class ContextEditingMiddleware(AgentMiddleware):
     """Shows the model edited old parts of the transcript once a request gets too large.
 
-    List it before `SummarizationMiddleware`: results are cleared first, and only what is too
-    large even so is summarised. What was summarised is not counted here any more. A summary is
-    made of what the model saw, so it cannot say what stood in a result that was cleared.
+    List it before `SummarizationMiddleware`: results are cleared first, and only a view that is
+    still too large is summarized. Summarized messages are no longer counted here. A summary is made
+    from the model's view, so it cannot contain the text of cleared results.
 
     Args:
-        edits: What is done, in this order.
-        token_count_method: `approximate` estimates; `model` goes by what the provider counted for
-            the last answer and estimates what came since, where it said so.
-        token_counter: Counts messages instead of either.
+        edits: The edits, in this order.
+        token_count_method: `approximate` estimates; `model` uses the provider's count for the last
+            answer, if there is one, and estimates only newer messages.
+        token_counter: Counts messages instead of both.
 
     Raises:
-        AgentBuildError: There is no edit, or an argument is none that is accepted.
+        AgentBuildError: There is no edit, or an argument is invalid.
     """
 
     state_schema: ClassVar[type | None] = ContextEditingState
@@ -143,7 +143,7 @@ class ContextEditingMiddleware(AgentMiddleware):
         name: str,
         frontiers: dict[str, Frontier],
     ) -> Sequence[Message]:
-        """Return the view after one edit, whose frontier moves if it has to."""
+        """Return the view after one edit, whose frontier moves if necessary."""
         key = f"{shown.thread}/{name}"
         at = frontier_place(messages, frontiers.get(name))
         made_at = frontiers[name].made_at if at else 0
@@ -158,7 +158,7 @@ class ContextEditingMiddleware(AgentMiddleware):
         return moved.view(messages, self._prefixes, key)
 
     def _tokens(self, shown: _Shown, view: Sequence[Message], key: str, made_at: int) -> int:
-        """Return what the request costs, system prompt and tools included."""
+        """Return the tokens of the request, including system prompt and tools."""
         request, start = shown.request, shown.start
         if self._counter is None and self._by_report:
             reported = reported_tokens(view, max(start, made_at))
@@ -177,9 +177,9 @@ class _Shown:
 
     Attributes:
         request: The request.
-        thread: Names the transcript.
-        start: Index of the first message that it does not see as a summary.
-        summaries: Tokens of what it sees instead of those before.
+        thread: The key of the transcript.
+        start: Index of the first message that is not summarized.
+        summaries: Tokens of the summaries before it.
     """
 
     request: ModelRequest
@@ -190,13 +190,13 @@ class _Shown:
 
 @record
 class _Edited:
-    """An edit and how far it reaches.
+    """An edit and its reach.
 
     Attributes:
         edit: The edit.
-        start: Where what it changes begins.
-        at: Where it ends.
-        made_at: Length of the transcript when it began to end there.
+        start: Index where its part begins.
+        at: Index where its part ends.
+        made_at: Length of the transcript when the frontier moved there.
     """
 
     edit: ContextEdit
@@ -209,8 +209,8 @@ class _Edited:
     ) -> Sequence[Message]:
         """Return the transcript with this part edited.
 
-        What a provider reported for an answer before the edit reached so far says nothing about
-        this view, so the last of those answers is shown without it.
+        A provider's count for an answer from before the edit does not apply to this view, so the
+        last of these answers is shown without it.
         """
         if self.at <= self.start:
             return messages
@@ -255,11 +255,11 @@ def _last_answer(messages: Sequence[Message], end: int) -> int | None:
 
 @record
 class MediaSupport:
-    """Media that a model takes: images, or another kind.
+    """Media that a model can read: images, or another kind.
 
     Attributes:
-        media_types: Such as `image/png`; empty for none.
-        max_base64: Most characters of the encoded data; None for no bound.
+        media_types: Media types, such as `image/png`; empty for none.
+        max_base64: The most characters of the encoded data; None for no limit.
     """
 
     media_types: Collection[str] = ()
@@ -270,7 +270,7 @@ class MediaSupport:
             raise AgentBuildError(f"media_types is a collection; write [{self.media_types!r}]")
 
     def takes(self, block: MediaBlock) -> bool:
-        """Whether the model takes it."""
+        """Whether the model can read it."""
         small = self.max_base64 is None or len(block.data) <= self.max_base64
         return small and block.media_type in self.media_types
 
@@ -295,25 +295,25 @@ _WORDS = {
     "audio": ("A recording", "cannot hear recordings", "recordings"),
     "video": ("A film", "cannot see films", "films"),
 }
-"""What a block of a kind is called, what a model without support for it cannot do, and many."""
+"""Words for each kind of block: its name, the verb for reading it, and the plural."""
 
 
 class UnsupportedContentMiddleware(AgentMiddleware):
-    """Replaces content that the model cannot read with a text that says so.
+    """Replaces content that the model cannot read by a notice.
 
     List it after middleware that chooses the model.
 
     Args:
-        images: Which images models take, by the beginning of their name, such as
-            `{"anthropic:my-local-model": MediaSupport()}` for one without eyes. The longest
-            beginning counts; it goes before what is known of providers. A model that is not
-            described anywhere gets everything.
-        documents: Likewise documents, such as `application/pdf`.
-        audio: Likewise recordings.
-        video: Likewise films.
+        images: The images that models can read, by the beginning of their names, such as
+            `{"anthropic:my-local-model": MediaSupport()}` for a model without vision. The longest
+            beginning applies, and takes precedence over built-in knowledge of providers. A model
+            that is not described anywhere gets everything.
+        documents: The same for documents, such as `application/pdf`.
+        audio: The same for recordings.
+        video: The same for videos.
 
     Raises:
-        AgentBuildError: A value is no `MediaSupport`.
+        AgentBuildError: A value is not a `MediaSupport`.
     """
 
     def __init__(
@@ -339,7 +339,7 @@ class UnsupportedContentMiddleware(AgentMiddleware):
         self._views = EditedMessages()
 
     async def wrap_model_call(self, request: ModelRequest, handler: ModelHandler) -> ModelResponse:
-        """Show the view without what the model would refuse."""
+        """Show the view without content that the model would refuse."""
         support = self._support(request.model.name)
         if not support:
             return await handler(request)
@@ -354,7 +354,7 @@ class UnsupportedContentMiddleware(AgentMiddleware):
         return await handler(request)
 
     def _support(self, model: str) -> _Described:
-        """Return what a model takes by kind, as far as that is described."""
+        """Return the media that a model can read, by kind, as far as they are described."""
         found: dict[str, MediaSupport] = {}
         for kind, described in self._described.items():
             starts = [start for start in described if model.startswith(start)]

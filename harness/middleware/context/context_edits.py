@@ -1,11 +1,12 @@
-"""Context edits: the protocol, and the edits that ship: clearing old tool results and arguments.
+"""Context edits: the protocol, and the built-in edits, which clear old tool results and arguments.
 
-The edited messages are the same objects each time, so whoever counts or renders by identity
-recognises them. A remembered edit is first compared with the transcript, message by message and by
-identity, so a message that was replaced in the log is never shown as it was.
+The edited messages are the same objects each time, so code that caches by identity recognizes
+them. A cached edit is first compared with the transcript, message by message and by identity, so a
+message that was replaced in the transcript is never shown in its old form.
 
-Old calls that wrote a file are shown without the text they wrote: it is in the file and in the log.
-Calls are shortened up to a mark that moves seldom, so that the provider's prompt cache holds.
+Old calls that wrote a file are shown without the written text, which is in the file and in the
+transcript. Calls are shortened up to a mark that rarely moves, so the provider's prompt cache stays
+valid.
 """
 
 from __future__ import annotations
@@ -36,16 +37,16 @@ __all__ = [
 
 
 _STEP = 10
-"""A move frees at least this part of what triggers it, so that the next one is some way off."""
+"""The smallest fraction of the trigger that a move frees, so that moves are rare."""
 
 
 @record
 class Frontier:
-    """Reach of an edit in a transcript.
+    """The reach of an edit in a transcript.
 
     Attributes:
         upto_message_id: The last message it may change.
-        upto_index: Where that message was; a hint that saves a search.
+        upto_index: The index of that message; a hint that saves a search.
         made_at: Length of the transcript when the frontier moved there.
     """
 
@@ -55,18 +56,18 @@ class Frontier:
 
 
 class ContextEdit(Protocol):
-    """Decides how far the transcript is shown edited, and how."""
+    """Decides how, and how far, the transcript is shown edited."""
 
     def advance(
         self, messages: Sequence[Message], view: Sequence[Message], start: int, tokens: int
     ) -> int | None:
-        """Return where the frontier must move to, or None to leave it where it is.
+        """Return the new place of the frontier, or None to leave it where it is.
 
         Args:
             messages: The transcript.
-            view: The same with everything before the frontier edited.
-            start: Where the frontier is; what is before it is edited or not shown at all.
-            tokens: What the request costs as it is.
+            view: The transcript with everything before the frontier edited.
+            start: The index of the frontier; everything before it is edited or not shown.
+            tokens: The current tokens of the request.
         """
         ...
 
@@ -89,16 +90,16 @@ def frontier_place(messages: Sequence[Message], frontier: Frontier | None) -> in
 
 @record
 class ClearToolUsesEdit:
-    """Replaces the content of old tool results by a placeholder.
+    """Replaces the contents of old tool results by a placeholder.
 
     Attributes:
         trigger: Tokens of a request above which results are cleared.
-        clear_at_least: Tokens that clearing frees at least, else nothing is cleared; never less
-            than a tenth of `trigger`, because each time it voids the provider's prompt cache.
-        keep: How many of the newest results stay. Those the model has not seen yet always do.
-        clear_tool_inputs: Clear the arguments of the calls too.
-        exclude_tools: Tools whose results stay; they count toward nothing.
-        placeholder: What is shown instead. Results that are no longer than it stay.
+        clear_at_least: The fewest tokens to free; otherwise nothing is cleared. It is at least a
+            tenth of `trigger`, because clearing invalidates the provider's prompt cache.
+        keep: How many of the newest results stay. Results that the model has not seen always do.
+        clear_tool_inputs: Whether to clear the arguments of the calls too.
+        exclude_tools: Tools whose results stay and are not counted.
+        placeholder: The text shown instead. Results that are not longer than it stay.
 
     Raises:
         AgentBuildError: A number is out of range.
@@ -183,7 +184,7 @@ def _call_names(messages: Sequence[Message]) -> Mapping[str, str]:
 
 
 def _seen_upto(messages: Sequence[Message]) -> int:
-    """Return where what no answer has seen yet begins."""
+    """Return the index of the first message that no answer has seen yet."""
     for place in range(len(messages) - 1, -1, -1):
         if isinstance(messages[place], AIMessage):
             return place
@@ -191,7 +192,7 @@ def _seen_upto(messages: Sequence[Message]) -> int:
 
 
 def _without_inputs(message: Message, cleared: Collection[str]) -> Message:
-    """Return an answer whose calls that were cleared have no arguments; they stay calls."""
+    """Return an answer whose cleared calls have no arguments, but are still calls."""
     if not isinstance(message, AIMessage):
         return message
     if not any(call.id in cleared and call.args for call in message.tool_calls):
@@ -204,10 +205,10 @@ def _without_inputs(message: Message, cleared: Collection[str]) -> Message:
 
 
 class _EditedTranscripts:
-    """The transcripts that were edited last.
+    """Cache of the last edited transcripts.
 
     Args:
-        size: How many are kept.
+        size: How many are cached.
     """
 
     def __init__(self, size: int = 256) -> None:
@@ -230,9 +231,9 @@ class _EditedTranscripts:
 
 
 class EditedPrefixes(_EditedTranscripts):
-    """Beginnings of transcripts, each edited as a whole; the ones used last are kept.
+    """Cache of edited beginnings of transcripts; keeps those used last.
 
-    A beginning is edited anew when it ends elsewhere, its terms are others, or a message in it is.
+    A beginning is edited again if its end, its terms or one of its messages has changed.
     """
 
     def get(
@@ -246,11 +247,11 @@ class EditedPrefixes(_EditedTranscripts):
         """Return the first `end` messages, edited.
 
         Args:
-            key: Names the transcript.
-            terms: What the edit depends on besides the messages.
+            key: The key of the transcript.
+            terms: Everything the edit depends on besides the messages.
             messages: The transcript.
-            end: Where its beginning ends.
-            edit: Makes the edited messages; called when they are not known.
+            end: The index where its beginning ends.
+            edit: Makes the edited messages; called if they are not cached.
         """
         known = self._known.pop(key, None)
         if known is None or known[0] != terms or not _begins(messages, known[1], end):
@@ -265,9 +266,9 @@ def _begins(messages: Sequence[Message], stretch: Sequence[Message], end: int) -
 
 
 class EditedMessages(_EditedTranscripts):
-    """Whole transcripts, edited message by message; the ones used last are kept.
+    """Cache of whole transcripts, edited message by message; keeps those used last.
 
-    Only what was appended is edited, unless the terms are others or an earlier message is.
+    Only new messages are edited, unless the terms or an earlier message have changed.
     """
 
     def get(
@@ -277,7 +278,7 @@ class EditedMessages(_EditedTranscripts):
         messages: Sequence[Message],
         edit: Callable[[Message], Message],
     ) -> Sequence[Message]:
-        """Return the messages edited; the transcript itself if that changes none.
+        """Return the edited messages; the transcript itself if nothing changes.
 
         Args:
             key: Names the transcript.
@@ -304,7 +305,7 @@ _KEPT = 20
 def shortened(messages: Sequence[Message], most: int) -> list[Message]:
     """Return the messages with arguments of writing calls cut that are longer than `most`.
 
-    Calls that failed keep theirs: what they did not write is nowhere else.
+    Failed calls keep their arguments, because the text was not written to a file.
     """
     failed: dict[int, set[str]] = {}
     answer = -1

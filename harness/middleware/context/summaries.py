@@ -1,10 +1,10 @@
-"""Summaries: when they are made, their prompts, the call that writes them, and the compact tool.
+"""Summaries: their triggers, their prompts, the call that writes them, and the compact tool.
 
-Triggers are sizes at which a request is too large; they are checked when an agent is built. The
-compact tool lets a model summarise older messages before it has to.
+Triggers are sizes at which a request is too large; they are checked when an agent is built. With
+the compact tool, a model can request a summary of older messages earlier.
 
-All of the messages reach the model that writes the summary. What is larger than its window goes in
-pieces, whose notes are then joined into one summary. An error's text never becomes a summary.
+The model that writes the summary reads all of the messages. Text that exceeds its window is read in
+pieces, and the notes on them are joined into one summary. An error's text never becomes a summary.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ class SummaryTemplate:
 
     Attributes:
         system: The system prompt.
-        closing: What follows the transcript, at the very end of the request.
+        closing: The text after the transcript, at the end of the request.
     """
 
     system: str
     closing: str = ""
 
     def with_instructions(self, text: str) -> SummaryTemplate:
-        """Return the template with further instructions, which go before its own."""
+        """Return the template with additional instructions, before its own."""
         if not text.strip():
             return self
         further = f"These instructions go before the ones above:\n{text.strip()}"
@@ -128,7 +128,7 @@ _HOPELESS = frozenset({"auth", "invalid_request", "refusal", "script"})
 
 
 class SummaryFailed(Exception):
-    """No summary could be made; the text says why, without contents."""
+    """No summary could be made; the text says why, without quoting contents."""
 
 
 @record
@@ -136,11 +136,11 @@ class SummaryWriter:
     """Writes summaries with one model.
 
     Attributes:
-        model: Who writes.
+        model: The model that writes.
         meter: Counts the tokens.
         template: The instructions.
-        max_tokens: Length of a summary at most.
-        attempts: Calls for one text at most.
+        max_tokens: The most tokens of a summary.
+        attempts: The most calls for one text.
     """
 
     model: ChatModel
@@ -153,12 +153,12 @@ class SummaryWriter:
         """Return a summary of the messages.
 
         Args:
-            messages: What to summarise, all of it.
-            earlier: Summaries of what came before, or empty.
-            merge: Make the new summary stand for the earlier ones too.
+            messages: All messages to summarize.
+            earlier: Earlier summaries, or empty.
+            merge: Whether the new summary also replaces the earlier ones.
 
         Raises:
-            SummaryFailed: The model failed or said nothing.
+            SummaryFailed: The model failed or gave an empty answer.
         """
         window = self.model.context_window or _DEFAULT_WINDOW
         text = transcript_text(messages)
@@ -167,7 +167,7 @@ class SummaryWriter:
             try:
                 return await self._write(text, earlier, merge, limit)
             except ModelError as error:
-                # The estimate was too low, or the window is smaller than the model says.
+                # The estimate was too low, or the window is smaller than the model states.
                 limit, failure = max(limit // 2, 256), error
         raise SummaryFailed(f"{self.model.name}: overflow") from failure
 
@@ -194,7 +194,7 @@ class SummaryWriter:
         )
 
     async def _joined(self, notes: str, limit: int) -> str:
-        """Return one summary of several; all of them if the model makes them no shorter."""
+        """Merge several summaries into one; return all of them if that is not shorter."""
         while text_tokens(notes) > limit:
             parts = [
                 await self._ask(_fenced("summaries", part) + _JOIN)
@@ -236,7 +236,7 @@ class SummaryWriter:
 
 
 def _final(answer: str) -> str:
-    """Return what is to be kept of an answer that thinks aloud first, or all of it."""
+    """Return the summary in an answer that thinks aloud first, or the whole answer."""
     text = answer.strip()
     if text.startswith("<analysis>"):
         text = text.partition("</analysis>")[2].strip()
@@ -265,16 +265,16 @@ def _pieces(text: str, limit: int) -> Iterator[str]:
 
 
 Size: TypeAlias = tuple[Literal["fraction", "tokens", "messages"], float]
-"""A part of the model's window (above 0, up to 1), a number of tokens, or one of messages."""
+"""A fraction of the model's window (above 0, up to 1), or a number of tokens or messages."""
 
 Trigger: TypeAlias = Size | Mapping[str, float] | Sequence["Size | Mapping[str, float]"]
-"""One size; a mapping of sizes, all of which must be met; or a list, any of which will do."""
+"""One size; a mapping of sizes, which must all be met; or a list, of which one is enough."""
 
 _COUNTED = ("tokens", "messages")
 
 
 def clauses_of(trigger: Trigger | None) -> tuple[Mapping[str, float], ...]:
-    """Return a trigger as a list of mappings; any mapping will do, all of its sizes must be met."""
+    """Return a trigger as a list of mappings: one mapping is enough, with all its sizes met."""
     if trigger is None:
         return ()
     if isinstance(trigger, Mapping) or (len(trigger) == 2 and isinstance(trigger[0], str)):
@@ -289,7 +289,7 @@ def clauses_of(trigger: Trigger | None) -> tuple[Mapping[str, float], ...]:
 
 
 def checked_size(what: str, size: object) -> Size:
-    """Return a size; raise `AgentBuildError` if it is none. Sizes come from files too."""
+    """Return a size; raise `AgentBuildError` if it is invalid, since sizes can come from files."""
     kind, number = cast(tuple[object, object], size) if _is_pair(size) else (None, None)
     if isinstance(number, bool) or not isinstance(number, int | float):
         number = 0
@@ -307,7 +307,7 @@ def _is_pair(size: object) -> bool:
 
 COMPACT_TOOL = "compact"
 MIN_TOKENS = 5_000
-"""Below this a summary saves less than it costs."""
+"""Size below which a summary costs more than it saves."""
 
 
 @tool(name=COMPACT_TOOL, title="Compact the conversation", open_world=False)
@@ -332,12 +332,12 @@ async def _compact(
 
 
 def compact_tool() -> Tool:
-    """Return the tool; it asks, and `SummarizationMiddleware` does it before the next answer."""
+    """Return the tool. It makes the request; `SummarizationMiddleware` summarizes."""
     return _compact
 
 
 def compact_request(messages: Sequence[Message]) -> str | None:
-    """Return what the last answer wants kept if it asked for a summary, else None."""
+    """Return what to keep if the last answer asked for a summary; otherwise None."""
     done: set[str] = set()
     for message in reversed(messages):
         if isinstance(message, ToolMessage):
@@ -353,11 +353,11 @@ def compact_request(messages: Sequence[Message]) -> str | None:
 
 @dataclass(slots=True)
 class SummaryWork:
-    """Side work of one call besides asking the model.
+    """Additional results of one model call.
 
     Attributes:
-        asked: What the model wants kept, if it asked for a summary.
-        shortened_upto: Where the mark for arguments was moved.
+        asked: What the model wants to keep, if it asked for a summary.
+        shortened_upto: The new place of the mark for arguments.
     """
 
     asked: str | None
@@ -365,6 +365,6 @@ class SummaryWork:
 
     @property
     def update(self) -> dict[str, object]:
-        """The state writes it amounts to."""
+        """The state writes for these results."""
         upto = self.shortened_upto
         return {} if upto is None else {"shortened_upto": upto}

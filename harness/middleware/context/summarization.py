@@ -1,9 +1,9 @@
 """Summarization: keeps requests inside the model's window. The transcript is never shortened.
 
-What the model sees is a view: the user's first and latest request word for word, summaries of
-what was cut, and the recent messages, calls and results together. Summaries are made from
-everything that leaves the view and kept in a private, append-only channel; when none can be made,
-the view stays as it was.
+The model sees a view: the user's first and latest request word for word, summaries of the messages
+in between, and the recent messages, with calls and results together. Summaries cover all messages
+that leave the view, and are kept in a private, append-only channel. If no summary can be made, the
+view does not change.
 """
 
 from __future__ import annotations
@@ -67,34 +67,34 @@ _log = logging.getLogger(__name__)
 _UNKNOWN_WINDOW = 200_000
 _NEARLY_FULL = 0.95
 _COUNT_FROM = 0.5
-"""Part of the trigger from which on a counter is asked; below it an estimate is good enough."""
+"""Fraction of the trigger above which a counter is used; below, an estimate is enough."""
 
 
 class SummarizationMiddleware(AgentMiddleware):
-    """Summarises old messages when a request gets too large for the model.
+    """Summarizes old messages when a request gets too large for the model.
 
-    List it after middleware that adds prompt sections or shortens messages, so that it counts
-    what is sent, and before middleware that adds to the end of the view.
+    List it after middleware that adds prompt sections or shortens messages, so that it counts the
+    actual request, and before middleware that adds to the end of the view.
 
     Args:
-        model: Who writes the summaries, or its name; the request's model if None.
-        trigger: When to summarise, counting system prompt, tools and messages. None never does
-            so in advance, only when the provider refuses a request as too large. An unknown
-            window counts as 200,000 tokens.
-        keep: How much of the end stays word for word; at least the last message with what
-            belongs to it, and never more than half of what triggers. By default a tenth of the
-            window, or 20 messages if that is unknown.
-        summary_prompt: The summariser's prompt: `sections`, `handover` (longer, and thought
-            out first; see `SUMMARY_TEMPLATES`), or a system prompt of your own.
-        instructions: What it must heed besides.
-        max_summary_tokens: Length of one summary at most.
-        max_attempts: Calls for one summary at most; after that the view stays uncut.
-        token_counter: Counts requests exactly, once they have half of the tokens that trigger.
-            Without one, and when it fails, the larger counts of an estimate, and the usage of the
-            last answer with an estimate of what is new.
+        model: The model that writes the summaries, or its name; None for the request's model.
+        trigger: The size of system prompt, tools and messages at which to summarize. With None, it
+            summarizes only if the provider refuses a request as too large. An unknown window counts
+            as 200,000 tokens.
+        keep: How much of the end stays word for word: at least the last message with its calls
+            and results, and at most half of the trigger. By default a tenth of the window, or 20
+            messages if the window is unknown.
+        summary_prompt: The prompt for summaries: `sections`, `handover` (longer, after
+            thinking; see `SUMMARY_TEMPLATES`), or a system prompt of your own.
+        instructions: Additional instructions.
+        max_summary_tokens: The most tokens of one summary.
+        max_attempts: The most calls for one summary; after that, the view stays uncut.
+        token_counter: Counts requests exactly, once they have half of the trigger's tokens.
+            Without one, or if it fails, the larger of two values counts: an estimate, and the usage
+            of the last answer plus an estimate of newer messages.
         max_argument_chars: Before anything is summarised, longer arguments of old calls of
             `write_file` and `edit_file` are cut in the view; None for never.
-        compact_tool: Bring the tool `compact`, with which the model asks for a summary itself.
+        compact_tool: Whether to add the tool `compact`, with which the model requests a summary.
         history: Path at which `read_file` finds all messages (`history_file(backend)`); the summary
             names it. None if there is no such file.
 
@@ -143,11 +143,11 @@ class SummarizationMiddleware(AgentMiddleware):
         self.tools = (_tool(),) if compact_tool else ()
 
     async def wrap_model_call(self, request: ModelRequest, handler: ModelHandler) -> ModelResponse:
-        """Show the view, summarise first if it is too large, and once more if it is refused."""
+        """Show the view; summarize first if it is too large, and again if it is refused."""
         upto = cast("Frontier | None", request.state.get("shortened_upto"))
         request = self._with_short_arguments(request, upto)
         view = self._view(request)
-        # An earlier attempt at this call may have made the summary that is asked for.
+        # An earlier attempt at this call may have made the requested summary.
         is_made = bool(view.chunks) and view.chunks[-1].made_at == len(request.messages)
         work = SummaryWork(asked=None if is_made else compact_request(request.messages))
         size = await self._size(request, view, upto)
@@ -180,9 +180,9 @@ class SummarizationMiddleware(AgentMiddleware):
     # --- measuring -------------------------------------------------------------------------
 
     async def _size(self, request: ModelRequest, view: View, upto: Frontier | None) -> int:
-        """Return what the request costs, in tokens."""
+        """Return the tokens of the request."""
         runtime = request.runtime
-        # Another mark means other messages, though the first and the last are the same.
+        # Another mark means other messages, even if the first and the last are the same.
         key = f"{runtime.thread_id}/{runtime.ns} {upto.upto_message_id if upto else ''}"
         estimate = _overhead(request) + self._counts.count(key, view.messages)
         since = max(view.start, view.chunks[-1].made_at) if view.chunks else 0
@@ -203,7 +203,7 @@ class SummarizationMiddleware(AgentMiddleware):
         )
 
     def _token_limit(self, window: int) -> int:
-        """Return at how many tokens the trigger bites; 0.85 of the window if it counts none."""
+        """Return the tokens of the trigger; 0.85 of the window if it does not count tokens."""
         limits = [
             clause.get("tokens", clause.get("fraction", 0.0) * window) for clause in self._trigger
         ]
@@ -230,7 +230,7 @@ class SummarizationMiddleware(AgentMiddleware):
     def _shorten(
         self, request: ModelRequest, view: View, size: int, work: SummaryWork
     ) -> tuple[ModelRequest, View, int]:
-        """Move the mark to where the kept end begins, if that frees a good deal."""
+        """Move the mark to the beginning of the kept end, if that frees enough."""
         messages, limit = request.messages, self._token_limit(_window(request))
         end = None
         if self._max_argument_chars is not None:
@@ -251,10 +251,10 @@ class SummarizationMiddleware(AgentMiddleware):
     async def _condense(
         self, request: ModelRequest, view: View, size: int | None, work: SummaryWork
     ) -> View:
-        """Return a smaller view, noting the summary it needed; the same one if there is none.
+        """Return a smaller view, and store the summary for it; the same view if none is possible.
 
-        A `size` of None means that the provider refused the view: then as little as possible is
-        kept, and long results are clipped; if there are none, and nothing could go, all results.
+        A `size` of None means that the provider refused the view. Then as little as possible is
+        kept, and long results are clipped, or all results if none is long and nothing else helps.
         """
         limit = self._token_limit(_window(request))
         keeping = self._keeping(request, limit)
@@ -279,7 +279,7 @@ class SummarizationMiddleware(AgentMiddleware):
                     request_index=latest_request(messages, cut, None),
                     made_at=len(messages),
                 )
-                # It is paid for, and stays whatever becomes of the call it was made for.
+                # It is paid for, so it is kept even if the call fails.
                 await request.runtime.keep({"summaries": [chunk]})
                 chunks = (chunk,) if merge else (*view.chunks, chunk)
                 since = None if size is None else view.start
@@ -290,13 +290,13 @@ class SummarizationMiddleware(AgentMiddleware):
         return view
 
     def _overflows(self, request: ModelRequest, view: View) -> bool:
-        """Whether the provider will refuse the view, as far as one can tell."""
+        """Whether the provider will probably refuse the view."""
         window = request.model.context_window
         tokens = _overhead(request) + messages_tokens(view.messages)
         return window is not None and tokens > _NEARLY_FULL * window
 
     def _cut(self, request: ModelRequest, view: View, keeping: tuple[float, float]) -> int | None:
-        """Return where the kept end must begin, or None if nothing before it could go."""
+        """Return where the kept end must begin, or None if nothing before it can be removed."""
         messages = request.messages
         stored = {one.id for one in cast(Iterable[Message], request.state.get("messages", ()))}
         places = [
@@ -338,7 +338,7 @@ class SummarizationMiddleware(AgentMiddleware):
     ) -> bool:
         """Whether a summary gets below the trigger, or at least gains much.
 
-        If what must stay is too large by itself, a summary at every call would only cost.
+        If the part that must stay is too large by itself, a summary at every call would be useless.
         """
         stay = frozenset(pinned_places(request.messages, cut, None))
         gone = [request.messages[at] for at in range(view.start, cut) if at not in stay]

@@ -1,7 +1,7 @@
 """The view of a long transcript: pinned requests, summaries, and the recent messages.
 
-A view is a pure function of the transcript and its summaries. It shows the user's first and
-latest request word for word, keeps the order, and never parts a call from its result.
+A view is a pure function of the transcript and its summaries. It shows the user's first and latest
+request word for word, keeps the order, and never separates a call from its result.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ __all__ = [
 SOURCE = "summarization"
 
 _REQUESTERS = (None, "task")
-"""Who asks for work: the user, or the agent that gave a subagent its task."""
+"""Sources of requests: the user, or the agent that gave a subagent its task."""
 
 _NOTICES = ("memory", "skills")
-"""Who says in the transcript what its section of the system prompt does not say yet."""
+"""Sources of messages that are newer than their section of the system prompt."""
 
 _CLIP = 4_000
 _LEAST_CLIP = 500
@@ -51,15 +51,15 @@ _LEAST_CLIP = 500
 
 @record
 class SummaryChunk:
-    """The summary of one stretch of the transcript.
+    """The summary of one part of the transcript.
 
     Attributes:
         upto_message_id: The last message it covers.
         text: The summary.
         tokens: Its estimated size.
-        whole: It stands for all earlier chunks too.
-        upto_index: Where that message was; a hint that saves a search.
-        request_index: Where the user's latest request up to there was, if there was one; a hint.
+        whole: Whether it also replaces all earlier chunks.
+        upto_index: The index of that message; a hint that saves a search.
+        request_index: The index of the user's latest request up to there, if any; a hint.
         made_at: Length of the transcript when the chunk was made.
     """
 
@@ -73,7 +73,7 @@ class SummaryChunk:
 
 
 class SummarizationState(TypedDict):
-    """State of the middleware: its summaries, and up to where it shortens arguments."""
+    """State of the middleware: its summaries, and the mark up to which it shortens arguments."""
 
     summaries: Annotated[
         NotRequired[list[SummaryChunk]], Reducer(add, default=list[SummaryChunk]), Mark.PRIVATE
@@ -83,7 +83,7 @@ class SummarizationState(TypedDict):
 
 @record
 class View:
-    """View of a transcript that a model is sent.
+    """The view of a transcript that a model gets.
 
     Attributes:
         messages: Pinned requests, summaries, and the transcript from `start` on.
@@ -99,10 +99,10 @@ class View:
 def build_view(
     messages: Sequence[Message], chunks: Sequence[SummaryChunk], history: str | None = None
 ) -> View:
-    """Return the view of a transcript; costs what is after the last summary, not the whole.
+    """Return the view of a transcript, in time proportional to the part after the last summary.
 
-    Chunks whose end is not in the transcript any more are ignored. Without chunks the view is
-    the transcript itself.
+    Chunks whose end is no longer in the transcript are ignored. Without chunks, the view is the
+    transcript itself.
 
     Args:
         messages: The transcript.
@@ -116,7 +116,7 @@ def build_view(
         kept = chunks[:count]
         oldest = max((place for place, chunk in enumerate(kept) if chunk.whole), default=0)
         since = None
-        if kept[-1].made_at == len(messages):  # another attempt at the call it was made for
+        if kept[-1].made_at == len(messages):  # another attempt at the same call
             before = _index_of(messages, kept[-2]) if count > 1 else None
             since = 0 if before is None else before + 1
         return view_after(messages, tuple(kept[oldest:]), index + 1, history, since)
@@ -135,10 +135,10 @@ def view_after(
     Args:
         messages: The transcript.
         chunks: Its summaries, oldest first.
-        start: Where the part after them begins.
-        history: Where the model can read all messages.
-        since: From where on notices of changed memory and skills stay in the view: the prompt is
-            made anew without them only for the next call. None for none.
+        start: The index of the part after them.
+        history: The file where the model can read all messages.
+        since: The index from which notices of changed memory and skills stay in the view: the
+            prompt is built again without them only for the next call. None for none.
     """
     places = set(pinned_places(messages, start, chunks[-1]))
     if since is not None:
@@ -149,7 +149,7 @@ def view_after(
 
 
 def _is_in_place(messages: Sequence[Message], chunk: SummaryChunk) -> bool:
-    """Whether nothing moved since the chunk was made, so that its hints hold."""
+    """Whether indices are unchanged since the chunk was made, so that its hints apply."""
     place = chunk.upto_index
     return place < len(messages) and messages[place].id == chunk.upto_message_id
 
@@ -170,7 +170,7 @@ def _is_notice(message: Message) -> bool:
 
 
 def pinned_places(messages: Sequence[Message], start: int, chunk: SummaryChunk | None) -> list[int]:
-    """Return where the user's first and latest request are, as far as they are before `start`."""
+    """Return the indices of the user's first and latest request, if they are before `start`."""
     first = next((at for at in range(start) if _is_request(messages[at])), None)
     if first is None:
         return []
@@ -183,7 +183,7 @@ def pinned_places(messages: Sequence[Message], start: int, chunk: SummaryChunk |
 def latest_request(
     messages: Sequence[Message], start: int, chunk: SummaryChunk | None
 ) -> int | None:
-    """Return where the last request before `start` is; `chunk` may know it."""
+    """Return the index of the last request before `start`, which `chunk` may know."""
     if chunk is not None and _is_in_place(messages, chunk):
         hint = chunk.request_index
         if hint is not None and _is_request(messages[hint]):
@@ -203,7 +203,7 @@ def _summary_message(chunks: Sequence[SummaryChunk], history: str | None) -> Hum
 
 
 def _without_old_thinking(tail: Sequence[Message]) -> list[Message]:
-    """Drop reasoning signed for a longer prompt, but for the turn that still works."""
+    """Drop reasoning that was signed for a longer prompt, except in the current turn."""
     turn = next((at for at in range(len(tail) - 1, -1, -1) if _is_request(tail[at])), 0)
     kept: list[Message] = []
     for place, message in enumerate(tail):
@@ -222,7 +222,7 @@ def _without_old_thinking(tail: Sequence[Message]) -> list[Message]:
 
 
 def _without_lost_results(tail: Sequence[Message]) -> list[Message]:
-    """Drop results whose call is not in the tail: providers refuse them."""
+    """Drop results whose call is not in the tail, because providers refuse them."""
     called: set[str] = set()
     kept: list[Message] = []
     for message in tail:
@@ -235,7 +235,7 @@ def _without_lost_results(tail: Sequence[Message]) -> list[Message]:
 
 
 def cuts(messages: Sequence[Message], start: int) -> list[int]:
-    """Return the places after `start` where no call is parted from its result."""
+    """Return the indices after `start` at which no call is separated from its result."""
     called: dict[str, int] = {}
     reach: dict[int, int] = {}
     for place in range(start, len(messages)):
@@ -259,7 +259,7 @@ def clipped_view(view: View, history: str | None = None, *, harder: bool = False
     Args:
         view: The view.
         history: Where the model can read all messages.
-        harder: If none is long, clip those there are to a third of what they have on average.
+        harder: If none is long, clip all to a third of their average length.
     """
     messages = [clipped(message, history) for message in view.messages]
     if harder and _same(messages, view.messages):
@@ -280,7 +280,7 @@ def clipped(message: Message, history: str | None = None, most: int = _CLIP) -> 
     Args:
         message: The message.
         history: Where the model can read all messages.
-        most: Characters, and tokens, of what is not long.
+        most: The most characters, and tokens, of a result that is not long.
     """
     if not isinstance(message, ToolMessage):
         return message

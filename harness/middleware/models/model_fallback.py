@@ -1,8 +1,8 @@
 """Model fallback: asks another model when one fails, and uses it for a while.
 
-Which models failed lately is known to this process only; after a restart the first call finds out
-again. Which answers are another model's is in the thread's state, because what a provider would
-refuse of them (signed thinking) is left out of every later request to a different model.
+Only this process knows which models failed lately; after a restart, the first call finds out again.
+The thread's state records which answers come from another model, because parts of them that other
+providers refuse (signed thinking) are left out of later requests to a different model.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["ModelFallbackMiddleware", "ModelFallbackState"]
 logger = logging.getLogger(__name__)
 
 _OF_THE_REQUEST = frozenset({"overflow", "invalid_request", "refusal"})
-"""Kinds of errors that say nothing about the next request to the same model."""
+"""Kinds of errors that do not affect the next request to the same model."""
 
 
 def _merged(current: dict[str, str] | None, write: dict[str, str]) -> dict[str, str]:
@@ -40,39 +40,39 @@ class ModelFallbackState(TypedDict):
     """State of the middleware: which model answered."""
 
     fallback_answers: Annotated[NotRequired[dict[str, str]], Reducer(_merged), Mark.PRIVATE]
-    """Names of the models that gave the answers of the agent's own model in its place, by the id of
-    the answer."""
+    """Names of the models that answered in place of the agent's own model, by the id of the
+    answer."""
 
 
 class ModelFallbackMiddleware(AgentMiddleware):
     """Asks further models, in order, when the agent's own fails.
 
-    The next model is asked after any `ModelError` but one of kind `script` (a script that does not
-    fit is a mistake, which an answer would hide), and after a failure of the network. That includes
-    refused credentials and refused requests: credit runs out, models are retired, and another
-    provider may take what one refuses. What is not a model's failure is raised at once: limits,
-    interrupts, and errors of middleware. When all models fail, the last error that may pass is
-    raised, so that a retry around this asks them all again; if none may, the last one.
+    The next model is asked after any `ModelError` except one of kind `script` (a script that does
+    not match is a mistake, which an answer would hide), and after a failure of the network. That
+    includes refused credentials and refused requests: credit runs out, models are retired, and
+    another provider may accept what one refuses. Other errors are raised at once: limits,
+    interrupts, and errors of middleware. If all models fail, the last temporary error is raised, so
+    that a retry around this asks them all again; without one, the last error.
 
     A model that failed rests: later calls, of all threads, go straight to the next one until its
     rest is over. A request that was too long or refused does not make a model rest. Resting models
     are asked after all others have failed.
 
-    What the next model would refuse is left out of its request: thinking that another model wrote,
-    and, if its provider is another one, that provider's blocks, settings and server-side tools.
+    Parts that the next model would refuse are left out of its request: thinking of another model,
+    and, if the provider changes, the old provider's blocks, settings and server-side tools.
 
     A `custom` event (`{"event": "model_fallback", "failed", "model", "error"}`) tells readers of
     the stream that what was streamed of the failed attempt is void.
 
     Args:
-        first_model: Asked when the agent's model fails; a model, or a name for `init_chat_model`.
-        *additional: Asked when that one fails too, and so on.
+        first_model: Asked if the agent's model fails; a model, or a name for `init_chat_model`.
+        *additional: Asked if that one fails too, and so on.
         cool_down: Seconds a model rests after a failure, or longer if its error's `retry_after`
             says so; 0 begins each call with the agent's own model.
-        clock: Seconds that only grow.
+        clock: A monotonic clock, in seconds.
 
     Raises:
-        AgentBuildError: `cool_down` is negative, or what is given is no model.
+        AgentBuildError: `cool_down` is negative, or an argument is not a model.
         UnknownModel: A name is not accepted.
     """
 
@@ -118,7 +118,7 @@ class ModelFallbackMiddleware(AgentMiddleware):
         raise AssertionError("unreachable")
 
     def _order(self, own: ChatModel) -> Sequence[ChatModel]:
-        """Return the models in the order they are asked, those that rest last."""
+        """Return the models in the order to ask them, resting ones last."""
         models = [own, *(one for one in self._models if one is not own)]
         return sorted(models, key=self._resting.__contains__)
 
@@ -146,7 +146,7 @@ class _Resting:
 
     cool_down: float
     clock: Callable[[], float]
-    # The model is kept with its time: while it is here nothing else can have its id.
+    # The model is stored with its time, so that no other object can get its id meanwhile.
     until: dict[int, tuple[ChatModel, float]] = field(
         default_factory=dict[int, "tuple[ChatModel, float]"]
     )
@@ -168,7 +168,7 @@ class _Resting:
 
 
 def _suited(request: ModelRequest, model: ChatModel, answered: Mapping[str, str]) -> ModelRequest:
-    """Return the request without what the model would refuse."""
+    """Return the request without parts that the model would refuse."""
     if model is request.model:
         if not answered:
             return request
@@ -191,15 +191,15 @@ def _readable(
     answered: Mapping[str, str],
     otherwise: str | None,
 ) -> Sequence[Message]:
-    """Return the messages without what only other models can read of their answers.
+    """Return the messages without parts of answers that only other models can read.
 
-    As many as before, so that the places of cache breakpoints stay right.
+    The number of messages stays the same, so the indices of cache breakpoints stay right.
 
     Args:
         messages: The view.
         model: The model that will see them.
-        answered: Who gave answers in place of the agent's own model.
-        otherwise: The agent's own model, which gave the others; None if that is `model`.
+        answered: The models that answered in place of the agent's own model.
+        otherwise: The agent's own model, which gave the other answers; None if that is `model`.
     """
     name, provider = model.name, _provider(model.name)
     readable: list[Message] = []

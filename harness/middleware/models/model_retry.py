@@ -1,7 +1,7 @@
-"""Model retry: asks a model again after an error that may pass, up to a count or a length of time.
+"""Model retry: asks a model again after a temporary error, up to a number of times or a duration.
 
-The waits are those of `RetryPolicy`; if a provider says how long to wait, that is used. Nothing is
-kept between calls: a run that is resumed in the middle of the attempts starts them again. Other
+The waits come from `RetryPolicy`, or from the provider if it says how long to wait. Nothing is
+stored between calls: a run that is resumed in the middle of the attempts starts them again. Other
 middleware that retries shares the options and the policy.
 """
 
@@ -35,8 +35,8 @@ __all__ = ["ModelRetryMiddleware", "OnFailure", "check_on_failure", "retry_polic
 
 
 OnFailure: TypeAlias = Literal["continue", "error"] | Callable[[Exception], str | Awaitable[str]]
-"""What comes of an error that the last attempt left: `continue` (it becomes an answer or a result),
-`error` (it ends the run), or a function that makes the text of that answer of it."""
+"""What to do with the error of the last attempt: `continue` (it becomes an answer or a result),
+`error` (it ends the run), or a function that turns it into the text of that answer."""
 
 
 def retry_policy(
@@ -49,7 +49,7 @@ def retry_policy(
     max_delay: float,
     jitter: bool,
 ) -> RetryPolicy:
-    """Return the policy that the options of a middleware stand for.
+    """Return the retry policy for the options of a middleware.
 
     Args:
         owner: The middleware, for errors.
@@ -61,7 +61,7 @@ def retry_policy(
         jitter: Vary each wait by up to a quarter.
 
     Raises:
-        AgentBuildError: A figure makes no sense, or `retry_on` is of a wrong type.
+        AgentBuildError: A number is invalid, or `retry_on` has a wrong type.
     """
     if max_retries < 0:
         raise AgentBuildError(f"{owner}: max_retries must be 0 or more; got {max_retries}")
@@ -114,7 +114,7 @@ def check_on_failure(owner: str, on_failure: object) -> None:
 
 
 async def text_by(owner: str, function: Callable[[Exception], Any], error: Exception) -> str:
-    """Return the text that a function, sync or async, makes of an error.
+    """Return the text of a function, sync or async, for an error.
 
     Raises:
         MiddlewareError: It returned something else.
@@ -135,13 +135,13 @@ _WHAT: Final = {
     "connection": "The connection to the model failed",
     "server": "The model's server failed",
 }
-"""What happened, for people who watch, by kind of error."""
+"""Texts for people who watch, by kind of error."""
 
 AnswerT = TypeVar("AnswerT")
 
 
 class ModelRetryMiddleware(AgentMiddleware):
-    """Repeats a model call that failed, after a wait that grows.
+    """Repeats a failed model call, after growing waits.
 
     By default a call is repeated `max_retries` times, and each attempt counts against the run's
     limits. With `patience` it is repeated for that long instead, however often: only the attempt
@@ -149,7 +149,7 @@ class ModelRetryMiddleware(AgentMiddleware):
     itself (summaries, say) are repeated as well. What a provider's SDK repeats by itself
     (`AnthropicModel(max_retries=2)`) it repeats within each attempt otherwise.
 
-    What was streamed of an attempt that failed is void. Two `custom` events tell readers of the
+    The streamed pieces of a failed attempt do not count. Two `custom` events tell readers of the
     stream of each further attempt: `{"event": "model_retry", "attempt", "delay", "error", "text"}`
     before the wait, where `text` says to a person what happened, and `{"event":
     "model_asked_again", "attempt"}` after it. Interrupts, cancellation, limits and errors of the
@@ -165,10 +165,10 @@ class ModelRetryMiddleware(AgentMiddleware):
             `max_retries`; 0 for none. A provider that asks to wait for longer is not asked again.
         retry_on: Error types or a predicate; by default errors that may pass (`may_pass`), such as
             a `ModelError` whose `retryable` is True. Others are raised at once.
-        on_failure: What comes of the error when no attempt is left. `continue` ends the run with an
-            answer that says what failed; `error` raises it, which lets the run fail and be resumed;
-            a function makes the answer's text of it. An agent that owes a structured answer raises
-            it in any case: a text would pass for one.
+        on_failure: What to do with the error if no attempt is left. `continue` ends the run with an
+            answer that says what failed; `error` raises it, so the run fails and can be resumed; a
+            function turns it into the text of the answer. An agent with a structured answer always
+            raises it, because a text could be mistaken for one.
         backoff_factor: What each further wait is multiplied by; 0 waits equally long each time.
         initial_delay: Seconds to wait after the first attempt. A longer `retry_after` of the error
             goes before the computed wait.
@@ -177,7 +177,7 @@ class ModelRetryMiddleware(AgentMiddleware):
         jitter: Vary each wait by up to a quarter.
 
     Raises:
-        AgentBuildError: An option makes no sense.
+        AgentBuildError: An option is invalid.
     """
 
     def __init__(
@@ -208,7 +208,7 @@ class ModelRetryMiddleware(AgentMiddleware):
         )
 
     async def wrap_model_call(self, request: ModelRequest, handler: ModelHandler) -> ModelResult:
-        """Ask until there is an answer or no attempt is left."""
+        """Call the model until there is an answer, or no attempt is left."""
         answer = await self._until_answered(partial(handler, request), request.runtime)
         if not isinstance(answer, _GivenUp):
             return answer
@@ -217,7 +217,7 @@ class ModelRetryMiddleware(AgentMiddleware):
         return await self._answer(answer)
 
     async def wrap_internal_call(self, call: InternalCall, handler: InternalHandler) -> AIMessage:
-        """Repeat a call of another middleware too, if it is repeated for a length of time."""
+        """Repeat calls of other middleware too, if there is `patience`."""
         if self._patience is None:
             return await handler()
         answer = await self._until_answered(handler, call.runtime)
@@ -254,7 +254,7 @@ class ModelRetryMiddleware(AgentMiddleware):
             runtime.stream_writer({"event": "model_asked_again", "attempt": attempts.failed + 1})
 
     async def _answer(self, given_up: _GivenUp) -> AIMessage:
-        """Return the answer that stands for a failure."""
+        """Return the answer about a failure."""
         error = given_up.error
         if callable(self._on_failure):
             text = await text_by(self.name, self._on_failure, error)
@@ -274,7 +274,7 @@ class _GivenUp:
 
 @dataclass(slots=True)
 class _Attempts:
-    """The attempts of one call: how many failed, and since when."""
+    """The attempts of one call: how many have failed, and since when."""
 
     policy: RetryPolicy
     patience: float | None
@@ -282,7 +282,7 @@ class _Attempts:
     since: float = 0.0
 
     def delay_after(self, error: Exception) -> float | None:
-        """Return the seconds to wait after a failed attempt, or None if there is no further one."""
+        """Return the seconds to wait after a failed attempt, or None if no attempt is left."""
         self.failed += 1
         if self.failed == 1:
             self.since = time.monotonic()
@@ -295,7 +295,7 @@ class _Attempts:
         return None if left <= 0 or asked > left else max(min(computed, left), asked)
 
     def last_word(self, error: Exception) -> Exception:
-        """Return the error to end with; it says how long the model was tried and how often."""
+        """Return the final error, which says how long and how often the model was tried."""
         if self.patience is None:
             return error
         known = error if isinstance(error, ModelError) else ModelError(str(error))
@@ -325,5 +325,5 @@ def _times(count: int) -> str:
 
 
 def _seconds(seconds: float) -> str:
-    """Return a length of time in words, to the minute if it is long."""
+    """Return a duration as text, to the minute if it is long."""
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

@@ -1,13 +1,13 @@
 """Provider features: the prompt cache, and tools that the provider shows on demand.
 
-Providers cache in the order tools, system prompt, messages: a change voids all that comes after it.
-So sections that change go to the end of the system prompt, and each breakpoint stands where the
-next request will find the same text again. The marks are neutral; a model that has no prompt cache
-ignores them.
+Providers cache tools, system prompt and messages, in this order: a change invalidates everything
+after it. So sections that change go to the end of the system prompt, and each breakpoint is at a
+place up to which the next request has the same text. The marks are neutral; a model without a
+prompt cache ignores them.
 
 With tool search, the provider gets all tools, but its model sees only a search tool and the tools
-that are not deferred. What a search finds is added at that place, so the cached prompt before it
-holds.
+that are not deferred. Found tools are added at that place, so the cached prompt before it stays
+valid.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ __all__ = [
 
 
 MAX_BREAKPOINTS = 4
-"""As many as a request may carry."""
+"""The most breakpoints in a request."""
 
 VOLATILE_SECTIONS = ("subagents", "skills", "memory", "mcp_servers")
-"""Sections of our own that differ between threads or change during one, the steadiest first."""
+"""Built-in sections that differ between threads or change during one, the most stable first."""
 
 _TTL: TypeAlias = Literal["5m", "1h"]
 _Behavior: TypeAlias = Literal["ignore", "warn", "raise"]
 
 _PROVIDERS = ("anthropic:", "anthropic-bedrock:", "anthropic-vertex:", "claude")
-"""How names of models begin whose provider takes breakpoints; a bare id is Anthropic's."""
+"""Beginnings of names of models whose provider accepts breakpoints; a bare id is Anthropic's."""
 
 _TRAILING = 8
 _MOST_WARNINGS = 32
@@ -112,7 +112,7 @@ class PromptCachingMiddleware(AgentMiddleware):
         """Order and mark the request, and pass it on.
 
         Raises:
-            MiddlewareError: The model takes no breakpoints and that is to be an error.
+            MiddlewareError: The model accepts no breakpoints, and that has to be an error.
         """
         supported = request.model.name.startswith(_PROVIDERS)
         if not supported:
@@ -147,7 +147,7 @@ class PromptCachingMiddleware(AgentMiddleware):
             _log.warning("%s; it is used anyway.", text)
 
     def _placed(self, system: tuple[PromptSection, ...]) -> _Placed:
-        """Return the sections in order and marked; most requests have those of the last one."""
+        """Return the ordered and marked sections; most requests have the same as the last one."""
         if self._newest is None or self._newest[0] != system:
             ordered = tuple(sorted(system, key=lambda one: self._rank.get(one.name, -1)))
             ends = self._ends(ordered)
@@ -155,7 +155,7 @@ class PromptCachingMiddleware(AgentMiddleware):
         return self._newest[1]
 
     def _ends(self, system: Sequence[PromptSection]) -> list[int]:
-        """Return after which sections to mark, at most two; the marks of owners win."""
+        """Return the sections to mark, at most two; marks of their owners take precedence."""
         own = [place for place, section in enumerate(system) if section.cache]
         if own:
             return own[-2:]
@@ -169,9 +169,9 @@ class _Placed:
     """The sections of a system prompt, the volatile ones last.
 
     Attributes:
-        ordered: As they came.
-        marked: With breakpoints.
-        marks: How many.
+        ordered: The sections in order.
+        marked: The sections with breakpoints.
+        marks: The number of breakpoints.
     """
 
     ordered: tuple[PromptSection, ...]
@@ -204,7 +204,7 @@ def _message_places(messages: Sequence[Message], stored: Sequence[Message]) -> l
         return []
     for place in range(last, 0, -1):
         message = messages[place]
-        # What a client or a middleware answered in the model's place was no call of it.
+        # An answer from a client or a middleware was not a call of the model.
         if isinstance(message, AIMessage) and message.source is None:
             return [last, place - 1]
     return [last]
@@ -215,7 +215,7 @@ _Offered: TypeAlias = tuple[Tool | Mapping[str, JsonValue], ...]
 _SEARCH_TOOLS: Mapping[str, Mapping[str, JsonValue]] = {
     "anthropic": {"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"},
 }
-"""By provider, the tool its model searches with."""
+"""The search tool of each provider."""
 
 
 class ProviderToolSearchMiddleware(AgentMiddleware):
@@ -230,7 +230,7 @@ class ProviderToolSearchMiddleware(AgentMiddleware):
             request forces it. Provider tools are searched if they say `defer_loading` themselves.
 
     Raises:
-        AgentBuildError: It is no collection of tools or names.
+        AgentBuildError: It is not a collection of tools or names.
     """
 
     def __init__(self, *, searchable_tools: Collection[str | Tool] | None = None) -> None:
@@ -286,9 +286,9 @@ class ProviderToolSearchMiddleware(AgentMiddleware):
 
 
 def _with_search(search: Mapping[str, JsonValue], tools: _Offered) -> _Offered:
-    """Return the tools with the search tool, unless they hold one.
+    """Return the tools with the search tool, unless there is one.
 
-    It goes first, so that there is a tool that is not put off for a breakpoint to stand on.
+    It comes first, so that there is a tool that is not deferred, for a breakpoint.
     """
     there = any(not isinstance(one, Tool) and _is_search(one) for one in tools)
     return tools if there else (search, *tools)
@@ -299,7 +299,7 @@ def _is_search(tool: Mapping[str, JsonValue]) -> bool:
 
 
 def _is_put_off(tool: Tool | Mapping[str, JsonValue]) -> bool:
-    """Whether a provider tool, or one of a set of them, says that it has to be looked for."""
+    """Whether a provider tool, or one of a set of them, is deferred."""
     if isinstance(tool, Tool):
         return False
     own = cast(Mapping[str, Any], tool)

@@ -1,7 +1,7 @@
 """Offered tools: which tools a middleware applies to, removing tools, and changing descriptions.
 
-A removed tool is not offered, and calls of it are refused. Descriptions can be changed wherever the
-tools come from.
+A removed tool is not offered, and calls of it are refused. Descriptions of all tools can be
+changed, wherever they come from.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class ToolDescriptionMiddleware(AgentMiddleware):
     """Replaces the descriptions of tools that a model sees.
 
     Tools that the provider runs stay as they are. List it after middleware that adds tools for a
-    call (`MCPToolsMiddleware`), and before middleware that counts what is sent.
+    call (`MCPToolsMiddleware`), and before middleware that counts the request.
 
     Args:
-        descriptions: What the model reads, by the tool's name; a name that no tool has is no
-            error, as tools may come and go.
+        descriptions: Descriptions for the model, by the tool's name. A name without a tool is not
+            an error, because tools may come and go.
 
     Raises:
-        AgentBuildError: A name or a description is no text, or empty.
+        AgentBuildError: A name or a description is empty, or not text.
     """
 
     def __init__(self, descriptions: Mapping[str, str]) -> None:
@@ -81,11 +81,11 @@ class ToolExclusionMiddleware(AgentMiddleware):
     prompt section teaches a tool, so that it is left out along with it.
 
     Args:
-        tools: Names, or globs over names such as `delete_*`; a name that no tool has is no error,
-            as tools may come and go.
+        tools: Names, or globs over names such as `delete_*`. A name without a tool is not an
+            error, because tools may come and go.
 
     Raises:
-        AgentBuildError: It is no collection of names.
+        AgentBuildError: It is not a collection of names.
     """
 
     def __init__(self, tools: Collection[str]) -> None:
@@ -98,7 +98,7 @@ class ToolExclusionMiddleware(AgentMiddleware):
         self._kept: IdentityCache[_Offered, _Offered] = IdentityCache(self._without)
 
     async def wrap_model_call(self, request: ModelRequest, handler: ModelHandler) -> ModelResponse:
-        """Offer the other tools only."""
+        """Offer only the other tools."""
         offered = request.tools
         tools = self._kept(offered) if isinstance(offered, tuple) else self._without(tuple(offered))
         if len(tools) < len(offered):
@@ -138,7 +138,7 @@ class ToolFilter:
 
     @classmethod
     def of(cls, owner: str, tools: Sequence[str | Tool] | None) -> ToolFilter:
-        """Return the filter that a `tools` argument stands for.
+        """Return the filter for a `tools` argument.
 
         Args:
             owner: The middleware, for errors.

@@ -1,13 +1,12 @@
-"""Tool calls before they run: which need a person's decision, and results for those without one.
+"""Tool calls before they run: asks for approvals, and repairs calls without results.
 
 The middleware says which calls need a decision; the gate in front of every tool asks. There is one
-durable question per gated call, wherever the call comes from. A call that a person edited is judged
-again: no edit reaches a tool past its own rule.
+durable question for each such call, wherever the call comes from. A call that a person edited is
+checked again, so no edit bypasses the rule of a tool.
 
 Before a run starts, the transcript is made valid: each call has exactly one result, in its place. A
-model is only asked with calls and results in pairs, whatever the transcript holds. This stores the
-repaired version, so that people and other programs see it too. If nothing is wrong, nothing is
-written.
+model always gets calls and results in pairs, whatever the transcript contains. Here the repaired
+version is stored, so that people and other programs see it too. A valid transcript is not changed.
 """
 
 from __future__ import annotations
@@ -41,11 +40,11 @@ class HumanInTheLoopMiddleware(AgentMiddleware):
             not to ask, or an `InterruptOnConfig`. An exact name goes before globs, globs are
             tried in the order given, and the first match decides: `{"*": True, "ls": False}`
             asks about everything but `ls`.
-        description_prefix: What the person reads, before the tool's name, when the config has no
-            description of its own.
-        edit_notice: What precedes the result of an edited call, so that the model does not make
-            the call again as it wrote it; `{call}` stands for the call as it ran. None for our own
-            text, empty for nothing.
+        description_prefix: The text for the person, before the tool's name, if the config has no
+            description.
+        edit_notice: The text before the result of an edited call, so that the model does not
+            repeat its original call; `{call}` is replaced by the call as it ran. None for the
+            default text, empty for none.
 
     Raises:
         AgentBuildError: A config allows no decision or an unknown one, or has a wrong type.
@@ -67,7 +66,7 @@ class HumanInTheLoopMiddleware(AgentMiddleware):
             rules[pattern] = _checked(pattern, value)
 
     def judge(self, request: ToolCallRequest) -> Verdict | None:
-        """Return `ask` with what the person reads and may decide, or None to let it pass."""
+        """Return `ask` with the text and the decisions for the person, or None to allow it."""
         config = self._config(request.call.name)
         if config is None or (config.when is not None and not config.when(request)):
             return None
@@ -115,8 +114,8 @@ def _checked(pattern: str, value: object) -> InterruptOnConfig | None:
 class PatchToolCallsMiddleware(AgentMiddleware):
     """Repairs dangling calls and orphaned results when a run begins.
 
-    A call without a result gets an error result directly after the results its answer has. A
-    result without a call is removed, and one that stands elsewhere is moved to its answer.
+    A call without a result gets an error result right after the other results of its answer. A
+    result without a call is removed, and a misplaced one is moved to its answer.
     """
 
     def before_agent(self, state: State, runtime: Runtime) -> HookResult:

@@ -1,14 +1,14 @@
 """Tool results: retried, reworded for the model, or emulated by a model.
 
-A retry gives many tools what `Tool.retry` gives one: further attempts after an error that may pass.
-The attempts are made where a tool's own are, inside the gate: a call is judged and approved once,
-each attempt has the tool's timeout, sees its number and counts against the limits.
+A retry gives many tools what `Tool.retry` gives one: further attempts after a temporary error. The
+attempts are made inside the gate, like a tool's own: a call is checked and approved once; each
+attempt has the tool's timeout, knows its number, and counts towards the limits.
 
-A function can say what the model reads when a tool raises.
+A function can word the error that the model reads if a tool raises.
 
-Emulation lets a model invent results, to try an agent out before its tools exist. Limits, policy
-and approval apply as for the tool itself; only what would run is replaced. The result says that it
-is emulated, to the model and to programs, so that nobody takes it for a fact.
+Emulation lets a model invent results, to try an agent before its tools exist. Limits, policy and
+approval apply as for the tool itself; only its execution is replaced. The result says that it is
+emulated, to the model and to programs, so that nobody mistakes it for a fact.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ __all__ = ["LLMToolEmulator", "OnToolError", "ToolErrorMiddleware", "ToolRetryMi
 _Said: TypeAlias = str | Sequence[ContentBlock] | None
 
 OnToolError: TypeAlias = Callable[[Exception, ToolCallRequest], _Said | Awaitable[_Said]]
-"""Takes what a tool raised and its call; returns what the model shall read, or None."""
+"""Gets the error of a tool and the call; returns the result for the model, or None."""
 
 
 class ToolErrorMiddleware(AgentMiddleware):
     """Lets you word the error results of tools that raise.
 
-    It is asked after the last attempt of a tool that is tried again, about timeouts and
-    `ToolError`s too, and about what a `strict` tool raised: an answer keeps the run going. It is
-    not asked about calls that were refused or whose arguments are wrong, as their tool did not run.
+    It is called after the last attempt of a tool, also for timeouts and `ToolError`s, and for
+    errors of a `strict` tool: if it returns a result, the run continues. It is not called for calls
+    that were refused or had invalid arguments, because their tool did not run.
 
-    Several may be listed if each names its tools; the innermost one that answers decides.
+    You can list several if each names its tools; the innermost one with a result decides.
 
     Args:
         on_error: Function of (error, request), sync or async, that returns the result's text or
@@ -80,7 +80,7 @@ class ToolErrorMiddleware(AgentMiddleware):
     async def wrap_tool_call(
         self, request: ToolCallRequest, handler: ToolHandler
     ) -> ToolCallOutcome:
-        """Ask the function about what the tool raised, if it did."""
+        """Call the function with the tool's error, if there is one."""
         if request.call.name not in self._tools:
             return await handler(request)
         try:
@@ -118,7 +118,7 @@ logger = logging.getLogger(__name__)
 
 
 class ToolRetryMiddleware(AgentMiddleware):
-    """Repeats calls of tools that failed, after a wait that grows.
+    """Repeats failed calls of tools, after growing waits.
 
     Only tools that are `read_only` or `idempotent`, and not `once`, are tried again: another
     attempt of any other could act twice. A tool with a `retry` of its own keeps that, and so does
@@ -185,7 +185,7 @@ class ToolRetryMiddleware(AgentMiddleware):
     async def wrap_tool_call(
         self, request: ToolCallRequest, handler: ToolHandler
     ) -> ToolCallOutcome:
-        """Let the call be repeated where that is safe."""
+        """Let the call be repeated if that is safe."""
         tool = request.tool
         if tool is None or tool.name != request.call.name or tool.name not in self._tools:
             return await handler(request)
@@ -200,7 +200,7 @@ class ToolRetryMiddleware(AgentMiddleware):
         return await self._failed(outcome, error)
 
     async def _failed(self, outcome: ToolCallOutcome, error: Exception) -> ToolCallOutcome:
-        """Return what comes of an error that the last attempt left."""
+        """Return the result for the error of the last attempt."""
         if self._on_failure == "continue":
             return outcome
         if self._on_failure == "error":
@@ -211,7 +211,7 @@ class ToolRetryMiddleware(AgentMiddleware):
         return replace(outcome, message=replace(outcome.message, content=text))
 
     def _noted(self, tool: Tool, outcome: ToolCallOutcome) -> ToolCallOutcome:
-        """Say why a call of a tool that is named here was not repeated."""
+        """Explain why a call of a tool that is named here was not repeated."""
         error = outcome.error
         if self._tools.names is not None and error is not None and self._policy.retries(error):
             logger.warning(
@@ -244,7 +244,7 @@ class LLMToolEmulator(AgentMiddleware):
 
     Args:
         tools: Tools, or their names, to emulate; None for all, empty for none.
-        model: Who makes results up, or its name.
+        model: The model that invents results, or its name.
 
     Raises:
         AgentBuildError: An argument is none that is accepted.
@@ -271,14 +271,14 @@ class LLMToolEmulator(AgentMiddleware):
     async def wrap_tool_call(
         self, request: ToolCallRequest, handler: ToolHandler
     ) -> ToolCallOutcome:
-        """Put a stand-in in the tool's place; the gate judges the call as ever."""
+        """Replace the tool by a stand-in; the gate checks the call as usual."""
         tool = request.tool
         if tool is None or not self._emulates(tool.name):
             return await handler(request)
         return await handler(request.override(tool=self._stand_in(tool)))
 
     def judge(self, request: ToolCallRequest) -> Verdict | None:
-        """Deny a call that would get past the stand-in: one that a person edited into it, say."""
+        """Deny a call that would bypass the stand-in, such as one that a person edited into it."""
         tool = request.tool
         if not self._emulates(request.call.name):
             return None
@@ -294,7 +294,7 @@ class LLMToolEmulator(AgentMiddleware):
         return self._names is None or name in self._names
 
     def _stand_in(self, tool: Tool) -> Tool:
-        """Return the tool with another body; marks that are about the real one's runs are off."""
+        """Return the tool with another body, and without marks about runs of the real one."""
         return replace(
             tool,
             function=_Emulation(self.model, tool),
@@ -332,7 +332,7 @@ class _Emulation:
 def _task(tool: Tool, args: Mapping[str, Any]) -> str:
     known = json.dumps(tool.parameters.get("properties", {}), ensure_ascii=False)
     described = f"{tool.name}: {tool.description}\nArguments: {known}"
-    # What is validated may be objects of the tool's own.
+    # Validated arguments may be objects of the tool's own types.
     values = to_jsonable_python(args.get(ALL_ARGUMENTS, args), fallback=repr)
     called = f"{tool.name}({json.dumps(values, ensure_ascii=False)})"
     return f"{fenced('tool', described)}\n\n{fenced('call', called)}"

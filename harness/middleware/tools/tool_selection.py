@@ -1,8 +1,8 @@
 """Tool selection: a model chooses the tools of a turn before the agent's model sees them.
 
-It is asked once per turn, that is per request of the user: what it picked is kept in the thread's
-state, so further steps and a resumed run ask nothing, and the tools stay the same as long as the
-provider's prompt cache may live.
+It chooses once per turn, that is, per request of the user. The choice is stored in the thread's
+state, so further steps and a resumed run reuse it, and the tools stay the same as long as the
+provider's prompt cache may last.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ step of the work, the most useful first, and leave out the rest."""
 OnParsingFailure: TypeAlias = (
     Literal["error", "none", "all"] | Sequence[str] | Callable[[ModelRequest], Sequence[str]]
 )
-"""What is offered when no selection can be had: nothing but an error, no tool, every tool, the
-tools of these names, or those a function of the request names."""
+"""What to do without a selection: raise an error, offer no tool, every tool, the tools with these
+names, or those that a function of the request names."""
 
 _Offered: TypeAlias = Sequence[Tool | Mapping[str, JsonValue]]
 
@@ -55,9 +55,9 @@ class ToolSelection:
     """Tools chosen for a turn.
 
     Attributes:
-        turn: Id of the message that asked for the work.
-        offered: Digest of the names there were to choose from.
-        names: The tools chosen.
+        turn: Id of the message with the request.
+        offered: Digest of the names of the available tools.
+        names: The chosen tools.
     """
 
     turn: str
@@ -81,13 +81,13 @@ class LLMToolSelectorMiddleware(AgentMiddleware):
     prompt section depends on what is offered.
 
     Args:
-        model: Who chooses, or its name; the request's model if None.
+        model: The model that chooses, or its name; None for the request's model.
         system_prompt: Instructions for it.
-        max_tools: Tools it may choose at most; None for no bound.
-        always_include: Tools that are offered without being chosen. They do not count toward
-            `max_tools`; names of tools that are not there have no effect.
-        max_retries: How often it is asked again when its answer is no choice.
-        on_parsing_failure: What is offered if it stays without a choice; see `OnParsingFailure`.
+        max_tools: The most tools it may choose; None for no limit.
+        always_include: Tools that are always offered. They do not count towards `max_tools`;
+            names of missing tools have no effect.
+        max_retries: How often it is asked again if its answer is not a choice.
+        on_parsing_failure: What to offer if there is still no choice; see `OnParsingFailure`.
 
     Raises:
         AgentBuildError: An argument is none that is accepted.
@@ -125,7 +125,7 @@ class LLMToolSelectorMiddleware(AgentMiddleware):
         self._kept: dict[tuple[str, ...], tuple[_Offered, _Offered]] = {}
 
     async def wrap_model_call(self, request: ModelRequest, handler: ModelHandler) -> ModelResponse:
-        """Offer what was chosen for this turn; choose first if nothing was."""
+        """Offer the chosen tools of this turn; choose first if there is no choice yet."""
         choices = self._choices(request)
         turn = _turn(request)
         if turn is None or len(choices) <= (self._max_tools or 0):
@@ -137,7 +137,7 @@ class LLMToolSelectorMiddleware(AgentMiddleware):
         if request.tool_choice == "none":
             return await handler(request)
         chosen = ToolSelection(turn.id, offered, await self._choose(request, choices, turn))
-        # It is paid for, and stays whatever becomes of the call it was made for.
+        # It is paid for, so it is kept even if the call fails.
         await request.runtime.keep({"tool_selection": chosen})
         return await handler(self._narrowed(request, chosen.names))
 
@@ -180,7 +180,7 @@ class LLMToolSelectorMiddleware(AgentMiddleware):
         model: ChatModel,
         failure: ModelError | None,
     ) -> tuple[str, ...]:
-        """Return what is offered without a choice."""
+        """Return the tools to offer without a choice."""
         policy = self._on_failure
         if policy == "error":
             raise failure or MiddlewareError(
@@ -201,7 +201,7 @@ class LLMToolSelectorMiddleware(AgentMiddleware):
         return tuple(name for name in choices if name in names)
 
     def _narrowed(self, request: ModelRequest, names: tuple[str, ...]) -> ModelRequest:
-        """Return the request with the chosen tools, in the order they had."""
+        """Return the request with the chosen tools, in their original order."""
         offered = request.tools
         known = self._kept.get(names)
         if known is not None and known[0] is offered and request.tool_choice in _FREE:
@@ -209,7 +209,7 @@ class LLMToolSelectorMiddleware(AgentMiddleware):
         keep = {*names, *self._always, request.tool_choice}
         tools = tuple(one for one in offered if not isinstance(one, Tool) or one.name in keep)
         if isinstance(offered, tuple) and request.tool_choice in _FREE:
-            # The same tuple each time: what is computed of it is found by its identity.
+            # The same tuple each time, because caches use its identity.
             if len(self._kept) >= _MAX_KEPT:
                 self._kept.clear()
             self._kept[names] = (offered, tools)
@@ -221,7 +221,7 @@ _FREE = ("auto", "any", "none")
 
 
 def _turn(request: ModelRequest) -> Message | None:
-    """Return the message that asked for the work, as the model sees it."""
+    """Return the message with the request, as the model sees it."""
     for messages in (request.messages, request.state.get("messages", ())):
         place = latest_request(messages, len(messages), None)
         if place is not None:
@@ -261,7 +261,7 @@ def _spec(choices: Mapping[str, Tool], max_tools: int | None) -> ToolSpec:
 def _names_in(
     data: Mapping[str, JsonValue] | None, choices: Mapping[str, Tool]
 ) -> tuple[str, ...] | None:
-    """Return the known names of a choice, each once; None if it is no choice or all are unknown."""
+    """Return the known names of a choice, each once; None if there are none."""
     names = None if data is None else data.get("tools")
     if not isinstance(names, list):
         return None

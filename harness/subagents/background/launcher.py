@@ -21,14 +21,12 @@ from pydantic import JsonValue
 from ..._internal.concurrency import raising_one
 from ...checkpoint.base import Checkpointer, Interrupt
 from ...errors import (
-    AgentBuildError,
     HarnessError,
     RunEnded,
     ToolError,
     UnknownRun,
     UnknownThread,
 )
-from ...loop.agent import Agent
 from ...loop.run_executor import RunOptions
 from ...messages.message import HumanMessage
 from ...policy import CallPolicy
@@ -44,8 +42,9 @@ from .engine import (
     task_threads,
 )
 from .local_runs import LocalRuns
+from .task_agents import TaskAgents
 from .task_runner import POLL_SECONDS, TaskRunner
-from .tasks import ENDED, NewTask, TaskView, background_agent, given, post
+from .tasks import ENDED, NewTask, TaskView, given, post
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -77,6 +76,9 @@ class BackgroundSubAgents:
             processes of others count as alive unless this returns False.
         engine: Makes the engine that executes the runs; `LocalRuns` by default.
 
+    Attributes:
+        agent: Returns a subagent by name, as it works in the background.
+
     Raises:
         ValueError: A limit is not positive.
     """
@@ -95,10 +97,7 @@ class BackgroundSubAgents:
             raise ValueError("max_running and max_open must be 1 or more")
         self.checkpointer = checkpointer
         self._tasks = TaskQueue(max_running, max_open)
-        self._agents: dict[str, tuple[Agent, Agent]] = {}
-        self._find: AgentSource | None = None
-        self._above: tuple[str, ...] = ()
-        self._policy: CallPolicy | None = None
+        self.agent = TaskAgents(checkpointer)
         local = partial(LocalRuns, checkpointer, options=options or RunOptions(), is_alive=is_alive)
         self._engine: RunEngine = (engine or local)(self.agent)
         self._local = self._engine if isinstance(self._engine, LocalRuns) else None
@@ -170,27 +169,8 @@ class BackgroundSubAgents:
         Raises:
             AgentBuildError: It serves another agent already.
         """
-        if self._find is not None:
-            raise AgentBuildError(
-                "this BackgroundSubAgents serves another agent already; make one for each agent"
-            )
-        self._find, self._above, self._policy = find, tuple(above), policy
+        self.agent.bind(find, above, policy)
         self._recover_soon()
-
-    def agent(self, name: str) -> Agent:
-        """Return the agent of a subagent that works in the background.
-
-        Raises:
-            HarnessError: There is none of that name, or no agent was built with this object.
-        """
-        if self._find is None:
-            raise HarnessError("no agent was built with this BackgroundSubAgents yet")
-        found = self._find(name)
-        known = self._agents.get(name)
-        if known is None or known[0] is not found:
-            made = background_agent(found, self.checkpointer, self._above, self._policy)
-            known = self._agents[name] = (found, made)
-        return known[1]
 
     # --- tasks -----------------------------------------------------------------------------
 
@@ -250,7 +230,7 @@ class BackgroundSubAgents:
         deadline = time.monotonic() + max(0.0, seconds)
         entered = self._tasks.is_open
         while True:
-            news = {parent_thread(one): self._tasks.news(one) for one in thread_ids}
+            changes = {parent_thread(one): self._tasks.next_change(one) for one in thread_ids}
             views = [await self.look(one) for one in thread_ids]
             left = deadline - time.monotonic()
             in_vain = entered and not self._tasks.is_open
@@ -265,7 +245,7 @@ class BackgroundSubAgents:
                     await self._runner.adopt(one.run, ours=True)
             mine = not others
             with anyio.move_on_after(left if mine else min(left, POLL_SECONDS)):
-                await first_of(list(news.values()))
+                await first_of(list(changes.values()))
 
     async def send(
         self, thread_id: str, text: str, key: str, behalf: Behalf | None = None
@@ -319,7 +299,7 @@ class BackgroundSubAgents:
             if self._tasks.is_carried(run):  # it may have started just as it ended
                 run = await self._engine.cancel(run, reason)
             while self._tasks.is_carried(run):
-                await self._tasks.news(thread_id).wait()
+                await self._tasks.next_change(thread_id).wait()
             if view.status == "waiting":
                 await self._runner.tell_of_the_end(run)
             self._tasks.stir(thread_id)
@@ -408,7 +388,7 @@ class BackgroundSubAgents:
             self._do_soon(self._runner.recover)
 
     def _do_soon(self, job: Job) -> None:
-        if self._find is not None and self._jobs is not None:
+        if self.agent.are_bound and self._jobs is not None:
             self._jobs.send_nowait(job)
 
     def _check_open(self) -> None:

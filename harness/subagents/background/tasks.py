@@ -1,7 +1,6 @@
-"""Background tasks: their records and status, their agents, and messages sent to them.
+"""Background tasks: their records and status, and messages sent to them.
 
-A task's agent is a subagent with its caller's journal and rules. The caller's state lists the tasks
-of a thread.
+The caller's state lists the tasks of a thread.
 
 Messages to a task wait in a namespace of the task's thread, which only grows. They are added to its
 transcript before its next model call. Its state counts the messages it has read, so each is read
@@ -12,10 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from copy import copy
-from dataclasses import replace
-from functools import cache
-from typing import Annotated, Any, Literal, NotRequired, TypeAlias, Unpack, cast
+from typing import Annotated, Any, Literal, NotRequired, TypeAlias, cast
 
 from typing_extensions import TypedDict
 
@@ -29,17 +25,11 @@ from ...loop.engine import AgentLoop
 from ...loop.hooks.middleware import AgentMiddleware
 from ...loop.hooks.requests import HookResult, Runtime
 from ...loop.run.commit_buffer import CommitBuffer
-from ...loop.run.context import RunContext, StateCache
+from ...loop.run.context import RunContext
 from ...loop.thread_state import ThreadState
-from ...loop.tools.execution import ToolPipeline
 from ...messages.message import HumanMessage, Message
-from ...policy import CallPolicy, NarrowedPolicy, Verdict
-from ...policy.composite import Arguments, Caller
 from ...state.channels import Mark, Overwrite, Reducer, State
-from ...state.schema import StateSchema
-from ...tools.tool import Tool
 from .engine import Behalf, parent_thread
-from .three_way_merge import MergeBase, MergeBaseState
 
 __all__ = [
     "ENDED",
@@ -53,7 +43,6 @@ __all__ = [
     "TaskStatus",
     "TaskView",
     "Tasks",
-    "background_agent",
     "given",
     "joined",
     "post",
@@ -290,78 +279,3 @@ def _taken(inbox: ThreadState, state: State) -> Mapping[str, Any]:
     sent = _messages(inbox)
     read = cast(int, state.get("inbox_read") or 0)
     return {"messages": [*sent[read:]], "inbox_read": len(sent)} if len(sent) > read else {}
-
-
-def background_agent(
-    agent: Agent,
-    checkpointer: Checkpointer,
-    above: Sequence[str],
-    policy: CallPolicy | None = None,
-) -> Agent:
-    """Return an agent that can work in the background.
-
-    Args:
-        agent: The agent, which is not changed.
-        checkpointer: The caller's journal.
-        above: Names of the agents from the main one to the caller, for rules: the agent is below
-            them, as if `task` ran it.
-        policy: Rules of the caller, which apply in addition to its own.
-    """
-    old = agent.definition
-    own = old.pipeline.policy
-    rules = own if policy is None or policy is own else NarrowedPolicy((own, policy))
-    inbox = Inbox(checkpointer)
-    middleware = (*old.middleware, MergeBase(), inbox)
-    below = _Below(rules, tuple(above))
-    pipeline = ToolPipeline(old.tools, middleware, below, old.pipeline.cache)
-    states = StateCache()
-    states.rules = old.states.rules
-    made = copy(agent)
-    made.checkpointer = checkpointer
-    made.definition = replace(
-        old,
-        middleware=middleware,
-        schema=StateSchema({**old.schema.channels, **_own().channels}),
-        pipeline=pipeline,
-        states=states,
-    )
-    inbox.definition = made.definition
-    return made
-
-
-@cache
-def _own() -> StateSchema:
-    return StateSchema.of((InboxState, "Inbox"), (MergeBaseState, "GivenFiles"))
-
-
-@record
-class _Below:
-    """A policy that treats an agent as working below others."""
-
-    policy: CallPolicy
-    above: tuple[str, ...]
-
-    @property
-    def reads_paths(self) -> bool:
-        return self.policy.reads_paths
-
-    def judge(
-        self, tool: str, args: Arguments, definition: Tool | None = None, **caller: Unpack[Caller]
-    ) -> Verdict:
-        return self.policy.judge(tool, args, definition, **self._below(caller))
-
-    def hides(
-        self,
-        path: str,
-        definition: Tool | None = None,
-        *,
-        contents: bool = False,
-        **caller: Unpack[Caller],
-    ) -> bool:
-        return self.policy.hides(path, definition, contents=contents, **self._below(caller))
-
-    def narrowed(self, other: CallPolicy) -> CallPolicy:
-        return NarrowedPolicy((self, other))
-
-    def _below(self, caller: Caller) -> Caller:
-        return {**caller, "agent": (*self.above, *caller.get("agent", ()))}

@@ -20,6 +20,10 @@ export const generation = signal(0);
 /** A moment that changes now and then, for "5 minutes ago". */
 export const now = signal(Date.now());
 
+const NARROW = matchMedia("(max-width: 56.25rem)");
+export const narrow = signal(NARROW.matches);
+NARROW.addEventListener("change", () => (narrow.value = NARROW.matches));
+
 export const waiting = computed(() => inbox.value?.total ?? 0);
 
 export function decoded(text: string): string {

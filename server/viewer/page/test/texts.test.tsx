@@ -1,7 +1,7 @@
 import { render } from "preact";
 import { describe, expect, it } from "vitest";
 import { Markdown } from "../src/lib/markdown";
-import { seen } from "../src/lib/text";
+import { ago, duration, seen } from "../src/lib/text";
 import { counted } from "../src/parts/diff";
 import { dayOf, readQuery } from "../src/views/threads";
 
@@ -10,6 +10,16 @@ function drawn(text: string): HTMLElement {
   render(<Markdown text={text} />, place);
   return place;
 }
+
+describe("times", () => {
+  it("are rounded, and in the singular where there is one", () => {
+    const said = [0.01, 9.96, 59.7, 119.7, 3_599.8, 86_399, 100_000, 200_000].map(duration);
+    expect(said).toEqual(
+      ["< 0.1 s", "10 s", "1 min 0 s", "2 min 0 s", "1 h 0 min", "1 day", "1 day", "2 days"],
+    );
+    expect(ago("2026-01-01T00:00:30Z", Date.parse("2026-01-01T00:00:00Z"))).toBe("in a moment");
+  });
+});
 
 describe("Markdown", () => {
   it("becomes elements, and HTML in it stays text", () => {

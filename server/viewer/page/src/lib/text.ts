@@ -77,19 +77,20 @@ export function ago(time: string | undefined, now = Date.now()): string {
   const seconds = (moment - now) / 1000;
   for (const [unit, size] of UNITS)
     if (Math.abs(seconds) >= size) return RELATIVE.format(Math.round(seconds / size), unit);
-  return "just now";
+  return seconds > 5 ? "in a moment" : "just now";
 }
 
 /** Return a length of time, such as "1 min 20 s". */
 export function duration(seconds: number | undefined | null): string {
   if (seconds === undefined || seconds === null || !Number.isFinite(seconds)) return "";
   if (seconds < 0.05) return "< 0.1 s";
-  if (seconds < 10) return `${seconds.toFixed(1)} s`;
-  if (seconds < 60) return `${Math.round(seconds)} s`;
-  if (seconds < 3_600) return `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
-  if (seconds < 86_400)
-    return `${Math.floor(seconds / 3_600)} h ${Math.round((seconds % 3_600) / 60)} min`;
-  return `${Math.round(seconds / 86_400)} days`;
+  if (seconds < 9.95) return `${seconds.toFixed(1)} s`;
+  const whole = Math.round(seconds);
+  if (whole < 60) return `${whole} s`;
+  if (whole < 3_600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
+  const minutes = Math.round(seconds / 60);
+  if (minutes < 1_440) return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+  return plural(Math.round(seconds / 86_400), "day");
 }
 
 /** Return a cost with as many digits as tell something, such as "$0.0042". */

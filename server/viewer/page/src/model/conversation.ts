@@ -1,50 +1,9 @@
 // A thread as a conversation: a tree of agents, each with what it said and did, in order.
 
 import { parsed } from "../lib/exact";
+import type { Agent, Row, Shown } from "./rows";
 import type { CallState } from "./words";
-import type { FileLines, Step, StepCall, Writing } from "./types";
-
-export interface Agent {
-  key: string;
-  path: string[];
-  name: string;
-  task: string;
-  state: CallState;
-  rows: Row[];
-  /** Which of the agents below the main one this is, for its colour. */
-  number: number;
-  call: Row | null;
-}
-
-export interface Row {
-  key: string;
-  kind: "user" | "notice" | "text" | "tool" | "note" | "writing";
-  agent: Agent;
-  time?: string;
-  seconds?: number | null;
-  /** Of a tool: its result. */
-  text: string;
-  thinking?: string;
-  name: string;
-  args?: unknown;
-  argsText?: string;
-  state: CallState;
-  file?: FileLines | null;
-  images?: Step["images"];
-  agents: Agent[];
-  cut?: Record<string, number>;
-  step?: Step;
-  /** Of a tool: the model's answer that calls it. */
-  answer?: Step;
-  /** Counts up with every change: what is drawn is drawn anew. */
-  version: number;
-}
-
-export interface Shown {
-  row: Row;
-  depth: number;
-  key: string;
-}
+import type { Step, StepCall, Writing } from "./types";
 
 const MAIN = ["main"];
 
@@ -228,7 +187,7 @@ export class Conversation {
       args: parsed(call.args_json) ?? call.args_json,
       argsText: call.args_json,
       file: call.file,
-      answer: step,
+      ...(!step.text && { answer: step }),
       ...(!ended && { time: step.time, state: "works" as const }),
     });
     this.calls.set(chain, row);

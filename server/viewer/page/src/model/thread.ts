@@ -5,7 +5,8 @@ import { parsed } from "../lib/exact";
 import { Failure, readData, toolData, type Args, type Data } from "../server/mcp";
 import { lookNow } from "../server/looking";
 import { http, server } from "../state";
-import { Conversation, type Row } from "./conversation";
+import { Conversation } from "./conversation";
+import type { Row } from "./rows";
 import type { Overview, Question, RunFacts, StepPage } from "./types";
 
 const PAGE = 150;

@@ -31,7 +31,9 @@ export function iconOf(tool: string): IconName {
   return Object.hasOwn(TOOLS, tool) ? TOOLS[tool]!.icon : "tool";
 }
 
-const TELLING = ["description", "command", "pattern", "path", "query", "url", "name", "goal"];
+const TELLING = [
+  "description", "command", "pattern", "path", "query", "question", "url", "name", "goal", "message",
+];
 
 /** Return what a call is about in a few words. */
 export function brief(args: unknown): string {

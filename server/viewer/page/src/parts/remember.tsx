@@ -24,12 +24,12 @@ export interface Rule {
 }
 type Proposal = Rule & { proposal: string };
 
-const SCOPES: Record<string, string> = { thread: "In this thread", always: "Always" };
+const SCOPES: Record<string, string> = { thread: "In this thread", always: "In all threads" };
 const MATCHES: Record<string, string> = {
   exact: "these arguments",
   path: "this file",
   below: "files below",
-  command: "this command",
+  command: "commands that begin with",
   any: "any arguments",
 };
 
@@ -75,15 +75,15 @@ function coverage({ tool, match }: Proposal): string {
   const value = typeof match?.value === "string" ? match.value : "";
   switch (match?.kind) {
     case "exact":
-      return "exactly this call";
+      return "Exactly this call";
     case "path":
-      return `every ${tool} on ${value}`;
+      return `Every ${tool} on ${value}`;
     case "below":
-      return `every ${tool} below ${value}`;
+      return `Every ${tool} below ${value}`;
     case "command":
-      return `the command ${value}`;
+      return `Commands that begin with ${value}`;
     default:
-      return `every call of ${tool}`;
+      return `Every call of ${tool}`;
   }
 }
 

@@ -6,7 +6,7 @@ import { memo } from "../lib/memo";
 import { entriesOf, parsed, prettyJson } from "../lib/exact";
 import { coloured, languageOf } from "../lib/highlight";
 import { clock, duration, fullTime, oneLine, plural, shown } from "../lib/text";
-import type { Agent, Row } from "../model/conversation";
+import type { Agent, Row } from "../model/rows";
 import type { Todo } from "../model/types";
 import { brief, iconOf, inWords } from "../model/words";
 import { Arguments } from "./arguments";
@@ -141,7 +141,9 @@ function Time({ row }: Omit<Drawn, "actions">): VNode | null {
   if (!row.time) return null;
   return (
     <time dateTime={shown(row.time, 40)} title={fullTime(row.time)}>
-      {row.seconds && row.seconds >= 0.1 ? `${duration(row.seconds)} · ` : ""}
+      {row.seconds && row.seconds >= 0.1 ? (
+        <span class="took">{duration(row.seconds)} · </span>
+      ) : null}
       {clock(row.time)}
     </time>
   );
@@ -242,7 +244,7 @@ function CallBody({ row, actions }: Drawn): VNode {
           <p class="quiet">[image: {shown(image.mime, 200)}]</p>
         ),
       )}
-      {row.text ? (
+      {row.text && !(todos && !given.merge && row.state === "success") ? (
         <>
           <p class="label">{row.state === "error" ? "What went wrong" : "Result"}</p>
           <Result text={row.text} path={row.name === "read_file" ? path : ""} />

@@ -25,6 +25,12 @@ export function Ago({ time }: { time: string | undefined }): VNode {
   );
 }
 
+/** Return how long a thread has worked; what runs now has done so since its last step. */
+export function worked(one: { status: string; seconds?: number | null; updated?: string }): number {
+  const since = (now.value - Date.parse(one.updated ?? "")) / 1000;
+  return (one.seconds ?? 0) + (one.status === "running" && since > 0 ? since : 0);
+}
+
 interface ActProps {
   label: ComponentChild;
   act: () => Promise<unknown> | unknown;

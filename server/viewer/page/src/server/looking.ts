@@ -132,8 +132,7 @@ async function retryLater(failure: Failure, failed: number, signal: AbortSignal)
   const gone = failure.kind === "gone";
   if (gone) goneSince.value ||= Date.now();
   const advice = gone
-    ? " Runs do not depend on this page. If the server stopped, they continue when it starts again. " +
-      "You can still read what is on this page."
+    ? " Its runs go on, or continue when it starts again. You can still read this page."
     : "";
   const since = gone ? ` Away since ${new Date(goneSince.value).toLocaleTimeString()}.` : "";
   await heard(signal, (done) => {

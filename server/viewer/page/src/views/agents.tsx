@@ -4,7 +4,7 @@ import { useSignal } from "@preact/signals";
 import type { VNode } from "preact";
 import { useEffect } from "preact/hooks";
 import { count, dollars, duration, oneLine, shown } from "../lib/text";
-import type { Agent } from "../model/conversation";
+import type { Agent } from "../model/rows";
 import { type Thread, threadUri } from "../model/thread";
 import type { LedgerLine, Overview, Usage } from "../model/types";
 import { readData } from "../server/mcp";

@@ -241,7 +241,7 @@ export function FileDialog({
               <Icon name="download" /> Download
             </button>
             {found.text !== null ? (
-              <span class="quiet">{plural(found.text.split("\n").length, "line")}</span>
+              <span class="quiet">{plural(linesIn(found.text), "line")}</span>
             ) : null}
           </p>
           <FileBody path={path} content={found} source={source.value || !isMarkdown} />
@@ -249,6 +249,10 @@ export function FileDialog({
       ) : null}
     </Dialog>
   );
+}
+
+function linesIn(text: string): number {
+  return text ? text.replace(/\n$/, "").split("\n").length : 0;
 }
 
 function FileBody({
@@ -270,7 +274,7 @@ function FileBody({
     );
   if (content.blob !== null && /^image\/(png|jpeg|gif|webp)$/.test(content.mime))
     return <img src={`data:${content.mime};base64,${content.blob}`} alt={shown(path, 200)} />;
-  return <p class="quiet">This is no text ({shown(content.mime, 100)}).</p>;
+  return <p class="quiet">This is not a text file ({shown(content.mime, 100)}).</p>;
 }
 
 function download(path: string, { text, blob }: Content): void {

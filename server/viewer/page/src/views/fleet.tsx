@@ -93,7 +93,7 @@ function load({ working, quotas }: Facts): string {
       : `${count(working)} of at most ${plural(quotas.max_runs, "run")} working`,
   ];
   if (quotas.workers !== null) parts.push(`${plural(quotas.workers, "worker")} on this server`);
-  if (quotas.per_minute !== null) parts.push(`at most ${count(quotas.per_minute)} new runs a minute`);
+  if (quotas.per_minute !== null) parts.push(`at most ${plural(quotas.per_minute, "new run")} a minute`);
   return `${parts.join("; ")}.`;
 }
 
@@ -147,11 +147,11 @@ function Schedules({ schedules }: { schedules: Schedule[] }): VNode {
               {one.agent ? ` (${shown(one.agent, 60)})` : ""}
             </span>
           </td>
-          <td>
+          <td data-label="When">
             <code>{shown(one.cron, 60)}</code>
             <span class="quiet below">{shown(one.timezone, 60)}</span>
           </td>
-          <td>
+          <td data-label="Next">
             {one.status === "active" && one.next_at ? (
               <>
                 <Ago time={one.next_at} />
@@ -159,7 +159,7 @@ function Schedules({ schedules }: { schedules: Schedule[] }): VNode {
               </>
             ) : null}
           </td>
-          <td>
+          <td data-label="Last run">
             {one.last_run_id ? (
               <a href={linkTo(one.last_run_id)}>
                 <Ago time={one.last_at ?? undefined} />
@@ -183,13 +183,25 @@ function Queue({ queued }: { queued: Queued[] }): VNode {
           <td dir="auto">
             <a href={linkTo(one.run_id)}>{oneLine(one.title, 160)}</a>
           </td>
-          <td dir="auto">{oneLine(one.doing ?? "", 160)}</td>
-          <td>
+          <td dir="auto" data-label="Waits for">
+            <WaitsFor said={one.doing ?? ""} />
+          </td>
+          <td data-label="Since">
             <Ago time={one.since} />
           </td>
         </tr>
       ))}
     </Table>
+  );
+}
+
+function WaitsFor({ said }: { said: string }): VNode {
+  const [, run] = /^queued behind run (run_\w+)$/.exec(said) ?? [];
+  if (!run) return <>{oneLine(said.replace(/^waits for /, ""), 160)}</>;
+  return (
+    <>
+      another run: <a href={linkTo(run)}>{run}</a>
+    </>
   );
 }
 
@@ -202,15 +214,15 @@ function Replicas({ replicas }: { replicas: Replica[] }): VNode {
             {shown(one.host, 80)} {one.self ? <span class="tag">this one</span> : null}
             <code class="quiet below">{shown(one.id, 80)}</code>
           </td>
-          <td>{count(one.working)}</td>
-          <td>
+          <td data-label="Runs">{count(one.working)}</td>
+          <td data-label="State">
             {one.draining ? "stopping" : "working"}
             {one.silent_seconds >= 5 ? (
-              <span class="quiet below">last heard of {duration(one.silent_seconds)} ago</span>
+              <span class="quiet below">not seen for {duration(one.silent_seconds)}</span>
             ) : null}
           </td>
-          <td>{shown(one.version, 40)}</td>
-          <td>
+          <td data-label="Version">{shown(one.version, 40)}</td>
+          <td data-label="Started">
             <Ago time={one.started} />
           </td>
         </tr>

@@ -180,7 +180,7 @@ function At({
       <div class="row">
         {!newest ? (
           <button type="button" onClick={() => (comparing.value = true)}>
-            Changes since
+            Changes since then
           </button>
         ) : null}
         {!newest && may("drive") ? (
@@ -293,7 +293,13 @@ function Rewind({
       {data ? (
         <>
           <p>
-            The conversation loses its last <strong>{plural(data.messages_back, "message")}</strong>.{" "}
+            {data.messages_back ? (
+              <>
+                The conversation loses its last <strong>{plural(data.messages_back, "message")}</strong>.
+              </>
+            ) : (
+              "The conversation stays as it is."
+            )}{" "}
             {files.length ? "Files that change:" : "No file changes."}
           </p>
           <ul class="plan">

@@ -97,7 +97,11 @@ export function RequestDialog({
               <summary>
                 {shown(one.role, 40)}
                 {one.name ? ` ${shown(one.name, 80)}` : ""}{" "}
-                <Size part={{ name: "", text: one.text, chars: one.chars, cached: one.cached }} />
+                {one.calls?.length && !one.text ? (
+                  <span class="quiet">{plural(one.calls.length, "tool call")}</span>
+                ) : (
+                  <Size part={{ name: "", text: one.text, chars: one.chars, cached: one.cached }} />
+                )}
               </summary>
               {one.text ? <pre tabIndex={0}>{shown(one.text, 200_000)}</pre> : null}
               {one.calls?.map((call) => (

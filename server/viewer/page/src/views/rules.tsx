@@ -50,7 +50,7 @@ export function Rules(): VNode {
             <li key={one.id}>
               <div>
                 <p dir="auto">
-                  <strong>{one.scope === "thread" ? "In one thread" : "Always"}</strong>: {shown(one.says, 500)}
+                  <strong>{one.scope === "thread" ? "In one thread" : "In all threads"}</strong>: {shown(one.says, 500)}
                 </p>
                 <p class="quiet">
                   {one.by ? `${shown(one.by, 60)} · ` : ""}
@@ -58,7 +58,7 @@ export function Rules(): VNode {
                   {one.thread_id ? (
                     <>
                       {" · "}
-                      <a href={linkTo(one.thread_id)}>the thread</a>
+                      <a href={linkTo(one.thread_id)}>Open the thread</a>
                     </>
                   ) : null}
                 </p>

@@ -52,7 +52,8 @@ export function SignIn({ failure }: { failure: Failure }): VNode {
             ? "Use an access token of this server's OAuth issuer. Where the server accepts its own tokens " +
               "too, you can create one with “deep-agent-mcp token create NAME”."
             : "Create one with “deep-agent-mcp token create NAME”."}{" "}
-          The page forgets the token when you close this tab.
+          To approve calls here, it needs the scope “approve”. The page forgets the token when you close this
+          tab.
         </p>
       </form>
     </main>

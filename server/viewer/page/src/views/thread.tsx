@@ -11,7 +11,7 @@ import { ConversationView } from "../parts/conversation_view";
 import { Icon } from "../parts/icons";
 import type { Answers } from "../parts/question";
 import { Questions } from "../parts/questions";
-import { Act, Ago, Loading, Refused, Status, Twice } from "../parts/small";
+import { Act, Ago, Loading, Refused, Status, Twice, worked } from "../parts/small";
 import { keepLooking, trouble } from "../server/looking";
 import { Failure, readData } from "../server/mcp";
 import { linkTo, may, server } from "../state";
@@ -205,7 +205,7 @@ function Head({
       <p class="facts">
         <Status status={status} live />
         {run?.agent ? <span>{agentName(run.agent)}</span> : null}
-        <span>{duration(overview.seconds)}</span>
+        <span>{duration(worked({ ...overview, status }))}</span>
         <span>{money(overview)}</span>
         <span class="quiet">
           <Ago time={overview.updated} />
@@ -238,7 +238,7 @@ function End({
   run: RunFacts | undefined;
   doing: string;
 }): VNode | null {
-  if (run?.status === "queued") return <p class="doing quiet">Waiting in the queue.</p>;
+  if (run?.status === "queued") return <p class="doing quiet">Waiting in the queue: {oneLine(run.goal, 300)}</p>;
   if (run?.status === "running") {
     const now = overview.todos.find((one) => one.status === "in_progress");
     return (

@@ -6,10 +6,10 @@ import { useEffect, useRef } from "preact/hooks";
 import { count, dollars, duration, oneLine, plural, shown } from "../lib/text";
 import type { ThreadRow } from "../model/types";
 import { Icon } from "../parts/icons";
-import { Ago, isCommand, Loading, Status } from "../parts/small";
+import { Ago, isCommand, Loading, Status, worked } from "../parts/small";
 import { keepLooking, lookNow } from "../server/looking";
 import { readData } from "../server/mcp";
-import { linkTo, may, server } from "../state";
+import { linkTo, may, narrow, server } from "../state";
 import { title } from "./inbox_watch";
 
 const PAGE = 50;
@@ -180,6 +180,8 @@ export function Threads(): VNode {
   );
 }
 
+const SEARCHED = "Search titles, texts, ids";
+
 const QUICK = [
   ["needs_approval", "status:waiting", "need you"],
   ["running", "status:running", "running"],
@@ -209,7 +211,7 @@ function Search({
           id="search"
           ref={field}
           type="search"
-          placeholder="Search titles, texts, ids; or status:waiting agent:reviewer since:monday"
+          placeholder={narrow.value ? SEARCHED : `${SEARCHED}; or status:waiting agent:reviewer since:monday`}
           spellcheck={false}
           onInput={(event) => {
             const text = event.currentTarget.value;
@@ -266,7 +268,7 @@ function Row({ row }: { row: ThreadRow }): VNode {
         {row.agent ? shown(row.agent, 40) : ""}
         {row.principal ? <span class="quiet"> {shown(row.principal, 60)}</span> : null}
       </td>
-      <td class="roomy number">{duration(row.seconds)}</td>
+      <td class="roomy number">{duration(worked(row))}</td>
       <td class="roomy number">{costOf(row)}</td>
       <td class="number">
         <Ago time={row.updated} />
@@ -283,10 +285,11 @@ function costOf(row: ThreadRow): string {
 function Nothing({ clear }: { clear: () => void }): VNode {
   return (
     <div class="empty">
-      <h2>Nothing found</h2>
+      <h2>Nothing found.</h2>
       <p>
-        All words must occur in the title, the texts or the ids of a thread. Filters are{" "}
-        <code>status:</code> <code>agent:</code> <code>since:</code> <code>until:</code>.
+        All words must occur in the title, the texts or the ids of a thread. Filters look like this:{" "}
+        <code>status:failed</code>, <code>agent:reviewer</code>, <code>since:monday</code>,{" "}
+        <code>until:yesterday</code>.
       </p>
       <button type="button" onClick={clear}>
         Show all threads
