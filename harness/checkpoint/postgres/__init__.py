@@ -1,7 +1,7 @@
 """The journal in a Postgres database: for many processes and machines.
 
-Who changes a thread holds its lock, wherever it runs. Commits that wait at the same time share
-transactions; how is said in `harness.checkpoint.postgres.committer`.
+A process that changes a thread holds its lock, on any machine. Commits that wait at the same time
+share transactions; see `harness.checkpoint.postgres.committer`.
 
 Needs the extra `postgres` (psycopg and psycopg_pool), and an asyncio event loop.
 """
@@ -40,10 +40,10 @@ __all__ = ["PostgresCheckpointer"]
 T = TypeVar("T")
 
 _PATIENCE = 20
-"""How many times longer upkeep may take than a commit."""
+"""How many times longer maintenance may take than a commit."""
 
 _PAUSE = 1.0
-"""Seconds in which others store large values, before they are to wait again."""
+"""Seconds for which others can store large values before they have to wait again."""
 
 
 class _Busy(Exception):
@@ -53,23 +53,24 @@ class _Busy(Exception):
 class PostgresCheckpointer(JournalFacade):
     """A `Checkpointer` over tables in a Postgres database; one instance serves one event loop.
 
-    It connects at the first use, or by `open()` or `async with` if its errors are wanted early, and
-    makes the tables if they are missing. A transaction that has begun is completed even if its
-    caller is cancelled. `close()` is final; a program that leaves it out may hang at its end.
+    It connects at the first use, or with `open()` or `async with` if you want errors early, and
+    creates missing tables. A transaction that has begun is completed even if its caller is
+    cancelled. `close()` is final; a program that omits it may hang at its end.
 
-    A batch that is not `synced` survives the death of this process, and reaches the server's disk
+    A batch that is not `synced` survives a crash of this process, and reaches the server's disk
     within three times its `wal_writer_delay` (0.6 s by default).
 
     Args:
         conninfo: The database, as a connection string or URL of libpq.
-        schema: The schema of the tables, up to 63 bytes; made if missing.
-        connections: How many there are at most; more callers wait.
-        timeout: Seconds that a caller waits for a connection at most, and then for the server.
-            Upkeep of a thread (prune, delete, copy, rewrite) and `vacuum` may take 20 times that.
+        schema: The schema of the tables, up to 63 bytes; created if missing.
+        connections: The most connections; more callers wait.
+        timeout: The most seconds that a caller waits for a connection, and then for the server.
+            Maintenance of a thread (prune, delete, copy, rewrite) and `vacuum` may take 20 times as
+            long.
         event_limits: How many events it keeps.
 
     Raises:
-        ValueError: `connections` or `timeout` is not positive, or `schema` is no name of one.
+        ValueError: `connections` or `timeout` is not positive, or `schema` is not a valid name.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class PostgresCheckpointer(JournalFacade):
         self._patience = timeout * _PATIENCE
 
     async def open(self) -> None:
-        """Connect, and create or migrate the tables if need be; see `JournalFacade.open`."""
+        """Connect, and create or migrate the tables if necessary; see `JournalFacade.open`."""
         await self._database.open()
 
     @property
@@ -110,7 +111,7 @@ class PostgresCheckpointer(JournalFacade):
         return PostgresLease(self._conninfo, holder, schema=self._database.tables.schema)
 
     async def delete_thread(self, thread_id: str) -> None:
-        """Delete a thread with all that belongs to it; unknown ids do nothing.
+        """Delete a thread with all its data; unknown ids are ignored.
 
         Raises:
             CheckpointError: The database cannot be written.
@@ -140,7 +141,7 @@ class PostgresCheckpointer(JournalFacade):
         return removed
 
     async def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Delete runs with all they made, each in a transaction; see the protocol."""
+        """Delete runs with all their data, each in a transaction; see the protocol."""
         made = await self._read(upkeep.threads_of_runs, run_ids)
         unheld = set[bytes]()
         for place in made:
@@ -148,7 +149,7 @@ class PostgresCheckpointer(JournalFacade):
         await self._free(unheld)
 
     async def thread_size(self, thread_id: str) -> int:
-        """Return the bytes that a thread's values take in the database."""
+        """Return the bytes of a thread's values in the database."""
         return await self._read(upkeep.thread_size, thread_id)
 
     async def rewrite(self, thread_id: str, rewrite: Rewrite) -> None:
@@ -156,7 +157,7 @@ class PostgresCheckpointer(JournalFacade):
         await self._free(await self._keep_up(postgres_rewrite.rewrite, thread_id, rewrite))
 
     async def vacuum(self) -> None:
-        """Make the room of what was deleted usable again; nobody has to wait for it.
+        """Make the space of deleted data usable again, without blocking others.
 
         Raises:
             CheckpointError: The tables belong to another user of the database.
@@ -165,7 +166,7 @@ class PostgresCheckpointer(JournalFacade):
         await self._database.work_apart(self._vacuum, seconds=self._patience)
 
     async def close(self) -> None:
-        """Finish what was handed over, then close all connections. A second call does nothing."""
+        """Store all pending batches, then close all connections. A second call does nothing."""
         with anyio.CancelScope(shield=True):
             await self._committer.close()
             await self._database.close()
@@ -190,7 +191,7 @@ class PostgresCheckpointer(JournalFacade):
         return await self._database.transact(work, seconds=self._patience)
 
     async def _free(self, digests: Collection[bytes]) -> None:
-        """Delete large values that nothing holds now, after what let go of them is stored.
+        """Delete large values that are no longer used, after the change that released them.
 
         Raises:
             CheckpointError: Others kept storing large values, or the database failed.

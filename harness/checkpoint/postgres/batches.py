@@ -1,6 +1,6 @@
-"""Postgres batches as rows, made before their transaction begins.
+"""Postgres batches as rows, which are made before their transaction begins.
 
-They lack what only the transaction can know: numbers, and what is stored already.
+They lack data that only the transaction has: numbers, and facts about stored rows.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ __all__ = ["EncodedBatch", "TaskRow", "packed", "shared_body"]
 
 
 _REFUSED = (ValueError, TypeError, AttributeError, OverflowError, RecursionError)
-"""What values lead to that the types of the records forbid."""
+"""Errors from values that the types of the records forbid."""
 
 
 @record
 class TaskRow:
-    """A task's writes as a body, and the digests of the large values that it counts."""
+    """A task's writes as a body, and the digests of its large values."""
 
     step: bytes
     task_id: bytes
@@ -40,7 +40,7 @@ class EncodedBatch:
     Attributes:
         batch: The batch.
         blobs: Bodies of its large values, by digest.
-        tasks: Its tasks, by step and id; of those with equal ids the first.
+        tasks: Its tasks, by step and id; of tasks with equal ids, the first.
         checkpoints: Id, parent's id, and the columns that follow `parent`.
         snapshots: Checkpoint, schema and body.
         runs: By id, without number and thread.
@@ -66,7 +66,7 @@ class EncodedBatch:
         """Return a batch as rows. Takes as long as compressing it.
 
         Raises:
-            CheckpointError: The batch holds what cannot be stored.
+            CheckpointError: The batch contains data that cannot be stored.
         """
         entry = cls(batch)
         try:
@@ -81,13 +81,13 @@ class EncodedBatch:
         return self.batch.thread_id
 
     def numbers(self) -> int:
-        """Return how many numbers its rows take at most."""
+        """Return the most numbers that its rows need."""
         batch = self.batch
         rows = len(self.tasks) + len(batch.checkpoints) + len(self.runs) + len(self.interrupts)
         return 2 + rows + len(self.changes) + len(self.events)
 
     def named_runs(self) -> set[bytes]:
-        """Return the ids of the runs that it stores, or that fence it."""
+        """Return the ids of the runs that it stores or is fenced by."""
         return {*self.runs, *(as_bytes(one.run_id) for one in self.batch.fences)}
 
     def idempotency_keys(self) -> list[bytes]:
@@ -127,7 +127,7 @@ class EncodedBatch:
             key, row = as_bytes(asked.id), _interrupt_row(asked)
             known = self.interrupts.get(key)
             if known is not None and known[-1]:
-                row = (*row[:-2], *known[-2:])  # the first answer wins
+                row = (*row[:-2], *known[-2:])  # the first answer counts
             self.interrupts[key] = row
 
     def _change(self, change: FileChange) -> Row:
@@ -154,7 +154,7 @@ def _checkpoint_row(made: Checkpoint) -> Row:
 def packed(
     writes: Sequence[StoredWrite], blobs: dict[bytes, bytes]
 ) -> tuple[bytes, Sequence[bytes]]:
-    """Return writes as a body, and the digests of the large values that it counts.
+    """Return writes as a body, and the digests of their large values.
 
     Args:
         writes: The writes, in order.
@@ -175,7 +175,7 @@ def packed(
 def shared_body(
     content: bytes | None, blobs: dict[bytes, bytes]
 ) -> tuple[bytes | None, bytes | None]:
-    """Return content as a body, or as the digest of one that is added to `blobs`."""
+    """Return content as a body, or add the body to `blobs` and return its digest."""
     if content is None:
         return None, None
     if len(content) < SHARED_FROM:
@@ -186,7 +186,7 @@ def shared_body(
 
 
 def _run_row(run: Run) -> Row:
-    """Return the columns of a run, but for its number and thread."""
+    """Return the columns of a run, without its number and thread."""
     texts = (run.id, run.kind, run.agent, run.status, run.goal)
     maybe = (run.owner, run.answer, run.reason, run.idempotency_key)
     return (
@@ -198,7 +198,7 @@ def _run_row(run: Run) -> Row:
 
 
 def _interrupt_row(asked: Interrupt) -> Row:
-    """Return the columns of an interrupt, but for its thread and number."""
+    """Return the columns of an interrupt, without its thread and number."""
     return (
         *map(as_bytes, (asked.id, asked.ns, asked.step_id, asked.run_id, asked.kind)),
         *(as_json(list(asked.path)), as_bytes(asked.message), as_json(asked.payload)),

@@ -1,7 +1,8 @@
 """Changes of stored records in the Postgres journal: removing checkpoints, and replacing contents.
 
-Everything runs in a transaction that has locked the thread, and what stays is whole. Rows are
-replaced a few at a time, so a long thread neither fills the memory nor blocks the event loop.
+Everything runs in a transaction that has locked the thread, and remaining states stay complete.
+Rows are replaced a few at a time, so a long thread neither fills the memory nor blocks the event
+loop.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ __all__ = ["Namespace", "delete_tasks", "digests_of", "rewrite"]
 
 
 _AT_ONCE = 50
-"""Rows; each may hold several large values."""
+"""Rows per statement; each may contain several large values."""
 
 _TASKS = f"""
 SELECT t.task, t.scope, t.step, t.task_id, t.body, {DIGESTS} FROM {{tasks}} AS t
@@ -157,7 +158,7 @@ class _Thread:
         self._change = change
 
     async def pages(self, query: str) -> AsyncGenerator[list[Row]]:
-        """Give the rows of a query, as they were when it began."""
+        """Yield the rows of a query, as they were when it began."""
         async with self._session.conn.cursor("rewritten", binary=True) as cursor:
             await cursor.execute(
                 self._session.tables.statement(query), {"thread_id": as_bytes(self._thread_id)}
@@ -166,7 +167,7 @@ class _Thread:
                 yield rows
 
     async def update(self, text: str, rows: Sequence[Row]) -> None:
-        """Run a statement with an array for each column; not for no rows."""
+        """Run a statement with an array for each column; does nothing without rows."""
         await self._session.send(*columns(text, rows))
 
     async def rewrite_tasks(self) -> None:
@@ -204,26 +205,26 @@ class _Thread:
         return *key, compress(pack(self._writes(found), None))
 
     def checkpoint(self, row: Row) -> Row:
-        """Return the key of a checkpoint, and what it holds now."""
+        """Return the key of a checkpoint, and its new content."""
         scope, *columns = row
         made = rewritten(self._change, records.checkpoint(tuple(columns), self._thread_id, ""))
         return scope, made.seq, as_bytes(made.author), as_bytes(made.summary)
 
     def run(self, row: Row) -> Row:
-        """Return the id of a run, and what it holds now."""
+        """Return the id of a run, and its new content."""
         made = rewritten(self._change, records.run(row))
         texts = (made.answer, made.reason, made.idempotency_key)
         return row[0], as_bytes(made.goal), *map(maybe_bytes, texts), as_bytes(made.used)
 
     def interrupt(self, row: Row) -> Row:
-        """Return the key of an interrupt, and what it holds now."""
+        """Return the key of an interrupt, and its new content."""
         thread, *columns = row
         made = rewritten(self._change, records.interrupt(tuple(columns)))
         contents = map(as_json, (made.payload, made.answer_schema, made.answer))
         return thread, columns[0], as_bytes(made.message), *contents
 
     def events(self, row: Row) -> Row:
-        """Return the key of events, and what they hold now."""
+        """Return the key of events, and their new content."""
         log, last, run_id, body = row
         with damage(f"an event of thread {self._thread_id!r}"):
             found = records.events(as_text(run_id), last, body)
@@ -265,7 +266,7 @@ _OTHERS = "NOT EXISTS (SELECT 1 FROM unnest(%(steps)s::bytea[]) AS s (stays) WHE
 
 
 class Namespace:
-    """A namespace of which checkpoints are removed.
+    """A namespace from which checkpoints are removed.
 
     Args:
         session: A connection in a transaction that has locked the thread.
@@ -275,7 +276,7 @@ class Namespace:
         ns: The namespace.
 
     Attributes:
-        digests: Of the large values that removed tasks held.
+        digests: Digests of the large values of removed tasks.
     """
 
     def __init__(self, session: Session, thread_id: str, thread: int, scope: int, ns: str) -> None:
@@ -287,7 +288,7 @@ class Namespace:
         self._ns = ns
 
     async def remove(self, unwanted: Collection[str]) -> int:
-        """Remove checkpoints by id; return how many could go."""
+        """Remove checkpoints by id; return how many were removed."""
         if not unwanted:
             return 0
         found = await self._session.ask(
@@ -329,7 +330,7 @@ class Namespace:
         task = await off_loop(size, lambda: self._merged(heir, taken, rows, bodies))
         await self._delete_tasks("step = %(step)s AND task_id = %(merged)s", step=step)
         ((number, _),) = await self._session.ask(NUMBERS, count=1)
-        # Its large values are there: those that held them go in this very transaction.
+        # Its large values exist: the tasks that used them are removed in this same transaction.
         shares, uses = bool(task.digests), [(number, *one) for one in enumerate(task.digests)]
         row = (self._scope, step, _MERGED, number, task.index, shares, task.body)
         await self._session.send(*columns(TASKS, [row]), *columns(USES, uses))
@@ -371,7 +372,7 @@ class Namespace:
 
 
 async def delete_tasks(session: Session, where: str, **parameters: object) -> set[bytes]:
-    """Delete tasks, and return the digests of the large values they held."""
+    """Delete tasks, and return the digests of their large values."""
     rows, _ = await session.send(
         (
             "DELETE FROM {uses} WHERE task IN"
@@ -384,5 +385,5 @@ async def delete_tasks(session: Session, where: str, **parameters: object) -> se
 
 
 def digests_of(rows: Iterable[Row]) -> set[bytes]:
-    """Return the digests that stand alone in rows."""
+    """Return the digests from rows with one column."""
     return {digest for (digest,) in rows if digest is not None}

@@ -1,8 +1,8 @@
 """Postgres commits: stores a group of batches, each of another thread, in one transaction.
 
-Two round trips lock the threads and ask for the facts, `checkpoint.admission` decides, and a third
-writes what is admitted. A group never waits for a thread that somebody else is changing: such a
-batch is left out, to be stored on its own.
+Two round trips lock the threads and read the facts, `checkpoint.admission` decides, and a third
+writes the admitted batches. A group never waits for a thread that another process is changing: its
+batch is left out, and stored separately.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _insert(table: str, columns: str) -> str:
 
     Args:
         table: The table.
-        columns: Names and types, such as `scope int8, step bytea`.
+        columns: Names and types of the columns, such as `scope int8, step bytea`.
     """
     pairs = [column.split() for column in columns.split(",")]
     names = ", ".join(name for name, _ in pairs)
@@ -127,9 +127,9 @@ _ORDER = (
     *(_CHANGES, _RUNS, _LOGS, _EVENTS, _TRIM, _CHANGED),
 )
 _OWNED = (_RUNS, _LOGS)
-"""Those that pass over what belongs to another thread."""
+"""Statements that skip rows of other threads."""
 
-# Others may be deleting the same rows, and need not be waited for.
+# Others may be deleting the same rows; there is no need to wait for them.
 _FORGET = """
 DELETE FROM {events} WHERE (log, last) IN (
     SELECT log, last FROM {events}
@@ -164,7 +164,7 @@ class _Rows(defaultdict[str, list[Row]]):
 
 
 class ServerClock:
-    """The server's time, made to never repeat itself here, so that a list can be paged by it."""
+    """The server's time, without repetitions in this process, so that lists can be paged by it."""
 
     def __init__(self) -> None:
         self._last = 0.0
@@ -183,11 +183,11 @@ async def store(
     Args:
         session: A connection inside a transaction.
         group: The batches.
-        limits: Which events go.
-        clock: Tells when the threads were changed.
+        limits: How many events to keep.
+        clock: Gives the time when the threads were changed.
 
     Returns:
-        Those that the laws refuse, of which nothing was stored, and why.
+        The refused batches, of which nothing was stored, with their errors.
 
     Raises:
         Collision: See there; the transaction must be rolled back.
@@ -204,7 +204,7 @@ async def store(
         else:
             rows.add(made)
             blobs |= {one: fact.entry.blobs[one] for one in _held(made) - group.digests}
-    rows[BLOBS] = sorted(blobs.items())  # in one order, as others may insert them too
+    rows[BLOBS] = sorted(blobs.items())  # in a fixed order, because others may insert them too
     await _write(session, rows, limits)
     return refusals
 
@@ -215,7 +215,7 @@ async def _write(session: Session, rows: _Rows, limits: EventLimits) -> None:
         statements.append((_FORGET, {"seconds": limits.seconds}))
     try:
         answers = await session.send(*statements)
-    except UniqueViolation as error:  # others have just begun a run with the same key
+    except UniqueViolation as error:  # another process has just started a run with the same key
         raise Collision from error
     for (text, _), answer in zip(statements, answers, strict=True):
         if text in _OWNED and len(answer) < len(rows[text]):
@@ -223,7 +223,7 @@ async def _write(session: Session, rows: _Rows, limits: EventLimits) -> None:
 
 
 def _held(rows: _Rows) -> set[bytes]:
-    """Return the digests of the large values that rows hold."""
+    """Return the digests of the large values in rows."""
     held = {digest for *_, digest in rows[USES]}
     return held | {digest for *_, digest, _ in rows[_CHANGES] if digest is not None}
 
@@ -233,7 +233,7 @@ class _Admitted:
 
     Args:
         facts: The batch, and what is stored.
-        numbers: Gives numbers nobody else has.
+        numbers: Gives unique numbers.
         now: Unix time of the commit, in seconds.
         limits: Which events go.
     """
@@ -255,9 +255,9 @@ class _Admitted:
         """Return the rows to write.
 
         Raises:
-            StaleThread: Somebody else moved the thread, or carries the run.
-            ThreadBusy, KnownRun: A run may not begin.
-            CheckpointError: A run is another thread's, or a snapshot of no checkpoint.
+            StaleThread: Another process changed the thread, or works on the run.
+            ThreadBusy, KnownRun: A run may not start.
+            CheckpointError: A run belongs to another thread, or a snapshot has no checkpoint.
         """
         for task in admit(self._facts.facts(), self._batch):
             self._add_task(self._entry.tasks[task.step_id, task.task_id])

@@ -1,8 +1,9 @@
-"""Postgres committer: groups batches that wait at the same time into one transaction.
+"""Postgres committer: combines batches that wait at the same time into one transaction.
 
-A group is a transaction with batches of as many threads. It takes only locks that are free: the
-batch of a thread that another process is changing is stored apart, in a transaction that waits, and
-so is each batch of a group that the server refuses. Batches of one thread go one after the other.
+A group is a transaction with one batch each of several threads. It takes only free locks: if
+another process is changing a thread, its batch is stored in a separate transaction that waits. So
+is each batch of a group that the server refuses. Batches of one thread are stored one after the
+other.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from .stored_facts import lock, lock_free
 __all__ = ["Committer"]
 
 _GROUP = 64
-"""Batches of one transaction at most; the server has room for so many locks a connection."""
+"""The most batches in one transaction; the server limits the locks of a connection."""
 
 _GROUPS = 2
-"""Groups on their way at once: one is made while the other waits for the disk."""
+"""The most groups at once: one is prepared while the other waits for the disk."""
 
 
 class _Commit:
@@ -37,7 +38,7 @@ class _Commit:
     Attributes:
         entry: The batch as rows.
         wanted: False once the caller is gone; a batch still queued then is dropped.
-        apart: Whether it has to be stored by itself: its thread was busy, or its group failed.
+        apart: Whether it has to be stored separately: its thread was busy, or its group failed.
         settled: Whether the group is done with it.
         stored: Whether it is in the database.
         error: Why it was refused.
@@ -54,7 +55,7 @@ class _Commit:
         self.error: HarnessError | None = None
 
     def fail(self, error: CheckpointError) -> None:
-        """Say that its group failed, if it was in it to the end."""
+        """Mark that its group failed, if it was still part of it."""
         if not self.apart:
             self.error = type(error)(*error.args)
             self.error.__cause__ = error.__cause__
@@ -65,8 +66,8 @@ class Committer:
 
     Args:
         database: The database.
-        limits: Which events go.
-        clock: Tells when threads were changed.
+        limits: How many events to keep.
+        clock: Gives the time when threads were changed.
     """
 
     def __init__(self, database: PostgresDatabase, limits: EventLimits, clock: ServerClock) -> None:
@@ -82,10 +83,10 @@ class Committer:
         self._closing = False
 
     async def commit(self, batch: Batch) -> None:
-        """Store a batch that `check_batch` has passed.
+        """Store a batch that has passed `check_batch`.
 
         Raises:
-            StaleThread: Somebody else moved the thread; nothing was stored.
+            StaleThread: Another process changed the thread; nothing was stored.
             CheckpointError: The batch or the database cannot be written.
         """
         if self._closing:
@@ -101,7 +102,7 @@ class Committer:
                 self._wake()
 
     async def close(self) -> None:
-        """Refuse further batches, and wait until all that were handed over are done."""
+        """Refuse further batches, and wait until all pending ones are stored."""
         self._closing = True
         while self._underway:
             await self._advance()
@@ -130,7 +131,7 @@ class Committer:
 
     async def _advance(self) -> None:
         """Store a group of queued batches, or wait until others have stored something."""
-        # Batches of one thread wait here, where they take no connection.
+        # Batches of one thread wait here, where they need no connection.
         ready = any(commit.entry.thread_id not in self._moving for commit in self._queue)
         if self._gathering or self._groups == _GROUPS or not ready:
             await self._group_done.wait()
@@ -156,7 +157,7 @@ class Committer:
                     self._moving.discard(commit.entry.thread_id)
 
     async def _transact(self, group: list[_Commit]) -> None:
-        """Take a group out of the queue and store it; the queue waits until there is room."""
+        """Take a group from the queue and store it; the queue waits until there is room."""
 
         async def work(conn: AsyncConnection) -> None:
             self._gather(group)
@@ -166,7 +167,7 @@ class Committer:
         try:
             await self._database.transact(work)
         except CheckpointError as error:
-            if not group:  # it has not even begun, and those who wait have waited as long
+            if not group:  # it has not begun, and the others have waited just as long
                 self._gather(group)
             for commit in group:
                 commit.fail(error)
@@ -184,7 +185,7 @@ class Committer:
             self._wake()
 
     def _dequeued(self) -> list[_Commit]:
-        """Take batches out of the queue, each of another thread that nobody here is moving."""
+        """Take batches from the queue, one for each thread that has none under way."""
         group: list[_Commit] = []
         left: list[_Commit] = []
         while self._queue and len(group) < _GROUP:
@@ -198,7 +199,7 @@ class Committer:
         return group
 
     async def _store_free(self, conn: AsyncConnection, group: Sequence[_Commit]) -> None:
-        """Store the batches whose threads nobody else is changing."""
+        """Store the batches whose threads no other process is changing."""
         session = Session(conn, self._database.tables)
         try:
             free = await lock_free(session, [commit.entry for commit in group])
@@ -209,12 +210,12 @@ class Committer:
         except Error as error:
             if conn.closed:
                 raise
-            raise Collision from error  # each shall fail, or not, by itself
+            raise Collision from error  # each batch has to succeed or fail by itself
         for commit in group:
             commit.error = refusals.get(commit.entry)
 
     async def _store_apart(self, entry: EncodedBatch) -> None:
-        """Store a batch in a transaction of its own, which waits for its thread."""
+        """Store a batch in a separate transaction, which waits for its thread."""
 
         async def work(conn: AsyncConnection) -> None:
             session = Session(conn, self._database.tables)
@@ -227,7 +228,7 @@ class Committer:
             try:
                 await self._database.transact(work)
             except Collision as error:
-                if not tries_left:  # whoever was faster would be seen now
+                if not tries_left:  # a faster process would be visible now
                     raise run_elsewhere(error.run_id) from error
             else:
                 return

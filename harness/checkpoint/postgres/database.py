@@ -1,18 +1,19 @@
 """The database of the Postgres journal: its tables, and sessions that send statements together.
 
-A *thread* has *scopes*, one per namespace; checkpoints and tasks name their scope by number, and a
-checkpoint its parent by `seq`. One sequence gives all numbers. They are taken while the thread is
-locked, so within a thread they follow the order of commits.
+A *thread* has *scopes*, one per namespace. Checkpoints and tasks refer to their scope by number,
+and a checkpoint to its parent by `seq`. One sequence gives all numbers, while the thread is locked,
+so within a thread they are in the order of commits.
 
-All text is bytes in UTF-8, because Postgres text cannot hold NUL. All writes of a task are one
-body, made by `harness.checkpoint.codec`; bodies are compressed already. Large values are *blobs*,
-found by digest: `uses` says which tasks hold them, in the order their bodies count them in, and a
-blob that nothing holds any more is deleted. *Snapshots* are a cache: rows that may be deleted at
-any time. A row of `events` holds what one commit stored for one run, whose *log* counts.
+All text is stored as bytes in UTF-8, because Postgres text cannot contain NUL. All writes of a task
+are one compressed body, made by `harness.checkpoint.codec`. Large values are *blobs*, found by
+digest: `uses` lists the tasks that use them, in the order of their bodies, and an unused blob is
+deleted. *Snapshots* are a cache: rows that may be deleted at any time. A row of `events` has the
+events that one commit stored for one run, counted in the run's *log*.
 
-Locks: whoever changes a thread holds its lock until its transaction ends, and takes numbers only
-during that time. Whoever stores a large value shares the lock of the blobs until its transaction
-ends; whoever deletes unused blobs holds it alone. Locks are taken in a fixed order, so there is no
+Locks: a transaction that changes a thread holds its lock until it ends, and takes numbers only
+during that time. A transaction that stores a large value shares the lock of the blobs until it
+ends; one that deletes unused blobs holds it exclusively. Locks are taken in a fixed order, so there
+is no
 deadlock: rewrites first, then threads in the order of their keys, then blobs.
 """
 
@@ -160,7 +161,7 @@ _CREATE = (
         PRIMARY KEY (log, last)
     )""",
     "CREATE INDEX events_by_age ON {events} (created_at)",
-    # What is compressed already is not compressed again.
+    # Compressed data is not compressed again.
     *(
         f"ALTER TABLE {{{table}}} ALTER COLUMN {column} SET STORAGE EXTERNAL"
         for table, column in (
@@ -175,7 +176,7 @@ _CREATE = (
 
 _OPEN_RUNS = (
     f"CREATE INDEX runs_open ON {{runs}} (thread) WHERE status IN {OPEN!r}",
-    # Two processes could begin runs with one key; the first of them keeps it.
+    # Two processes could start runs with one key; the first one keeps it.
     """UPDATE {runs} AS later SET idempotency_key = NULL WHERE EXISTS (
         SELECT 1 FROM {runs} AS first
         WHERE first.idempotency_key = later.idempotency_key AND first.run < later.run
@@ -202,8 +203,8 @@ JOURNAL = DatabaseKind(
     error=CheckpointError,
     newer=NewerDatabase,
     away=JournalAway,
-    # Every query has its index; a plan made while a table was small would read all of it for as
-    # long as the connection lives. None is long enough for compiling it to pay.
+    # Every query has its index; a plan made while a table was small would read all of it as long
+    # as the connection exists. No query is long enough for compiling it to pay.
     settings={"enable_seqscan": "off", "jit": "off"},
 )
 
