@@ -207,9 +207,12 @@ class MemoryCheckpointer:
     async def interrupts(self, run_id: str) -> Sequence[Interrupt]:
         """Return all interrupts of a run, oldest step first, then by index."""
         await self._turn()
+        run = self._runs.get(run_id)
+        # Running runs look for messages here, so it must not take longer with more threads.
+        threads = self._threads.values() if run is None else [self._threads[run.thread_id]]
         return in_step_order(
             _copy(interrupt)
-            for thread in self._threads.values()
+            for thread in threads
             for interrupt in thread.interrupts.values()
             if interrupt.run_id == run_id
         )

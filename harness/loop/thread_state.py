@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ThreadState"]
 
-
 _UNTRACKED = frozenset({Mark.UNTRACKED})
 
 

@@ -236,7 +236,7 @@ class Webhooks:
     def __init__(self, outbox: Outbox, settings: Callable[[], Settings]) -> None:
         self._outbox = outbox
         self._settings = settings
-        self._news: list[str | Run] = []
+        self._heard: list[str | Run] = []
         self._wake = anyio.Event()
         self._under_way = 0
         self.counts = Counter(delivered=0, retried=0, given_up=0)
@@ -245,7 +245,7 @@ class Webhooks:
         """Note that a run starts, or has stopped; see `RunFigures.heard`."""
         if live.brief:
             return
-        self._news.append(live.run_id if live.result is None else live.result.run)
+        self._heard.append(live.run_id if live.result is None else live.result.run)
         self._wake.set()
 
     async def work(self) -> None:
@@ -254,7 +254,7 @@ class Webhooks:
         async with anyio.create_task_group() as group:
             while True:
                 try:
-                    await self._store_news()
+                    await self._store_heard()
                     if anyio.current_time() - swept > SWEEP_SECONDS:
                         swept = anyio.current_time()
                         await self._outbox.look(self._settings().webhooks)
@@ -265,15 +265,15 @@ class Webhooks:
                 with anyio.move_on_after(LOOK_SECONDS):
                     await self._wake.wait()
 
-    async def _store_news(self) -> None:
+    async def _store_heard(self) -> None:
         self._wake = anyio.Event()
-        while self._news:
-            news = self._news[0]
-            if isinstance(news, Run):
-                await self._outbox.stopped(news, self._settings().webhooks)
+        while self._heard:
+            first = self._heard[0]
+            if isinstance(first, Run):
+                await self._outbox.stopped(first, self._settings().webhooks)
             else:
-                await self._outbox.watch(news)
-            del self._news[0]
+                await self._outbox.watch(first)
+            del self._heard[0]
 
     async def deliver_due(self, group: TaskGroup) -> None:
         """Start the deliveries that are due, up to a limit at a time.

@@ -5,22 +5,46 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections import UserDict
+from importlib import import_module
+from typing import Any
 
 import click
 
-from .agent import agent, mcp
-from .checks import models, policy
-from .completion import completion
-from .install import doctor, install
 from .output import Commands, Refused, while_somebody_reads
-from .run import SHARED, chat, run
-from .runs import runs
-from .schedules import schedules, webhooks
-from .skills import skills
-from .state import journal, replicas, token
-from .threads import threads
 
-__all__ = ["cli", "main"]
+__all__ = ["cli", "main", "serve"]
+
+
+class _LazyCommands(UserDict[str, Any]):
+    """Commands by name. One that is given as a module's name is imported at its first use."""
+
+    def __getitem__(self, name: str) -> click.Command:
+        found = super().__getitem__(name)
+        if isinstance(found, str):
+            found = self[name] = getattr(import_module(found, __package__), name)
+        return found
+
+
+_COMMANDS = _LazyCommands(
+    agent=".agent",
+    chat=".run",
+    completion=".completion",
+    doctor=".install",
+    install=".install",
+    journal=".state",
+    mcp=".agent",
+    models=".checks",
+    policy=".checks",
+    replicas=".state",
+    run=".run",
+    runs=".runs",
+    schedules=".schedules",
+    skills=".skills",
+    threads=".threads",
+    token=".state",
+    webhooks=".schedules",
+)
 
 
 def _print_version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
@@ -33,6 +57,7 @@ def _print_version(ctx: click.Context, _param: click.Parameter, wanted: bool) ->
 
 @click.group(
     cls=Commands,
+    commands=_COMMANDS,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -355,37 +380,6 @@ def middleware(config: str | None, as_json: bool, **flags: object) -> None:
 for _one in serve.params:
     if isinstance(_one, click.Option) and _one.metavar in ("DIR", "FILE"):
         _one.type = click.Path()  # which shells complete; nothing is checked
-
-
-_model = click.Option(
-    ["--model"], metavar="NAME", help="Such as anthropic:<id>; `models` lists the vendors."
-)
-
-
-def _with_settings(command: click.Command) -> click.Command:
-    """Give a command the options of `serve` that mean the same there."""
-    command.params += [one for one in serve.params if one.name in SHARED and one.name != "model"]
-    command.params.append(_model)
-    return command
-
-
-cli.add_command(agent)
-cli.add_command(_with_settings(chat))
-cli.add_command(completion)
-cli.add_command(doctor)
-cli.add_command(install)
-cli.add_command(journal)
-cli.add_command(mcp)
-cli.add_command(models)
-cli.add_command(policy)
-cli.add_command(replicas)
-cli.add_command(_with_settings(run))
-cli.add_command(runs)
-cli.add_command(schedules)
-cli.add_command(skills)
-cli.add_command(threads)
-cli.add_command(token)
-cli.add_command(webhooks)
 
 
 def main() -> None:

@@ -10,9 +10,10 @@ from typing import Any
 
 import click
 
+from .main import serve
 from .output import Failed, Refused
 
-__all__ = ["SHARED", "chat", "run"]
+__all__ = ["chat", "run"]
 
 SHARED = (
     "agent_file",
@@ -45,6 +46,19 @@ SHARED = (
 """Options of `serve` that mean the same here."""
 
 
+_model = click.Option(
+    ["--model"], metavar="NAME", help="Such as anthropic:<id>; `models` lists the vendors."
+)
+
+
+def _with_settings(command: click.Command) -> click.Command:
+    """Give a command the options of `serve` that mean the same there."""
+    command.params += [one for one in serve.params if one.name in SHARED and one.name != "model"]
+    command.params.append(_model)
+    return command
+
+
+@_with_settings
 @click.command()
 @click.argument("goal", required=False)
 @click.option("--resume", metavar="RUN", help="Continue a run that paused, failed or asks.")
@@ -208,6 +222,7 @@ def only_local(flags: dict[str, object], globs: tuple[str, ...]) -> str:
     return model
 
 
+@_with_settings
 @click.command()
 @click.option("--thread", metavar="THREAD", help="Continue this thread.  [a new one]")
 @click.option("--subagent", metavar="NAME", help="Talk to this subagent.")

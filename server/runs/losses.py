@@ -14,7 +14,7 @@ from contextlib import suppress
 from ...harness.checkpoint.base import Batch, Checkpointer, Fence, Run, RunEvent
 from ...harness.errors import Superseded
 
-__all__ = ["MOST_LOSSES", "CarrierLosses", "given_up"]
+__all__ = ["MOST_LOSSES", "ServerLosses", "given_up"]
 
 MOST_LOSSES = 5
 """How many servers a run may lose without a new checkpoint."""
@@ -36,7 +36,7 @@ def given_up() -> str:
     )
 
 
-class CarrierLosses:
+class ServerLosses:
     """Counts losses.
 
     Args:

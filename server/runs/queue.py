@@ -30,7 +30,7 @@ from ..sampling.queue import Offer
 from .active_run import is_task
 from .goals import Goal, kept_goal
 from .lifecycle import ServerStopping
-from .losses import MOST_LOSSES, CarrierLosses, given_up
+from .losses import MOST_LOSSES, ServerLosses, given_up
 from .thread_queues import PAUSE, Supervisor, ThreadQueues
 
 __all__ = ["Begin", "RunQueue"]
@@ -78,7 +78,7 @@ class RunQueue:
         self._journal = journal
         self._supervisor = supervisor
         self._group = group
-        self._losses = CarrierLosses(journal)
+        self._losses = ServerLosses(journal)
         self.threads = ThreadQueues(journal, supervisor, group, self.offer)
         self._offers: dict[str, Offer | None] = {}
         self._counts: dict[str, tuple[float, int]] = {}
@@ -299,7 +299,7 @@ class RunQueue:
             if losses >= MOST_LOSSES:
                 await self._give_up(run)
                 return False
-            delay = CarrierLosses.delay(losses)
+            delay = ServerLosses.delay(losses)
         if run.kind == "drive" and not delay:
             return True
         leg = Leg(run.id, run.attempt, owner_of(run.id), delay=delay, is_task=is_task(run))

@@ -101,6 +101,8 @@ def test_a_start_without_options_imports_nothing_that_few_need(
         "wcmatch",
         "deep_agent_mcp.harness.backends.directory",
         "deep_agent_mcp.harness.telemetry",
+        "deep_agent_mcp.server.cli.run",
+        "deep_agent_mcp.server.cli.threads",
         "deep_agent_mcp.server.runs.background",
         "deep_agent_mcp.server.reload.hot_reload",
         "deep_agent_mcp.server.telemetry",

@@ -107,6 +107,7 @@ def test_runs_and_threads_are_looked_after_from_elsewhere(
         assert done.returncode in (0, 3), done.stderr
         return json.loads(done.stdout) if "--json" in words else done.stdout + done.stderr
 
+    (server[1] / "files/note.txt").unlink(missing_ok=True)  # which another test may have written
     begun = run(tmp_path, "run", "write it again", "--connect", url, "--json")
     assert begun.returncode == 3
     run_id = json.loads(begun.stdout.splitlines()[0])["run_id"]

@@ -224,7 +224,7 @@ class TaskQueue:
         self._lines: dict[str, deque[Turn]] = {}
         self._carried: dict[str, Turn] = {}
         self._beginning: Counter[str] = Counter()
-        self._news: WeakValueDictionary[str, anyio.Event] = WeakValueDictionary()
+        self._changes: WeakValueDictionary[str, anyio.Event] = WeakValueDictionary()
 
     @property
     def is_open(self) -> bool:
@@ -240,9 +240,9 @@ class TaskQueue:
         self._begin = None
         self._lines.clear()
         self._carried.clear()
-        news = [*self._news.values()]
-        self._news.clear()
-        for event in news:  # nothing more will happen for waiting tasks
+        changes = [*self._changes.values()]
+        self._changes.clear()
+        for event in changes:  # nothing more will happen for waiting tasks
             event.set()
 
     # --- who -------------------------------------------------------------------------------
@@ -286,14 +286,14 @@ class TaskQueue:
     def stir(self, thread_id: str) -> None:
         """Note that something has happened on the thread of a task."""
         parent = _parent(thread_id)
-        event = self._news.pop(parent, None)
+        event = self._changes.pop(parent, None)
         if event is not None:
             event.set()
         self._next(parent)
 
-    def news(self, thread_id: str) -> anyio.Event:
+    def next_change(self, thread_id: str) -> anyio.Event:
         """Return an event that is set when something happens on a thread, or on a sibling's."""
-        return self._news.setdefault(_parent(thread_id), anyio.Event())
+        return self._changes.setdefault(_parent(thread_id), anyio.Event())
 
     @contextmanager
     def room(self, parent: str) -> Generator[None]:

@@ -230,7 +230,7 @@ class BackgroundSubAgents:
         deadline = time.monotonic() + max(0.0, seconds)
         entered = self._tasks.is_open
         while True:
-            news = {parent_thread(one): self._tasks.news(one) for one in thread_ids}
+            changes = {parent_thread(one): self._tasks.next_change(one) for one in thread_ids}
             views = [await self.look(one) for one in thread_ids]
             left = deadline - time.monotonic()
             in_vain = entered and not self._tasks.is_open
@@ -245,7 +245,7 @@ class BackgroundSubAgents:
                     await self._runner.adopt(one.run, ours=True)
             mine = not others
             with anyio.move_on_after(left if mine else min(left, POLL_SECONDS)):
-                await first_of(list(news.values()))
+                await first_of(list(changes.values()))
 
     async def send(
         self, thread_id: str, text: str, key: str, behalf: Behalf | None = None
@@ -299,7 +299,7 @@ class BackgroundSubAgents:
             if self._tasks.is_carried(run):  # it may have started just as it ended
                 run = await self._engine.cancel(run, reason)
             while self._tasks.is_carried(run):
-                await self._tasks.news(thread_id).wait()
+                await self._tasks.next_change(thread_id).wait()
             if view.status == "waiting":
                 await self._runner.tell_of_the_end(run)
             self._tasks.stir(thread_id)

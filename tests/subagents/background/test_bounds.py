@@ -55,7 +55,7 @@ async def test_a_task_is_gone_on_with_whatever_else_is_open() -> None:
         async with BackgroundSubAgents(journal) as background:
             family(background, {"digger": [says("dug")]})
             while (await background.look(THREAD)).status != "success":
-                await background._tasks.news(THREAD).wait()  # nobody asks for it
+                await background._tasks.next_change(THREAD).wait()  # nobody asks for it
     (run,) = await journal.find_runs(thread_id=THREAD)
     assert (run.id, run.answer) == (left.id, "dug")
 
@@ -83,7 +83,7 @@ async def test_a_journal_that_fails_at_the_start_strands_no_task() -> None:
         async with BackgroundSubAgents(journal) as background:
             family(background, {"digger": [says("dug")]})
             while (seen := await background.look(THREAD)).status != "success":
-                await background._tasks.news(THREAD).wait()  # nobody asks for it
+                await background._tasks.next_change(THREAD).wait()  # nobody asks for it
     assert seen.run.answer == "dug"
 
 
@@ -113,4 +113,4 @@ async def test_waiting_leaves_nothing_behind(journal: MemoryCheckpointer) -> Non
             await background.wait([THREAD], 20)
             await background.wait([THREAD], 20)
             gc.collect()
-            assert not background._tasks._news
+            assert not background._tasks._changes

@@ -207,5 +207,5 @@ async def test_a_message_to_a_run_that_others_carry_is_read_when_they_are_done(
                 last.open.set()
             background.stirred(thread)
             while (seen := await background.look(thread)).run.answer != "deeper":
-                await background._tasks.news(thread).wait()
+                await background._tasks.next_change(thread).wait()
     assert seen.status == "success"

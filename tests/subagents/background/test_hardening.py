@@ -246,7 +246,7 @@ async def test_a_journal_that_fails_for_a_moment_strands_no_task() -> None:
             new = NewTask("t", "task-00000001", "digger", "dig", {})
             thread = (await background.start(new)).run.thread_id
             while (seen := await background.look(thread)).status != "success":
-                await background._tasks.news(thread).wait()  # nobody asks for it again
+                await background._tasks.next_change(thread).wait()  # nobody asks for it again
     assert seen.run.answer == "gold"
 
 
