@@ -174,10 +174,11 @@ def approve(
 @_as_json
 @click.pass_obj
 def reply(flags: dict[str, str | None], run: str, message: str, as_json: bool) -> None:
-    """Answer the question of a run with MESSAGE: text, or JSON if the question has a schema.
+    """Answer the question of a run with MESSAGE.
 
-    Then a server that uses the journal continues the run, or the next one that starts. If the run
-    is working and asks nothing, its agent reads MESSAGE before its next step.
+    MESSAGE is text, or JSON if the question has a schema. Then a server that uses the journal
+    continues the run, or the next one that starts. If the run is working and asks nothing, its
+    agent reads MESSAGE before its next step.
     """
     told = _within(flags, lambda admin: admin.tell(run, message))
     if told is not None:

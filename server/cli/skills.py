@@ -51,7 +51,7 @@ def skills() -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_skills(config: str | None, directories: tuple[str, ...], as_json: bool) -> None:
-    """List the skills that agents get with these settings, and what is wrong with others."""
+    """List the skills that agents get, and what is wrong with others."""
     from ..agents.workplaces import skills_of
 
     found = skills_of(_settings(config, directories))
@@ -80,9 +80,10 @@ def list_skills(config: str | None, directories: tuple[str, ...], as_json: bool)
     "paths", nargs=-1, required=True, metavar="PATH...", type=click.Path(path_type=Path)
 )
 def check(paths: tuple[Path, ...]) -> None:
-    """Check skills against the format: folders, directories of them, or archives.
+    """Check skills against the format.
 
-    The exit code is 1 if one of them breaks a rule.
+    Each argument is a folder, a directory of folders, or an archive. The exit code is 1 if one of
+    them breaks a rule.
     """
     from ..install.skill_import import SkillImportError, executables, skills_in, unpacked
 
