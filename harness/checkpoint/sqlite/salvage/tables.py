@@ -311,7 +311,7 @@ class _Roots:
                 if not below and found.after is None:
                     return self._fit(name, cells)
                 page = below[0] if below else found.after or 0
-        return page != root  # a page below is damaged: the walk itself handles this
+        return page != root  # damage below does not rule this page out
 
     def _fit(self, name: str, cells: Sequence[Cell]) -> bool:
         fitting = 0
