@@ -1,7 +1,7 @@
-"""The backend protocol: what the file tools need from the place where files are stored.
+"""The backend protocol: the methods of file storage that the file tools need.
 
 Paths are absolute within the backend: they start with `/`, use forward slashes and contain no
-`..`. `canonical_path` makes one from whatever a model wrote, or says what is wrong with it.
+`..`. `canonical_path` makes one from a model's text, or raises an error that explains the problem.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ FileErrorCode: TypeAlias = Literal[
 
 
 class FileError(ToolError):
-    """Error of a file operation; its text is what the model sees.
+    """Error of a file operation; the model sees its text.
 
     Attributes:
-        code: Why, for programs.
-        path: The path asked for.
+        code: The reason, for programs.
+        path: The requested path.
     """
 
     def __init__(self, code: FileErrorCode, path: str, message: str) -> None:
@@ -95,7 +95,7 @@ class Page:
 
 
 PathTest: TypeAlias = Callable[[str], bool]
-"""Whether a file with this canonical path is meant."""
+"""Whether a file with this canonical path matches."""
 
 
 class Files(Protocol):
@@ -117,13 +117,13 @@ class Files(Protocol):
         ...
 
     async def delete(self, path: str) -> None:
-        """Delete a file, or a directory with all it holds."""
+        """Delete a file, or a directory with its contents."""
         ...
 
     async def glob(
         self, pattern: str | PathTest, path: str = "/", *, limit: int = 1_000
     ) -> Sequence[FileEntry]:
-        """Return files below `path` that match, newest first where times are known.
+        """Return matching files below `path`, newest first if times are known.
 
         `**` crosses directories; a pattern without `/` matches at any depth. A test may take the
         place of a pattern.
@@ -153,12 +153,12 @@ class Files(Protocol):
 
 
 class Backend(Protocol):
-    """A place where files live, such as a directory or the thread.
+    """A place that stores files, such as a directory or the thread.
 
     A backend may have more members: `canonical(path)`, its own way to make paths canonical;
     `real_path(path)`, which resolves links in a canonical path (blocking), so that the policy
-    judges where they lead; `live`, False if agents that run side by side do not see each
-    other's changes; and `artifacts_root`, where what the harness keeps for the model appears.
+    judges their targets; `live`, False if agents that run side by side do not see each other's
+    changes; and `artifacts_root`, the directory for data that the harness stores for the model.
     """
 
     @property
@@ -172,7 +172,7 @@ class Backend(Protocol):
 
 
 def artifact_path(backend: Backend, name: str) -> str:
-    """Return where a backend has what the harness keeps under a name, such as long results."""
+    """Return the directory for a kind of data that the harness stores, such as long results."""
     root: str = getattr(backend, "artifacts_root", "/")
     return posixpath.join(root, name)
 
@@ -189,7 +189,8 @@ def canonical_path(path: str) -> str:
     Relative paths count from the root; backslashes become slashes.
 
     Raises:
-        FileError: It is empty, climbs with `..`, starts with `~` or a drive letter, or holds NUL.
+        FileError: It is empty, climbs with `..`, starts with `~` or a drive letter, or contains
+            NUL.
     """
     return _remembered(path) if len(path) <= _SHORT_PATH else _canonical(path)
 
@@ -213,7 +214,7 @@ def _canonical(path: str) -> str:
     return posixpath.normpath("/" + slashed.lstrip("/"))
 
 
-_remembered = lru_cache(maxsize=1_024)(_canonical)  # a call asks for its path three times
+_remembered = lru_cache(maxsize=1_024)(_canonical)  # a call needs its path three times
 
 
 @runtime_checkable
@@ -221,11 +222,11 @@ class Restorable(Protocol):
     """A backend that records each change of a file before it makes it, and can undo it."""
 
     def can_restore(self, path: str) -> bool:
-        """Whether what was recorded for a path can be put back."""
+        """Whether recorded changes of a path can be undone."""
         ...
 
     async def require_restorable(self, changes: Sequence[FileChange], *, force: bool) -> None:
-        """Raise what `restore` would raise before it does anything."""
+        """Raise the errors that `restore` would raise before it changes anything."""
         ...
 
     async def restore(
@@ -237,12 +238,12 @@ class Restorable(Protocol):
         checkpointer: JournalWriter,
         force: bool = False,
     ) -> list[str]:
-        """Undo changes and return the paths that were put back; see `DirectoryBackend.restore`."""
+        """Undo changes and return the restored paths; see `DirectoryBackend.restore`."""
         ...
 
 
 MAX_DEPTH = 100
-"""Paths with more names are refused, and directories deeper than this not walked into."""
+"""Paths with more names are refused, and deeper directories are not searched."""
 
 _MAX_PATH = 1_024
 
@@ -251,7 +252,7 @@ def checked_path(path: str) -> str:
     """Return the canonical path, or raise `FileError` if it cannot be used.
 
     Raises:
-        FileError: It is not usable, too long, or holds what no file name can.
+        FileError: It is not usable, too long, or contains characters that file names cannot.
     """
     canonical = canonical_path(path)
     problem = None
@@ -268,7 +269,7 @@ def checked_path(path: str) -> str:
 
 
 def nameable(name: str) -> bool:
-    """Whether a name on disk can be written down; others are left out of listings."""
+    """Whether a name on disk is valid Unicode; other names are left out of listings."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -277,12 +278,12 @@ def nameable(name: str) -> bool:
 
 
 def walk_order(path: str) -> list[str]:
-    """Return what paths are sorted by in the order of a walk: name by name."""
+    """Return the sort key for paths in the order of a walk: name by name."""
     return path.split("/")
 
 
 def every_path(path: str) -> bool:
-    """Return True for every path: the filter that leaves nothing out."""
+    """Return True for every path: a filter that excludes nothing."""
     return True
 
 

@@ -1,7 +1,7 @@
 """Several backends under one root, chosen by the beginning of the path.
 
-What a part answers and records gets its prefix back, so every path that leaves here counts from
-the one root: in results, in errors, and in the changes by which files are put back.
+The answers and records of a part get its prefix again, so every path is relative to the common
+root: in results, in errors, and in recorded changes.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ _T = TypeVar("_T")
 class CompositeBackend:
     """Several backends under one root: the longest prefix of a path decides.
 
-    What the default, or another part, has below a prefix cannot be reached. Searches and listings
-    from further up cover all parts, with one limit for all results. A part that
-    is mounted cannot be deleted, nor a directory that holds one.
+    Files of the default, or of another part, below a prefix cannot be reached. Searches and
+    listings from further up cover all parts, with one limit for all results. Mounted parts, and
+    directories that contain one, cannot be deleted.
 
     Args:
-        default: Where everything else is.
+        default: The backend for all other paths.
         routes: Backends by prefix, such as `{"/memories": StoreBackend(…)}`.
-        artifacts_root: Directory in which results that are too long to show, and the thread's
-            messages as files, appear; a middleware with a directory of its own uses that.
+        artifacts_root: Directory for results that are too long to show, and for the thread's
+            messages as files; a middleware with its own directory uses that.
 
     Raises:
-        AgentBuildError: A prefix is not usable or there twice, or two parts would both keep their
-            files in the thread's state.
+        AgentBuildError: A prefix is not usable or is used twice, or two parts would both store
+            their files in the thread's state.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class CompositeBackend:
         self.artifacts_root = checked_prefix(artifacts_root, root=True)
         self._layout = BackendLayout(default, self.routes)
         self.live = all(getattr(part, "live", True) for part in (default, *routes.values()))
-        """Whether no part hides what others change while a call runs."""
+        """Whether all parts show other agents' changes while a call runs."""
 
     @property
     def description(self) -> str:
@@ -123,12 +123,12 @@ class CompositeBackend:
         return CompositeFiles(self._layout, {one.prefix: opened(one) for one in self._layout.parts})
 
     def can_restore(self, path: str) -> bool:
-        """Whether the part that a path belongs to can put files back."""
+        """Whether the part of a path can restore files."""
         part = self._layout.owner(path)
         return isinstance(part.backend, Restorable) and part.backend.can_restore(part.inner(path))
 
     async def require_restorable(self, changes: Sequence[FileChange], *, force: bool) -> None:
-        """Raise what `restore` would raise before it does anything."""
+        """Raise the errors that `restore` would raise before it changes anything."""
         for part, mine in self._restorers(changes):
             backend = cast(Restorable, part.backend)
             try:
@@ -145,7 +145,7 @@ class CompositeBackend:
         checkpointer: JournalWriter,
         force: bool = False,
     ) -> list[str]:
-        """Undo changes in the parts that can, and return the paths that were put back.
+        """Undo changes in the parts that can, and return the restored paths.
 
         See `DirectoryBackend.restore`; all parts are looked at before one is changed.
         """
@@ -194,7 +194,7 @@ class CompositeFiles:
         return getattr(self._files.get(self._written), "replaced", None)
 
     async def ls(self, path: str) -> Sequence[FileEntry]:
-        """See `Files`. What parts are mounted in is a directory, too."""
+        """See `Files`. Parents of mounted parts are directories, too."""
         path = checked_path(path)
         part, further = self._layout.owner(path), self._layout.below(path)
         entries: dict[str, FileEntry] = {}
@@ -298,13 +298,13 @@ class CompositeFiles:
         return Page(matches[:limit], truncated)
 
     def update(self) -> Mapping[str, Any]:
-        """Return the state writes of the part that keeps its files in the state."""
+        """Return the state writes of the part that stores its files in the state."""
         return {
             key: value for files in self._files.values() for key, value in files.update().items()
         }
 
     def _own(self, part: BackendPart, test: PathTest) -> PathTest:
-        """Return a test of a part's own paths: those that can be reached and fit."""
+        """Return a test of a part's own paths: whether they are reachable and match."""
 
         def own(inner: str) -> bool:
             path = part.outer(inner)
@@ -325,11 +325,11 @@ class CompositeFiles:
     async def _ask_all(
         self, path: str, question: Callable[[BackendPart, Files, str], Awaitable[_T]]
     ) -> list[_T]:
-        """Ask the part that has a path and those mounted below it, at once.
+        """Call the part of a path and the parts mounted below it, concurrently.
 
         Raises:
-            ToolError: What the first part that failed says. That the directory is not there is no
-                failure where other parts are mounted below it.
+            ToolError: The error of the first part that failed. A missing directory is not an error
+                if other parts are mounted below it.
         """
         owner, further = self._layout.owner(path), self._layout.below(path)
         answers: dict[str, _T] = {}
@@ -357,7 +357,7 @@ class CompositeFiles:
 
 
 def _in_state(backend: Backend) -> int:
-    """Return how many parts keep their files in the thread's state."""
+    """Return how many parts store their files in the thread's state."""
     if isinstance(backend, CompositeBackend):
         return sum(map(_in_state, (backend.default, *backend.routes.values())))
     return int(isinstance(backend, StateBackend))

@@ -40,7 +40,7 @@ class ReadOnlyBackend:
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
         self.live: bool = getattr(backend, "live", True)
-        """Whether changes that others make are seen while a call runs."""
+        """Whether other agents' changes are visible while a call runs."""
 
     @property
     def description(self) -> str:
@@ -120,15 +120,15 @@ class BackendPart:
     backend: Backend
 
     def inner(self, path: str) -> str:
-        """Return a path of the whole as the part's own."""
+        """Convert a path of the composite to the part's own path."""
         return path[len(self.prefix) :] or "/"
 
     def outer(self, path: str) -> str:
-        """Return a path of the part as one of the whole."""
+        """Convert a path of the part to a path of the composite."""
         return self.prefix + path if path != "/" else self.prefix or "/"
 
     async def seen_outside(self, found: Sequence[FoundMatch]) -> list[FoundMatch]:
-        """Return what was found in the part with paths of the whole."""
+        """Return results of the part with paths of the composite."""
         if not self.prefix:
             return [*found]
         return await work_apart(
@@ -136,11 +136,11 @@ class BackendPart:
         )
 
     def holds(self, path: str) -> bool:
-        """Whether a path begins with the prefix."""
+        """Whether a path is at or below the prefix."""
         return path == self.prefix or path.startswith(self.prefix + "/")
 
     def error(self, error: FileError) -> FileError:
-        """Return an error of the part with the paths in it as paths of the whole."""
+        """Return an error of the part with paths of the composite in it."""
         if not self.prefix:
             return error
         asked = rf"{_BEFORE}{re.escape(error.path)}{_AFTER}"
@@ -154,7 +154,7 @@ _AFTER = r"(?![^\s'\":;,.)]|\.\w)"
 
 
 class BackendLayout:
-    """Lookup of the part that a path belongs to."""
+    """Lookup of the part of a path."""
 
     def __init__(self, default: Backend, routes: Mapping[str, Backend]) -> None:
         mounted = [BackendPart(prefix, backend) for prefix, backend in routes.items()]
@@ -176,7 +176,7 @@ class BackendLayout:
 
 @record
 class Prefixing:
-    """Records changes of a part's files under their paths of the whole."""
+    """Records changes of a part's files under their paths of the composite."""
 
     journal: JournalWriter
     part: BackendPart

@@ -1,4 +1,4 @@
-"""Text edits: finds where an edit applies, or says why it does not and how to fix it."""
+"""Text edits: finds where an edit applies, or explains why it does not and how to fix it."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from .text_memory import MOST_MEMORY, TextTooLarge, memory_of, text_size
 __all__ = ["MOST_BYTES", "MOST_CHARS", "MOST_PLACES", "Edit", "edit_places", "edited"]
 
 MOST_CHARS = 10 << 20
-"""Characters that a file may have after an edit at many places; known before it is built."""
+"""The most characters of a file after an edit at many places; checked before it is built."""
 
 MOST_BYTES = 8 << 20
-"""Bytes of a file that is edited: larger ones take too much memory, and cannot be put back."""
+"""The most bytes of an edited file: larger files take too much memory, and cannot be restored."""
 
 MOST_PLACES = 100_000
 """Places that one edit replaces."""
 
 _MOST_COMPARED = 1_000
-"""Lines among which the nearest to one that is not there is looked for."""
+"""How many lines are compared to find the nearest to a missing one."""
 
 
 @record
@@ -45,8 +45,8 @@ def edited(path: str, data: bytes, old: str, new: str, every: bool) -> Edit:
     """Return a file with the first place, or every place, of `old` replaced by `new`.
 
     Raises:
-        ToolError: As for `edit_places`; or the file is not text, is too large, or cannot hold the
-            new text.
+        ToolError: As for `edit_places`; or the file is not text, is too large, or cannot contain
+            the new text.
     """
     if len(data) > MOST_BYTES:
         raise ToolError(
@@ -94,8 +94,8 @@ def edit_places(path: str, text: Text, old: str, new: str, every: bool) -> list[
     """Return where `old` starts in the text's view.
 
     Raises:
-        ToolError: It is not there, there more than once without `every`, or the edit would change
-            nothing; the text says what to do.
+        ToolError: The text is missing, occurs more than once without `every`, or the edit would
+            change nothing; the error says what to do.
     """
     unchanged = f"{shown(path)} was not changed: "
     if not old:

@@ -1,14 +1,14 @@
 r"""Expressions of `grep` and `.gitignore`, which always match in linear time.
 
-The dialect of `grep` is the one of RE2, and of ripgrep where the two agree: no look-around and no
-backreferences, which are refused by name. Classes know all of Unicode, as ripgrep's do: `\w` stands
-for letters, marks, decimal digits and letter numbers of any script, and for what joins words as `_`
-does. RE2 has `\b` for ASCII only, so a line with other characters is searched in a form in which
-every character stands between two marks that say whether it is part of a word.
+The dialect of `grep` is that of RE2, and of ripgrep where the two agree: look-around and
+backreferences are refused by name. Classes cover all of Unicode, like ripgrep's: `\w` matches
+letters, marks, decimal digits and letter numbers of any script, and connectors such as `_`. RE2 has
+`\b` for ASCII only, so a line with other characters is searched in a marked form: two marks around
+each character tell if it is part of a word.
 
-In a pattern of `.gitignore`, whatever a star stands for ends at the first place where what follows
-it fits: a later place could only leave less for the rest. So no star is tried twice, and a
-comparison costs at most the length of the path times that of the pattern.
+In a pattern of `.gitignore`, the match of a star ends at the first place where the rest up to the
+next star matches: a later place could only leave less for what follows. So no star is tried twice,
+and a comparison takes at most the length of the path times the length of the pattern.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..errors import ToolError
 __all__ = ["_MOST_CHARS", "Expression", "gitignore_expression", "line_expression"]
 
 MAX_EXPRESSION = 2_000
-"""Characters of what is searched for; answers repeat it."""
+"""The most characters of an expression; answers repeat it."""
 
 _WORD_CATEGORIES = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "Pc"})
 _OTHER_CATEGORIES = ("No", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "S", "Z", "C")
@@ -93,10 +93,10 @@ class Expression:
     r"""A compiled expression.
 
     Attributes:
-        text: As it was asked for.
+        text: The expression as it was given.
         ignore_case: Whether it matches in any case.
-        plain: For lines of ASCII; for all lines if there is no `marked`.
-        marked: For other lines, in their marked form; if `\b` or `\B` is in the expression.
+        plain: The expression for lines of ASCII; for all lines if there is no `marked`.
+        marked: The expression for other lines, in their marked form, if it contains `\b` or `\B`.
     """
 
     text: str
@@ -119,7 +119,7 @@ def line_expression(pattern: str, *, ignore_case: bool = False) -> Expression:
     """Return the compiled expression.
 
     Raises:
-        ToolError: It is empty, not valid, too long or too large, or uses what is not supported.
+        ToolError: It is empty, not valid, too long or too large, or uses an unsupported feature.
     """
     if not pattern:
         raise ToolError("grep needs an expression, such as TODO or def \\w+")
@@ -151,7 +151,7 @@ def line_expression(pattern: str, *, ignore_case: bool = False) -> Expression:
 
 
 def _written(tokens: list[tuple[str, str]], one: Callable[[str], str]) -> str:
-    """Return the expression for RE2, `one` applied to whatever stands for a single character."""
+    """Return the expression for RE2, with `one` applied to each part that matches one character."""
     return "".join(_translated(kind, token, one) for kind, token in tokens)
 
 
@@ -276,7 +276,7 @@ def _joined(runs: Sequence[str]) -> str:
 def _tokens(pattern: str) -> list[str] | None:
     """Return expressions for single characters, and `*`, `**` and `/` as they are.
 
-    None for a pattern that fits nothing: a set without an end, or one of an unknown class.
+    None for a pattern that matches nothing: an unclosed set, or a set with an unknown class.
     """
     tokens: list[str] = []
     place = 0
@@ -320,14 +320,14 @@ def _name(tokens: Sequence[str]) -> str:
 
 
 def _end(last: str) -> str:
-    """Return what a star and the end of a name fit: the rest of the name, if it ends so."""
+    """Return an expression for a star and the end of a name: the rest, if it ends like this."""
     if not last:
         return "[^/]*+"
     return f"(?>[^/]*{last}(?![^/]))"
 
 
 def _set(pattern: str, place: int) -> tuple[str, int] | None:
-    """Return the expression for a set that begins here, and where it ends; None if it is none."""
+    """Return the expression for a set that starts here, and its end; None if it is not a set."""
     negated = pattern[place : place + 1] in ("!", "^")
     found = _members(pattern, place + negated)
     if found is None:
@@ -339,7 +339,7 @@ def _set(pattern: str, place: int) -> tuple[str, int] | None:
 
 
 def _members(pattern: str, begin: int) -> tuple[str, int] | None:
-    """Return what a set holds, as in an expression, and where it ends."""
+    """Return the content of a set, as in an expression, and its end."""
     written: list[str] = []
     before, place = "", begin
     while place < len(pattern) and (pattern[place] != "]" or place == begin):

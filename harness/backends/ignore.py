@@ -1,11 +1,11 @@
 """Ignored files: applies `.gitignore` files, in any backend.
 
-The rules are Git's: the last line that fits decides, the nearest file before those further up, and
-nothing comes back out of a directory that is left out. The root of the files counts as the top of
-the repository.
+The rules are Git's: the last matching line decides, nearer files take precedence over those further
+up, and files in an ignored directory cannot be included again. The root of the files counts as the
+top of the repository.
 
-The rules may be anybody's, so their number and the time they take are bounded, and they are read
-in worker threads. What a bound left out is said in the answer.
+Anybody may have written the rules, so their number and time are limited, and they are read in
+worker threads. The answer mentions everything that a limit left out.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _MOST_RULES = 5_000
 _READING_SECONDS = 5.0
 _JUDGING_SECONDS = 5.0
 _RULES_BETWEEN_LOOKS = 32
-"""Rules that are tried between two looks at the clock."""
+"""How many rules are tried between two checks of the clock."""
 
 _TRIMMED = re.compile(r"((?:\\.|[^\\ ]| +(?=[^ ]))*) *", re.DOTALL)
-"""A line, and in it what is left without the spaces at its end; escaped ones stay."""
+"""A line, with a group for the part before trailing spaces; escaped spaces belong to the part."""
 
 
 @record
@@ -50,11 +50,11 @@ class _Rule:
 class Unignored:
     """A test of paths: true for files that fit and are not ignored.
 
-    It may be asked from any one thread at a time.
+    Only one thread may use it at a time.
 
     Attributes:
-        late: Whether the rules took so long that files were left out without a look at them.
-        partly: Whether there were more rules than are heeded.
+        late: Whether the rules took so long that files were left out unchecked.
+        partly: Whether there were more rules than the limit.
     """
 
     def __init__(self, ignored: _Ignored, partly: bool, fits: PathTest | None = None) -> None:
@@ -66,10 +66,10 @@ class Unignored:
         self.partly = partly
 
     def __call__(self, path: str) -> bool:
-        """Whether the file is meant; false for all that is new once the time is used up."""
+        """Whether the file matches; False for all new files once the time is used up."""
         if self._fits is not None and not self._fits(path):
             return False
-        kept = self._kept.get(path)  # a search may begin anew to find more
+        kept = self._kept.get(path)  # a search may start again to find more
         if kept is None:
             kept = self._kept[path] = self._judged(path)
         return kept
@@ -89,10 +89,10 @@ class Unignored:
 
 
 async def kept_by_gitignore(files: Files, path: str = "/") -> Unignored:
-    """Return a test of the files below `path`: false for those that are ignored, and for `.git`.
+    """Return a test of the files below `path`: False for ignored files, and for `.git`.
 
-    `.gitignore` files that cannot be read, or are in a directory that is left out, say nothing.
-    Of each the first 1,000 rules are heeded, 5,000 in all, and what can be read in five seconds.
+    `.gitignore` files that are unreadable, or in an ignored directory, have no effect. The limits
+    are 1,000 rules of each file, 5,000 in all, and five seconds for reading them.
 
     Raises:
         FileError: The path is wrong.
@@ -146,7 +146,7 @@ class _OutOfTime(Exception):
 
 
 class _Ignored:
-    """Paths that the ignore rules leave out so far; directories have no slash at the end."""
+    """Paths that are ignored so far; directories have no slash at the end."""
 
     def __init__(self) -> None:
         self._rules: dict[str, list[_Rule]] = {}
@@ -154,7 +154,7 @@ class _Ignored:
         self._left = _MOST_RULES
 
     def add(self, directory: str, data: bytes, budget: Budget) -> bool:
-        """Take in a `.gitignore` file; those further up come first. Whether all of it is heeded."""
+        """Add a `.gitignore` file, those further up first; return whether all of it is used."""
         try:
             if self._directory(directory, budget.over):
                 return True
@@ -177,16 +177,16 @@ class _Ignored:
                 heeded = False
                 break
         self._left -= len(rules)
-        # Later lines decide, so they are asked first.
+        # Later lines decide, so they are tried first.
         self._rules[directory] = rules[::-1]
         self._known = {"": False}
         return heeded
 
     def file(self, path: str, deadline: float) -> bool:
-        """Whether a file is left out.
+        """Whether a file is ignored.
 
         Raises:
-            _OutOfTime: The deadline, in seconds of the monotonic clock, came first.
+            _OutOfTime: The deadline, in seconds of the monotonic clock, has passed.
         """
 
         def over() -> bool:
@@ -195,13 +195,13 @@ class _Ignored:
         return self._directory(path.rpartition("/")[0], over) or self._judged(path, False, over)
 
     def _directory(self, path: str, over: Callable[[], bool]) -> bool:
-        """Whether a directory is left out."""
+        """Whether a directory is ignored."""
         known, above, unknown = self._known.get(path), path, list[str]()
         while known is None:
             unknown.append(above)
             above = above.rpartition("/")[0]
             known = self._known.get(above)
-        for one in reversed(unknown):  # a path may have more names than calls may be nested
+        for one in reversed(unknown):  # a path may have more names than the recursion limit
             known = known or one.endswith("/.git") or self._judged(one, True, over)
             self._known[one] = known
         return known

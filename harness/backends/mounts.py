@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 WORKSPACE = "/workspace"
-"""Where a directory is that was given without a place."""
+"""The place of a directory that was given without one."""
 
 
 @record
@@ -30,8 +30,8 @@ class MountedDirectory:
     """A part of a backend.
 
     Attributes:
-        place: Where the backend has it.
-        root: The directory, or None for a part that is no directory: what another directory has
+        place: Its path in the backend.
+        root: The directory, or None for a part that is not a directory. Files of another directory
             at its place cannot be reached.
     """
 
@@ -53,7 +53,7 @@ def with_workspace(backend: Backend | None, *, confined: bool) -> Backend:
 
 
 class _Workspace(CompositeBackend):
-    """A directory at a place of its own; the rest is in the thread."""
+    """A directory at its own place; all other files are in the thread."""
 
     def __init__(self, directory: DirectoryBackend, place: str) -> None:
         super().__init__(StateBackend(), {place: directory})
@@ -67,7 +67,7 @@ class _Workspace(CompositeBackend):
 
 
 def mounted_directories(backend: Backend, *, confined: bool) -> Sequence[MountedDirectory]:
-    """Return the parts of a backend, those further up first.
+    """Return the parts of a backend, higher ones first.
 
     Raises:
         AgentBuildError: Commands cannot see a directory under the path that file tools use for it.

@@ -1,15 +1,14 @@
 r"""Ripgrep: finds the files an expression may match in (extra `search`, or `rg` on the PATH).
 
-It only ever gives names: what is in those files is read and searched by `search.search` through
-the confined tree. So results are the same with and without it, and nothing that it could be led to
-by a link is shown.
+It only gives names: `search.search` reads and searches the files through the confined tree. So
+results are the same with and without it, and files that it reaches through a link are never shown.
 
-Its expressions find at least the lines that ours find. Two dialects, and two readings of bytes that
-are not UTF-8, are never quite the same. So ripgrep only says which files may match, and
-`find_lines` looks into those; here is what makes sure that it leaves none out. Each single
-character becomes every character of ASCII that it stands for, and any bytes above, whatever they
-encode; what a place must look like (`$`, `\b`) is left out, which only finds more. An expression
-with anything else in it is not translated.
+Its expressions find at least the lines that ours find. Two dialects, and two interpretations of
+bytes that are not UTF-8, are never quite the same. So ripgrep only selects the files that may
+match, and `find_lines` searches them; the translation here makes sure that none is missed. A part
+that matches one character is replaced by all ASCII characters that it matches, and any bytes above
+ASCII, whatever they encode. Conditions on a position (`$`, `\b`) are left out, which only finds
+more. An expression with anything else is not translated.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from .expressions import Expression, line_expression
 __all__ = ["Candidates", "candidates", "find_ripgrep", "prefilter"]
 
 _MOST_MEMORY = 16 << 20
-"""Bytes of its compiled expression, and of what it remembers of its search; it says no to more."""
+"""The most bytes of its compiled expression, and of its search cache; it refuses more."""
 
 
 @record
@@ -41,8 +40,8 @@ class Candidates:
     """Files that may match.
 
     Attributes:
-        names: Their paths from the directory, in the order in which a tree is walked.
-        complete: Whether these are all; if not, there was no time for more.
+        names: Their paths from the directory, in the order of a walk.
+        complete: Whether these are all files; False if time ran out.
     """
 
     names: Sequence[str]
@@ -51,7 +50,7 @@ class Candidates:
 
 @cache
 def find_ripgrep() -> str | None:
-    """Return where ripgrep is: with this Python's own programs, else on the PATH, else None."""
+    """Return the path of ripgrep: among this Python's own programs, else on the PATH, else None."""
     import sysconfig  # not needed to begin serving
 
     own = Path(sysconfig.get_path("scripts"), "rg.exe" if os.name == "nt" else "rg")
@@ -67,13 +66,13 @@ async def candidates(
 
     Args:
         program: ripgrep.
-        expression: In its own dialect.
-        directory: Where to look.
+        expression: The expression in ripgrep's dialect.
+        directory: The directory to search.
         most_bytes: Larger files are left out.
         seconds: Time after which it is stopped.
 
     Returns:
-        The files, or None when ripgrep could not do it: then search without it.
+        The files, or None if ripgrep failed; then search without it.
     """
     command = [
         *(program, "--no-config", "--no-messages", "--no-ignore", "--hidden", "--text"),
@@ -103,7 +102,7 @@ async def candidates(
 
 
 async def _started(command: Sequence[str], directory: str) -> Process:
-    """Return a running process; not interrupted, for nobody would end what is half started."""
+    """Return a running process; not cancellable, because a half-started process would never end."""
     started: list[Process] = []
     with anyio.CancelScope(shield=True):
         started.append(
@@ -142,7 +141,7 @@ def prefilter(expression: Expression) -> str | None:
     Its lines may end with LF, CRLF or CR, and its bytes be UTF-8, Latin-1, or UTF-16 with a mark.
 
     Returns:
-        The expression; None when there is none, or when it would match in nearly every file.
+        The expression; None if there is none, or if it would match in nearly every file.
     """
     if expression.find("") is not None:
         return None
@@ -201,7 +200,7 @@ def _characters(kind: str, token: str, ignore_case: bool) -> str | None:
 
 
 def _beyond_ascii(kind: str, token: str, ignore_case: bool) -> bool:
-    """Whether it may stand for a character that is not of ASCII."""
+    """Whether it may match a character outside ASCII."""
     if not token.isascii() or kind == "kind" or (ignore_case and not _FOLDED.isdisjoint(token)):
         return True
     open_ended = ignore_case or token.startswith("[^") or _NAMED.search(token)

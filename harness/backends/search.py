@@ -1,8 +1,8 @@
 """Search in files without ripgrep: globs, and regular expressions line by line.
 
-Everything here runs in worker threads and is bounded: results, time, and the size of what is
-looked into. Expressions take time linear in a line and let other threads run meanwhile; see
-`expressions`. Globs are the dialect of `wcmatch`, hidden files included, as in the policy.
+Everything here runs in worker threads, with limits for results, time, and file sizes. Expressions
+take time linear in a line and let other threads run meanwhile; see `expressions`. Globs have the
+dialect of `wcmatch`, hidden files included, as in the policy.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_LINE = 4_000
 T = TypeVar("T")
 
 _FEW_FILES = 1_000
-"""So many names are compared with a pattern in less time than a thread costs to matter."""
+"""For up to this many names, comparing in a thread would cost more than it saves."""
 
 _MAX_SHOWN = 500
 _MAX_GLOB = 1_000
@@ -44,9 +44,9 @@ _REST_SECONDS = 0.0001
 class Budget:
     """Time budget of a search; `stop` ends it from another thread.
 
-    A search rests for a moment now and then. It looks at many files between other work, and each
-    look hands the interpreter over and takes it back at once, sooner than another thread wakes: the
-    event loop could wait for seconds.
+    A search pauses for a moment now and then. Each file access releases the interpreter and takes
+    it back at once, before another thread wakes up, so the event loop could otherwise wait for
+    seconds.
     """
 
     def __init__(self, seconds: float | None = None) -> None:
@@ -56,12 +56,12 @@ class Budget:
         self._stopped = False
 
     def stop(self) -> None:
-        """End the search at its next look."""
+        """End the search at its next check."""
         self._stopped = True
 
     @property
     def left(self) -> float:
-        """Seconds that are left; never quite none, which would mean no limit."""
+        """Seconds that are left; never 0, which would mean no limit."""
         return max(0.001, self._deadline - time.monotonic())
 
     def over(self) -> bool:
@@ -74,10 +74,10 @@ class Budget:
 
 
 class Unhurried:
-    """A test for `Files.glob` whose caller takes what was found in time in place of an error.
+    """A test for `Files.glob` that accepts partial results instead of an error if time runs out.
 
     Attributes:
-        late: Whether the time was over before everything was looked at.
+        late: Whether time ran out before everything was searched.
     """
 
     def __init__(self, test: PathTest) -> None:
@@ -85,17 +85,17 @@ class Unhurried:
         self.late = False
 
     def __call__(self, path: str) -> bool:
-        """Whether the file is meant."""
+        """Whether the file matches."""
         return self._test(path)
 
 
 async def meant(
     files: Sequence[tuple[str, T]], pattern: str | PathTest, path: str
 ) -> list[tuple[str, T]]:
-    """Return the files that a pattern or a test means; if that may take long, asked in a thread.
+    """Return the files that match a pattern or a test; uses a thread if that may take long.
 
     Args:
-        files: Canonical paths, each with what belongs to it.
+        files: Canonical paths, each with its data.
         pattern: As for `glob_matcher`.
         path: Likewise.
 
@@ -115,8 +115,8 @@ async def meant(
 def glob_matcher(pattern: str | PathTest, path: str) -> PathTest:
     """Return a test of canonical paths below `path`; a test is returned as it is.
 
-    A pattern without `/` looks at names at any depth; one that starts with `/` at whole paths;
-    others at what follows `path`.
+    A pattern without `/` is compared with names at any depth; one that starts with `/`, with whole
+    paths; others, with the part after `path`.
 
     Raises:
         ToolError: The pattern is empty or too long, or its braces expand to too many patterns.
@@ -154,7 +154,7 @@ def _require_short(pattern: str, what: str, most: int) -> None:
 def _matcher(
     included: Sequence[str], excluded: Sequence[str]
 ) -> Callable[[str], re.Match[str] | None]:
-    """Return what matches any of the first expressions and none of the others, in one go."""
+    """Return a single test: matches any of the first expressions and none of the others."""
     anywhere = "|".join(f"(?:{settled(one)})" for one in included)
     nowhere = "".join(f"(?!{settled(one)})" for one in excluded)
     return re.compile(f"{nowhere}(?:{anywhere})").match
@@ -164,7 +164,7 @@ def _required(expression: Expression) -> bytes | None:
     """Return ASCII text that every match contains, if the expression shows one at a glance."""
     if expression.ignore_case or re.search(r"[|(\[\\{]", expression.text):
         return None
-    # The last character may be made optional by what follows it, so it is left out.
+    # The next element may make the last character optional, so it is left out.
     found = [match[0][:-1] for match in _LITERAL.finditer(expression.text)]
     return max(found, key=len).encode() if found else None
 
@@ -186,9 +186,9 @@ def find_lines(
 ) -> Page:
     """Return matching lines of text files, in the documents' order.
 
-    Binary files, those too large as text, and those whose bytes are None, are left out. Lines are
-    searched as if they ended after `MAX_LINE` characters; those longer than 500 come back cut
-    around the match.
+    Binary files, files that are too large as text, and files with None for bytes are left out.
+    Lines are searched as if they ended after `MAX_LINE` characters; lines longer than 500 are
+    returned cut around the match.
     """
     matches: list[GrepMatch] = []
     required = _required(expression)
@@ -196,7 +196,7 @@ def find_lines(
     for path, read in documents:
         if budget.over():
             return Page(matches, truncated=True)
-        data = text = line = None  # those of the file before may be large
+        data = text = line = None  # the lines of the previous file may be large
         data = read()
         if data is None or (required and required not in data and data[:1] not in b"\xff\xfe"):
             continue

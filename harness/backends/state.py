@@ -74,10 +74,10 @@ def keep_both(
     write: Mapping[str, FileData | None],
     call_id: str,
 ) -> tuple[dict[str, FileData | None], str]:
-    """Return a write that undoes nothing of what calls beside it wrote, and what to say of it.
+    """Return a write that undoes no writes of parallel calls, and a notice about it.
 
-    The first to be done has the path. What the other made of the file is kept below
-    `/conflicts/<call id>`; a file that was changed is not deleted.
+    The first call to finish gets the path. The other version of the file is stored below
+    `/conflicts/<call id>`; a changed file is not deleted.
     """
     taken = {path: file for one in others for path, file in one.items()}
     clashes = {
@@ -123,10 +123,10 @@ class StateBackend:
     description = "Files live in this thread: they are kept with its history and are not on disk."
 
     live = False
-    """What other agents change while a call runs is not seen by it."""
+    """A call does not see changes that other agents make while it runs."""
 
     def open(self, runtime: ToolRuntime) -> StateFiles:
-        """Return the files of the thread; writes show in this object at once."""
+        """Return the files of the thread; writes are visible in this object at once."""
         return StateFiles(cast(Mapping[str, FileData], runtime.state.get("files") or {}))
 
 
@@ -223,7 +223,7 @@ class StateFiles:
             budget.stop()
 
     def update(self) -> Mapping[str, Any]:
-        """Return `{"files": …}` with what this call changed, or nothing."""
+        """Return `{"files": …}` with the changes of this call, or an empty write."""
         return {"files": dict(self._changes)} if self._changes else {}
 
     def _get(self, path: str) -> FileData | None:
@@ -242,7 +242,7 @@ class StateFiles:
                 _add_parents(self._parents, full)
         if path not in self._parents:
             return False
-        prefix = _prefix(path)  # what it held may have been deleted
+        prefix = _prefix(path)  # its contents may have been deleted
         return any(full.startswith(prefix) for full, _ in self._all())
 
     def _below(self, path: str) -> list[tuple[str, FileData]]:
@@ -280,7 +280,7 @@ class StateFiles:
 
 
 def _add_parents(parents: set[str], path: str) -> None:
-    """Add the directories that a file is in; those of a known one are known."""
+    """Add the parent directories of a file; parents of a known directory are known."""
     parent = path.rpartition("/")[0]
     while parent and parent not in parents:
         parents.add(parent)

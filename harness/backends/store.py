@@ -1,7 +1,7 @@
 """Files in a long-term store: they outlive threads, and agents on other machines see them.
 
 Each file is two items: an *entry* with its size and digest, and its content. So a listing loads no
-contents. Both are written in one batch, and what is there was written whole.
+contents. Both are written in one batch, so existing files are always complete.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ __all__ = ["NamespaceFactory", "StoreBackend", "StoreFiles"]
 MAX_BYTES = 16 << 20
 
 NamespaceFactory: TypeAlias = Callable[[ToolRuntime], Namespace]
-"""Returns where the files of a call are, such as `lambda runtime: ("users", runtime.context.id)`.
+"""Returns the namespace of a call's files, such as `lambda runtime: ("users", runtime.context.id)`.
 
-Only what a model cannot choose should decide it: the context, never a call's arguments.
+Derive it only from data that a model cannot choose: the context, never a call's arguments.
 """
 
 _ENTRIES = "file_entries"
@@ -70,16 +70,16 @@ _ALL = 1 << 40
 class StoreBackend:
     """Files of a namespace in a `Store`.
 
-    They belong to no thread: rewinding one does not change them. They do not expire, whatever the
-    store's default is. Below the namespace, `file_entries`, `file_contents` and `file_writers` are
-    taken.
+    They belong to no thread: rewinding one does not change them. They do not expire, even if the
+    store has a default lifetime. Below the namespace, `file_entries`, `file_contents` and
+    `file_writers` are reserved.
 
     A file has one writer at a time, in all processes: of two that expect the same content, one
-    gets `changed`. A writer that dies holds others up for half a minute at most.
+    gets `changed`. A writer that crashes blocks others for at most half a minute.
 
     Args:
-        store: Where the files are kept; None for the agent's own store.
-        namespace: Their namespace, or what returns it for each call.
+        store: The store of the files; None for the agent's own store.
+        namespace: Their namespace, or a function that returns it for each call.
         index: Which parts of a text file a `query` of the store finds: False for none,
             `["content"]` for its text.
 
@@ -262,7 +262,7 @@ class StoreFiles:
                 yield turn
 
     async def _require_place(self, path: str) -> StoredEntry | None:
-        """Return the file that is at a path, or None if there can be one.
+        """Return the file at a path, or None if it could be created.
 
         Raises:
             FileError: It is a directory, or a part of it is a file.
@@ -335,7 +335,7 @@ class StoreFiles:
         return [
             (entry.path, partial(_data, cast(Item, content)))
             for entry, content in zip(portion, contents, strict=True)
-            if content is not None  # deleted meanwhile
+            if content is not None  # deleted since
         ]
 
     async def _batch(self, operations: Sequence[Operation]) -> Sequence[Result]:

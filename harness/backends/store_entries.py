@@ -1,8 +1,8 @@
 """Store entries of files: their keys, and one writer at a time for each file.
 
 The store has no conditional put. It does have batches that see each other's effects in one order.
-So a writer puts a note of its own and looks for others' notes in the same batch; whoever finds none
-may write. This holds among all processes that share the store.
+So a writer puts its own note and searches for others' notes in the same batch; if it finds none, it
+may write. This works for all processes that share the store.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ async def turn_of(store: Store, notes: Namespace, path: str) -> AsyncGenerator[T
         yield turn
     finally:
         if not turn.ended:
-            # What cannot be taken back expires.
+            # A note that cannot be removed expires.
             with anyio.move_on_after(_WAIT_SECONDS, shield=True):
                 await store.batch([turn.end])
 
@@ -85,12 +85,12 @@ async def _wait_for(store: Store, turn: Turn, path: str) -> None:
 
 
 async def _is_alone(store: Store, end: Delete) -> bool:
-    """Put a note; return whether no other writer's is there."""
+    """Put a note; return whether there is no note of another writer."""
     note = Put(end.namespace, end.key, {}, index=False, ttl=_NOTE_SECONDS)
     _, found = await store.batch([note, Search(end.namespace, limit=_MOST_NOTES)])
     notes = cast(Sequence[Item], found)
     now = max(item.updated_at for item in notes)
-    # Reading may prolong what a dead writer left, so its age counts.
+    # Reading may prolong the note of a crashed writer, so its age counts.
     return all(item.key == end.key or item.updated_at < now - _NOTE_SECONDS for item in notes)
 
 

@@ -1,7 +1,7 @@
 """Tools of other MCP servers, mounted into an agent.
 
-`MCPToolsMiddleware` takes servers by name and offers their tools. Nothing here imports the
-protocol's SDK before a server is first used.
+`MCPToolsMiddleware` takes servers by name and offers their tools. The protocol's SDK is only
+imported when a server is first used.
 """
 
 from .config import HttpServer, MCPServer, OAuth, SseServer, StdioServer

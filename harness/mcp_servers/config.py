@@ -1,13 +1,13 @@
 """Server configuration: how to reach an MCP server, which of its tools to use, and their names.
 
-A server is always one of three classes, never a string. Only `StdioServer` starts a process, so
-nobody starts one by writing a command where a URL was meant.
+A server is always one of three classes, never a string. Only `StdioServer` starts a process, so a
+command in the place of a URL never starts one.
 
-Mounted tools are named `<server>_<tool>`, in `[a-z0-9_]`, 64 characters at most. A name must lead
-to the same tool in every process, whichever servers can be reached: a run that waits for an
-approval is resumed by name. So names follow from the configuration and the server's own list alone,
-never from the order in which servers answered. If a name could be read as another tool's, it ends
-with a digest of (server, tool).
+Mounted tools are named `<server>_<tool>`, in `[a-z0-9_]`, 64 characters at most. A name must mean
+the same tool in every process, even if some servers are unavailable, because a run that waits for
+an approval is resumed by name. So names only depend on the configuration and the server's own list,
+never on the order in which servers answered. If a name is ambiguous, it ends with a digest of
+(server, tool).
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ class MCPServer:
 
     Attributes:
         tools: Globs over the server's own tool names; only matching tools are used. None for all.
-        approve: Globs over the same names; a person has to approve each call of such a tool.
-        on_demand: Whether the model looks for the server's tools with `find_tools` instead of
-            being shown all of them.
-        timeout: Seconds a call may take, the wait for its turn included.
-        connect_timeout: Seconds the server may take to start and say what it offers.
+        approve: Globs over the same names; a person has to approve each call of a matching tool.
+        on_demand: Whether the model searches the server's tools with `find_tools` instead of seeing
+            all of them.
+        timeout: Seconds a call may take, including the wait for its turn.
+        connect_timeout: Seconds the server may take to start and list its tools.
 
     Raises:
-        AgentBuildError: A value makes no sense.
+        AgentBuildError: A value is not valid.
     """
 
     _: KW_ONLY
@@ -85,8 +85,8 @@ class MCPServer:
 class StdioServer(MCPServer):
     """An MCP server that runs as a child process, over its stdin and stdout.
 
-    It gets a small safe environment (such as PATH and HOME) and `env`, not this process's: its keys
-    stay secret. Its stderr goes to ours.
+    It gets a small safe environment (such as PATH and HOME) and `env`, not the environment of this
+    process with its keys. Its stderr goes to ours.
 
     Attributes:
         command: The program; found in PATH, never run through a shell.
@@ -115,12 +115,12 @@ class OAuth:
     """Login of a person to a remote server. The defaults suit servers that register clients.
 
     Attributes:
-        tokens: Where the tokens are kept. Without it the server cannot be used.
+        tokens: The storage of the tokens. Without it, the server cannot be used.
         client_id: The id of a client that was registered beforehand.
         client_secret: Its secret, if it has one.
         client_metadata_url: An https URL of a client id metadata document. It is used instead of
-            registration where the authorization server supports it.
-        callback_port: The port on 127.0.0.1 that the browser is sent back to; 0 for any free one.
+            registration if the authorization server supports it.
+        callback_port: The port on 127.0.0.1 to which the browser is redirected; 0 for any free one.
     """
 
     tokens: LoginStore | None = None
@@ -151,7 +151,7 @@ class HttpServer(MCPServer):
     Attributes:
         url: The endpoint, such as `https://example.com/mcp`.
         headers: Sent with every request, such as `Authorization`.
-        auth: How a person logs in to it, where it asks for OAuth.
+        auth: How a person logs in to it, if it requires OAuth.
     """
 
     url: str = field(repr=False)
@@ -173,7 +173,7 @@ class HttpServer(MCPServer):
 
     @property
     def place(self) -> str:
-        """The URL without what may be secret in it: user, password, query."""
+        """The URL without parts that may be secret: user, password, query."""
         return shown_url(self.url)
 
 
@@ -192,10 +192,10 @@ def shown_url(url: str) -> str:
 
 
 def check_servers(servers: Mapping[str, MCPServer]) -> None:
-    """Check what a middleware is given.
+    """Check the servers of a middleware.
 
     Raises:
-        AgentBuildError: A value is no server.
+        AgentBuildError: A value is not a server.
     """
     for name, server in servers.items():
         if not isinstance(cast(object, server), MCPServer):
@@ -216,7 +216,7 @@ def _plain(text: str) -> str:
 
 
 def prefix_of(server: str) -> str:
-    """Return what the names of a server's tools begin with."""
+    """Return the prefix of the names of a server's tools."""
     return _plain(server) + "_"
 
 
@@ -224,7 +224,7 @@ def check_names(servers: Collection[str]) -> None:
     """Check that the names of servers are usable and distinct.
 
     Raises:
-        AgentBuildError: A name is empty, too long, or reads like another one.
+        AgentBuildError: A name is empty, too long, or too similar to another one.
     """
     seen: dict[str, str] = {}
     for server in servers:
@@ -242,7 +242,7 @@ def check_names(servers: Collection[str]) -> None:
 
 
 def digest_name(server: str, tool: str) -> str:
-    """Return the name that no other tool has."""
+    """Return a unique name for a tool."""
     digest = blake2b(f"{server}\0{tool}".encode(errors="replace"), digest_size=4).hexdigest()
     return f"{(prefix_of(server) + _plain(tool))[: _MAX_NAME - 9]}_{digest}"
 
@@ -250,7 +250,7 @@ def digest_name(server: str, tool: str) -> str:
 def offered_names(
     server: str, tools: Sequence[str], servers: Collection[str] = ()
 ) -> dict[str, str]:
-    """Return the names under which a server's tools are offered, by their own names.
+    """Return the offered names of a server's tools, by their own names.
 
     Args:
         server: The server.
@@ -282,7 +282,7 @@ _WILD = re.compile(r"[*?]+")
 
 
 def leaves_room(server: str, tools: Sequence[str] | None, name: str) -> bool:
-    """Whether a server may offer a tool of a name, as far as that is known before it is connected.
+    """Whether a server may offer a tool with a name, as far as known before it is connected.
 
     Args:
         server: The server.
@@ -296,7 +296,7 @@ def leaves_room(server: str, tools: Sequence[str] | None, name: str) -> bool:
 
 
 def _nested(outer: str, inner: str) -> bool:
-    """Whether tools of one server can be named like tools of the other."""
+    """Whether tools of one server can have the same names as tools of the other."""
     return inner.startswith(outer)
 
 

@@ -47,7 +47,7 @@ __all__ = ["PAUSES", "Connection", "Pool", "ServerStatus"]
 logger = logging.getLogger(__name__)
 
 PAUSES = (1.0, 5.0, 15.0, 60.0)
-"""Seconds to leave a server alone after it failed for the first, second … time in a row."""
+"""Seconds without attempts after a server failed for the first, second … time in a row."""
 
 
 @record
@@ -55,11 +55,11 @@ class ServerStatus:
     """Status of a mounted server.
 
     Attributes:
-        state: Whether it can be used. A server that nobody has needed yet is `not connected`, and
-            so is one whose connection ended: the next use opens it again.
+        state: Whether it can be used. A server that was not used yet, or whose connection ended, is
+            `not connected`; the next use opens it.
         reason: Why it cannot be used.
         tools: How many of its tools are offered.
-        left_out: Why some of them are missing, by the server's own names.
+        left_out: Reasons for missing tools, by the server's own names.
     """
 
     state: Literal["connected", "failed", "not connected"]
@@ -75,11 +75,11 @@ class Connection:
         name: The server's name.
         server: How to reach it.
         servers: All configured servers.
-        spawn: Begins a task that belongs to no caller.
-        function: Makes the body of a tool from its own name.
+        spawn: Starts a task that belongs to no caller.
+        function: Creates the body of a tool from its own name.
 
     Attributes:
-        listing: What the server offered last, or None.
+        listing: The last list of the server's tools, or None.
         problem: Why it cannot be used, or None.
     """
 
@@ -108,7 +108,7 @@ class Connection:
 
     @property
     def current(self) -> bool:
-        """Whether the listing is up to date, or nothing can be done about it at the moment."""
+        """Whether the listing is up to date, or cannot be updated at the moment."""
         if self._resting:
             return True
         link = self._link
@@ -116,7 +116,7 @@ class Connection:
 
     @property
     def status(self) -> ServerStatus:
-        """How the server is doing, as far as that is known."""
+        """The known state of the server."""
         if self.problem is not None:
             return ServerStatus("failed", self.problem)
         link, known = self._link, self.listing
@@ -129,7 +129,7 @@ class Connection:
         return time.monotonic() < self._rest_until
 
     async def refresh(self) -> None:
-        """Bring the listing up to date, or say in `problem` why that cannot be done."""
+        """Update the listing, or set `problem` to the reason why that is not possible."""
         async with self._refreshing:
             if self.current:
                 return
@@ -141,17 +141,17 @@ class Connection:
                     await self._list()
             except (NotSent, Unavailable) as error:
                 self._failed(str(error))
-            except Exception as error:  # a list that nobody thought of must not end a run
+            except Exception as error:  # an unexpected list must not end a run
                 logger.exception("MCP server %s: its tools cannot be used", self._name)
                 self._failed(f"its tools cannot be used: {error}")
 
     async def call(
         self, tool: str, args: Mapping[str, JsonValue], line: CallChannel, resume: Round | None
     ) -> ToolResult:
-        """Return the result of a tool. A call that did not reach the server is sent once more.
+        """Return the result of a tool. A call that did not reach the server is repeated once.
 
         Raises:
-            ToolError: There is no result; the text says what is known.
+            ToolError: There is no result; the text explains why.
         """
         try:
             try:
@@ -167,10 +167,10 @@ class Connection:
             ) from error
 
     async def _ready(self) -> ServerSession:
-        """Return an open session whose tools are known.
+        """Return an open session with known tools.
 
         Raises:
-            Unavailable: There is none.
+            Unavailable: There is no session.
         """
         await self.refresh()
         if self.problem is not None or self._link is None:
@@ -187,7 +187,7 @@ class Connection:
         self._failures = 0
 
     async def close(self) -> None:
-        """End the session and wait until it is left."""
+        """End the session and wait until it is closed."""
         link = self._link
         self._drop()
         if link is not None:
@@ -216,7 +216,7 @@ class Connection:
         self._changes += 1
 
     def _failed(self, problem: str) -> None:
-        """Leave the server alone for a while, unless it is left alone already."""
+        """Stop using the server for a while, unless it is already paused."""
         if self._resting:
             return
         if problem != self.problem:
@@ -229,7 +229,7 @@ class Connection:
 
 
 _MAX_WAITING = 1_000
-"""Calls that wait for an answer and whose questions are remembered."""
+"""The most waiting calls with remembered questions."""
 
 CallKey: TypeAlias = tuple[str, str, tuple[str, ...], str, str]
 
@@ -238,7 +238,7 @@ class Pool:
     """Connections to servers, by name.
 
     Raises:
-        AgentBuildError: A value is no server, or two names read alike.
+        AgentBuildError: A value is not a server, or two names are too similar.
     """
 
     def __init__(self, servers: Mapping[str, MCPServer]) -> None:
@@ -256,11 +256,11 @@ class Pool:
         }
 
     def connection(self, server: str) -> Connection:
-        """Return what is known of a server; only its attributes are for callers."""
+        """Return a server's connection; callers may only use its attributes."""
         return self._connections[server]
 
     async def refresh(self, servers: Collection[str]) -> None:
-        """Bring the listings of servers up to date, all at once."""
+        """Update the listings of servers concurrently."""
         behind = [one for one in map(self.connection, servers) if not one.current]
         if not behind:
             return
@@ -270,7 +270,7 @@ class Pool:
                 for one in behind:
                     group.start_soon(one.refresh)
 
-        with suppress(WorkerStopped):  # closed meanwhile: there are no tools then
+        with suppress(WorkerStopped):  # closed meanwhile, so there are no tools
             await self._worker.run(work)
 
     async def aclose(self) -> None:
@@ -283,15 +283,15 @@ class Pool:
                     group.start_soon(one.close)
 
         if self._worker.alive:
-            with suppress(WorkerStopped):  # somebody else closes it too
+            with suppress(WorkerStopped):  # another caller closes it too
                 await self._worker.run(work)
             await self._worker.stop()
 
     async def call(self, server: str, tool: str, args: Mapping[str, JsonValue]) -> ToolResult:
-        """Call a tool for a program; what the server asks meanwhile is left without an answer.
+        """Call a tool for a program; questions of the server are not answered.
 
         Raises:
-            ToolError: There is no result; the text says what is known.
+            ToolError: There is no result; the text explains why.
         """
 
         def hear(event: CallEvent) -> None:

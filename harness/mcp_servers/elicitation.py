@@ -1,10 +1,10 @@
 """Elicitation: a server's questions to a person, as durable interrupts of the call they belong to.
 
-A call that waits for an answer is stopped at the server and made again, from its start, once the
-answer is there; earlier answers are returned as the server asks for them again. So a tool that acts
-before it asks acts twice. In protocol 2026-07-28 the server seals its state into the question, and
-the call goes on from there instead. That state is kept in memory: after a restart of this process,
-or once the server refuses it as expired, such a call also begins at its start.
+A call that waits for an answer is stopped at the server and repeated from its start once the answer
+exists; earlier answers are returned when the server asks again. So a tool that acts before it asks
+acts twice. In protocol 2026-07-28, the question contains the server's sealed state, and the call
+continues from there instead. That state is in memory: after a restart of this process, or once the
+server refuses it as expired, the call also starts from its beginning.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class Question:
     """One question of a server.
 
     Attributes:
-        message: What the person reads.
-        form: JSON schema of what they fill in; None when they are to visit `url` instead.
-        url: Where they are sent.
+        message: The text for the person.
+        form: JSON schema of the form; None if the person should visit `url` instead.
+        url: The address to visit.
     """
 
     message: str
@@ -91,7 +91,7 @@ class Round:
     Attributes:
         questions: The questions.
         keys: The server's names for them, in protocol 2026-07-28.
-        state: Its sealed state, to be sent back with the answers.
+        state: Its sealed state, which is sent back with the answers.
     """
 
     questions: tuple[Question, ...]
@@ -101,11 +101,11 @@ class Round:
 
 @dataclass(slots=True)
 class Memory:
-    """Answers to a call's questions, kept while it waits.
+    """Answers to a call's questions, stored while it waits.
 
     Attributes:
         asked: All questions so far.
-        sealed: The round from which the server can go on, if it can.
+        sealed: The round from which the server can continue, if it can.
         before: How many questions were asked before that round.
     """
 
@@ -118,9 +118,9 @@ class Elicitation:
     """Puts the questions of one attempt at a call to the person, in the calling task.
 
     Args:
-        interrupt: The call's own way to ask.
-        payload: Facts that go with every question.
-        memory: What earlier attempts left; updated.
+        interrupt: Asks on behalf of the call.
+        payload: Data that is added to every question.
+        memory: Questions and state of earlier attempts; updated.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class Elicitation:
         return memory.sealed
 
     def restart(self) -> None:
-        """Begin at the first question again: the call is made from its start."""
+        """Start again with the first question: the call is repeated from its start."""
         self._place = 0
         self._memory.sealed = None
 
@@ -149,8 +149,8 @@ class Elicitation:
         """Return the answers to a round.
 
         Raises:
-            Interrupted: Some are not there yet; it carries all open questions of the round.
-            ToolError: The server asks something else than what was answered.
+            Interrupted: Some are missing; it contains all open questions of the round.
+            ToolError: The server asks a different question from the answered one.
         """
         if asked.keys:
             self._memory.sealed, self._memory.before = asked, self._place
@@ -202,7 +202,7 @@ class NotSent(Exception):
     """A request did not reach the server, so it can be sent again.
 
     Attributes:
-        reopen: The session is of no use any more.
+        reopen: Whether the session is no longer usable.
     """
 
     def __init__(self, why: str, *, reopen: bool = False) -> None:
@@ -212,7 +212,7 @@ class NotSent(Exception):
 
 @record
 class Asked:
-    """The server asks. `reply` takes the answers, from any thread."""
+    """The server asks. Call `reply` with the answers, from any thread."""
 
     round: Round
     reply: Callable[[Answers | None], None]
@@ -220,7 +220,7 @@ class Asked:
 
 @record
 class Progress:
-    """The server reports how far it is."""
+    """The server reports progress."""
 
     progress: float
     total: float | None
@@ -240,8 +240,8 @@ class CallChannel:
 
     Attributes:
         scope: Ends the call.
-        began: Whether its turn has come; before that nothing was sent.
-        failure: Why it was ended, if the connection did it.
+        began: Whether its turn has started; before that, nothing was sent.
+        failure: Why the connection ended it, if it did.
     """
 
     def __init__(self, send: Callable[[CallEvent], None]) -> None:
@@ -266,7 +266,7 @@ class CallChannel:
         self._send(Progress(progress, total, message))
 
     def restart(self) -> None:
-        """Say that the server will ask from the beginning."""
+        """Report that the server will ask from the beginning."""
         self._send(Restarted())
 
     def fail(self, why: str) -> None:
@@ -275,18 +275,18 @@ class CallChannel:
         self.scope.cancel()
 
     def hang_up(self) -> None:
-        """Leave the questions that are still open without an answer."""
+        """Stop waiting for answers to open questions."""
         for inbox in self._open:
             inbox.put(None)
 
 
 class Floor:
-    """Says which call a question belongs to, on connections before protocol 2026-07-28.
+    """Finds the call of a question, on connections before protocol 2026-07-28.
 
-    There a question does not name its call, and giving it to the wrong one would show one user's
-    question to another. So it waits until a single call is left, and from a server's first
-    question on its calls take turns. When every call waits for an answer, nobody knows which one
-    asked: all of them end with an error result, and the next attempts take turns.
+    There, a question does not contain its call, and the wrong one would show one user's question to
+    another. So a question waits until a single call is left, and after a server's first question,
+    its calls take turns. If every call waits for an answer, it is unknown which one asked: all of
+    them end with an error result, and the next attempts take turns.
     """
 
     def __init__(self) -> None:
@@ -297,7 +297,7 @@ class Floor:
 
     @asynccontextmanager
     async def turn(self, line: CallChannel) -> AsyncGenerator[None]:
-        """Let a call run beside others, or alone if the server is one that asks."""
+        """Run a call in parallel with others, or alone if the server asks questions."""
         while self._asks and self._calls:
             await self._changed.wait()
         self._calls.append(line)
@@ -309,7 +309,7 @@ class Floor:
             self._change()
 
     async def asking(self) -> CallChannel | None:
-        """Return the call that asks, once that is certain; None if there is no call."""
+        """Return the asking call, once that is certain; None if there is no call."""
         self._asks = True
         self._held += 1
         self._change()

@@ -1,12 +1,12 @@
-"""Event loop thread: runs work that must outlive the task that asked for it.
+"""Event loop thread: runs work that must outlive the task that started it.
 
 A session with an MCP server is opened by one call and used by all later ones, from any run, any
-agent and any event loop (`Agent.invoke` makes a new loop every time). Its tasks and cancel scopes
-can therefore belong to none of its callers: they live on this loop, and callers hand work over.
-What is handed over is cancelled with its caller; what it started through `spawn` is not.
+agent and any event loop (`Agent.invoke` makes a new loop every time). So its tasks and cancel
+scopes cannot belong to any of its callers: they live on this loop, and callers submit work to it.
+Submitted work is cancelled with its caller, but tasks that it started with `spawn` are not.
 
 The two sides talk by `call_soon_threadsafe` and never wait for each other's loop, so a slow caller
-holds up neither the worker nor other callers. Both loops are asyncio's.
+blocks neither the worker nor other callers. Both loops are asyncio's.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Inbox(Generic[T]):
     def put(self, item: T) -> None:
         """Add an item; from any thread, without waiting."""
         self._items.append(item)
-        with suppress(RuntimeError):  # the reader's loop is closed, so nobody waits
+        with suppress(RuntimeError):  # the reader's loop is closed, so no reader waits
             self._loop.call_soon_threadsafe(self._notify)
 
     def _notify(self) -> None:
@@ -80,7 +80,7 @@ class _Running:
 
 
 class EventLoopThread:
-    """Does work on a loop of its own. The thread starts with the first piece of work."""
+    """Runs work on its own loop. The thread starts with the first work."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -102,10 +102,10 @@ class EventLoopThread:
 
         Args:
             work: Gets a function that sends things to `hear`, which runs here, in this task.
-            hear: What it raises ends the work and comes out of this call.
+            hear: Its exceptions end the work and are raised by this call.
 
         Raises:
-            WorkerStopped: `stop` came first.
+            WorkerStopped: `stop` was called first.
         """
         inbox: Inbox[Any] = Inbox()
         scope = anyio.CancelScope()
@@ -134,19 +134,19 @@ class EventLoopThread:
         return cast(T, item.result)
 
     def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Begin a task that belongs to no caller; from the worker's loop. It must not raise."""
+        """Start a task that belongs to no caller, from the worker's loop. It must not raise."""
         assert self._running is not None
         self._running.group.start_soon(work)
 
     async def stop(self) -> None:
-        """Cancel what is left and end the thread; the next piece of work starts another."""
+        """Cancel remaining work and end the thread; the next work starts another."""
         thread = self._cancel()
         if thread is not None:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(thread.join)
 
     def _begin(self, work: Callable[[], Coroutine[Any, Any, None]]) -> _Running:
-        """Start a piece of work; one begun before `stop` is still told that it was stopped."""
+        """Start work; work that started before `stop` is still notified of the stop."""
         with self._starting:
             if self._running is None or not self.alive:
                 started: Future[_Running] = Future()

@@ -1,7 +1,7 @@
 """Server mapping: MCP servers in the shape that clients write them, in a table or a JSON file.
 
-`servers_from_mapping` takes the table and `servers_from_json` a file such as `.mcp.json`. The keys
-that clients have in common mean the same here. Values of variables are never shown: errors name
+`servers_from_mapping` takes the table and `servers_from_json` a file such as `.mcp.json`. Keys that
+are common in clients have the same meaning here. Values of variables are never shown: errors name
 the server, the key and the variable.
 """
 
@@ -51,17 +51,17 @@ def servers_from_mapping(
     A server has `command`, `args`, `env` and `cwd`, or `url`, `headers` and `auth` (`"oauth"`, or a
     table of `OAuth`'s fields). Both may have `type` (`stdio`, `http`, `sse`), `tools`, `approve`,
     `on_demand`, `timeout`, `connect_timeout` and `disabled`, which leaves the server out.
-    `${NAME}` in a text stands for a variable, `${NAME:-text}` for one that may be missing or empty.
+    `${NAME}` in a text is replaced by a variable, `${NAME:-text}` by a variable with a default.
 
     Args:
         table: The servers' tables by name.
         environ: The variables.
-        base: Where relative `cwd`s count from, and where processes without one are started.
-        tokens: Where the tokens of OAuth servers are kept.
+        base: The directory for relative `cwd`s, and for processes without one.
+        tokens: The storage of the tokens of OAuth servers.
 
     Raises:
-        AgentBuildError: A key or value is none that is accepted, or a variable is missing. Nothing
-            was started.
+        AgentBuildError: A key or value is not accepted, or a variable is missing. Nothing was
+            started.
     """
     made: dict[str, MCPServer] = {}
     for name, given in table.items():
@@ -83,18 +83,18 @@ def servers_from_json(
     environ: Mapping[str, str] | None = None,
     tokens: LoginStore | None = None,
 ) -> dict[str, MCPServer]:
-    """Return the servers of a JSON file that a client has, such as `.mcp.json`.
+    """Return the servers of a client's JSON file, such as `.mcp.json`.
 
     They are below `mcpServers`, or `servers` as VS Code has it. Relative directories count from
     the file's. See `servers_from_mapping`.
 
     Args:
         path: The file.
-        environ: The variables; those of this process by default.
-        tokens: Where the tokens of OAuth servers are kept.
+        environ: The variables; by default the environment of this process.
+        tokens: The storage of the tokens of OAuth servers.
 
     Raises:
-        AgentBuildError: The file cannot be read or is not such a file. Nothing was started.
+        AgentBuildError: The file cannot be read or has a different format. Nothing was started.
     """
     file = Path(os.path.abspath(Path(path).expanduser()))
     data = _read(file)
@@ -290,7 +290,7 @@ class _Reader:
 
 
 def _kind(value: object) -> str:
-    """Return what a value is, without showing one that may be a secret."""
+    """Describe a value without showing possible secrets."""
     if isinstance(value, bool | int | float):
         return json.dumps(value)
     names: dict[type, str] = {str: "a text", list: "a list", dict: "a table", type(None): "nothing"}

@@ -39,34 +39,34 @@ class MCPToolsMiddleware(AgentMiddleware):
     a tool like any other: rules, approvals, limits, redaction and eviction apply, and policies can
     match its server and its hints (`Rule("ask", server="*", destructive=True)`).
 
-    Servers are connected when they are first needed, and stay so: all runs, agents and event
-    loops that use this object, or one narrowed from it with `only`, share one session per server.
-    It lives in a thread with a loop of its own, because a session's tasks can belong to none of
-    its callers, of which one may be cancelled or its loop ended while others go on. A session that
-    broke is opened again at the next use. A call that provably did not reach its server is sent
-    once more; when it may have, the model gets an error that says so.
+    Servers are connected at their first use, and stay connected: all runs, agents and event loops
+    that use this object, or one derived from it with `only`, share one session per server. The
+    session lives in a thread with its own loop, because its tasks cannot belong to a caller, which
+    may be cancelled while others continue. A broken session is opened again at the next use. A call
+    that certainly did not reach its server is repeated once; if it may have, the model gets an
+    error that says so.
 
-    No server ends a run. One that cannot be used is left out, the model reads in the last section
-    of the system prompt which and why, and a call of its tool is an error result. List this
-    middleware last (innermost), so that this section, which changes, comes after all others.
+    A failing server does not end a run. Its tools are left out, the last section of the system
+    prompt gives the reason, and calls of its tools return an error result. List this middleware
+    last (innermost), so that this changing section comes after all others.
 
-    A question that a server asks in the middle of a call becomes an interrupt of the run; its
-    answer is `{"action": "accept" | "decline" | "cancel", "content": {…}}`. The call is made again,
-    from its start, once the answer is there: **a tool that acts before it asks acts twice**. A
-    server of protocol 2026-07-28 goes on from its sealed state instead, as long as this process
-    lives and the server accepts the state. What follows when a person declines is up to the server.
+    A server's question during a call becomes an interrupt of the run; its answer is `{"action":
+    "accept" | "decline" | "cancel", "content": {…}}`. Once the answer exists, the call is repeated
+    from its start: **a tool that acts before it asks acts twice**. A server of protocol 2026-07-28
+    continues from its sealed state instead, as long as this process lives and the server accepts
+    the state. The server decides what happens if a person declines.
 
-    A server with `on_demand` is connected when the model first looks for its tools with
-    `find_tools`. Only what was found is offered, from then on and for the rest of the thread.
+    A server with `on_demand` is connected when the model first searches its tools with
+    `find_tools`. Only the tools that it found are offered, for the rest of the thread.
 
-    Descriptions, hints and results are the servers' words: mount only servers you trust with what
-    the agent can see, and let the policy, not the hints, protect what matters.
+    Descriptions, hints and results come from the servers. Only mount servers that you trust with
+    everything the agent can see, and protect important data with the policy, not with the hints.
 
     Args:
-        servers: Servers by name. Offered in this order, each server's tools by name.
+        servers: Servers by name. Tools are offered in this order, and by name within a server.
 
     Raises:
-        AgentBuildError: A value is no server (a string never is), or two names read alike.
+        AgentBuildError: A value is not a server (a string never is), or two names are too similar.
     """
 
     state_schema: ClassVar[type | None] = FoundTools
@@ -88,11 +88,11 @@ class MCPToolsMiddleware(AgentMiddleware):
 
         Args:
             servers: Their names.
-            tools: Names of tools, such as `github_search_code`, or globs over them. A server that
-                one of them is about offers only those; they need not be found on demand.
+            tools: Names of tools, such as `github_search_code`, or globs over them. If one of them
+                concerns a server, it offers only those tools, also without a search.
 
         Raises:
-            AgentBuildError: A name is unknown here, or no server can have a tool of that name.
+            AgentBuildError: A name is unknown here, or no server can have a tool with that name.
         """
         for name in servers:
             if name not in self._servers:
@@ -107,21 +107,21 @@ class MCPToolsMiddleware(AgentMiddleware):
         return narrowed
 
     def servers_of(self, tool: str) -> Sequence[str]:
-        """Return the servers that a name of a tool, or a glob over such names, may be about."""
+        """Return the servers that may have a tool with a name, or matching a glob over names."""
         return [one for one in self._servers if tool.startswith(prefix_of(one))]
 
     @property
     def prefixes(self) -> Sequence[str]:
-        """What the names of the servers' tools begin with."""
+        """The prefixes of the names of the servers' tools."""
         return [prefix_of(one) for one in self._servers]
 
     @property
     def missing(self) -> Mapping[str, str]:
-        """Why tools that `only` was given are not there, as far as their servers are connected."""
+        """Why tools that were named in `only` are missing, for connected servers."""
         return {one: why for one in self._chosen if (why := self._absence(one)) is not None}
 
     def status(self) -> Mapping[str, ServerStatus]:
-        """Return how each server is doing, as far as that is known; connects to none."""
+        """Return the known state of each server; does not connect to any."""
         return {name: self._pool.connection(name).status for name in self._servers}
 
     async def connect(self) -> Mapping[str, ServerStatus]:
@@ -130,7 +130,7 @@ class MCPToolsMiddleware(AgentMiddleware):
         return self.status()
 
     async def aclose(self) -> None:
-        """Close all connections, also those of `only`; a later use opens them again."""
+        """Close all connections, including those of `only`; a later use opens them again."""
         await self._pool.aclose()
 
     async def wrap_model_call(self, request: ModelRequest, handler: ModelHandler) -> ModelResponse:
@@ -157,7 +157,7 @@ class MCPToolsMiddleware(AgentMiddleware):
     async def wrap_tool_call(
         self, request: ToolCallRequest, handler: ToolHandler
     ) -> ToolCallOutcome:
-        """Supply the tool of a call that names one of ours; the gate behind judges it."""
+        """Supply the tool of a call to one of ours; the gate after this judges it."""
         name = request.call.name
         servers = self.servers_of(name)
         if request.tool is not None or not servers:
@@ -171,7 +171,7 @@ class MCPToolsMiddleware(AgentMiddleware):
         return self._missing(request, servers)
 
     def judge(self, request: ToolCallRequest) -> Verdict | None:
-        """Ask a person about a tool that its server's `approve` names."""
+        """Ask a person about a tool that matches its server's `approve`."""
         tool = request.tool
         if not isinstance(tool, MCPTool) or tool.server not in self._servers:
             return None
@@ -181,7 +181,7 @@ class MCPToolsMiddleware(AgentMiddleware):
         return Verdict("ask", reason, ALL_DECISIONS)
 
     def _finder(self) -> tuple[Tool, ...]:
-        """Return `find_tools`, if there is something to find."""
+        """Return `find_tools`, if there are tools to find."""
         servers = [one for one in self._servers if self._is_searched(one)]
         if not servers:
             return ()
@@ -210,7 +210,7 @@ class MCPToolsMiddleware(AgentMiddleware):
                 yield from (one for one in connection.listing.tools if _is_chosen(one, globs))
 
     def _chosen_of(self, server: str) -> Sequence[str]:
-        """Return the names and globs that are about a server; none stands for all its tools."""
+        """Return the names and globs that concern a server; empty for all its tools."""
         return [one for one in self._chosen if one.startswith(prefix_of(server))]
 
     def _is_searched(self, server: str) -> bool:
@@ -254,7 +254,7 @@ class MCPToolsMiddleware(AgentMiddleware):
                 logger.warning("agent %s works without one of its tools: %s", agent, why)
 
     def _find(self, name: str, servers: Sequence[str]) -> MCPTool | None:
-        """Return the tool of that name, or of that name with the digest of its tool."""
+        """Return the tool with that name, or with that name and a digest."""
         known = list(self._known(servers))
         for one in known:
             if one.name == name:

@@ -1,7 +1,7 @@
 """OAuth of remote servers: the login by a person, and the tokens on each request. Imports the SDK.
 
 A login needs a browser and a person, so it never happens in the middle of a run: `log_in` does it
-beforehand, `StoredLogin` uses and refreshes what it left. Where there is no login, or it is no
+beforehand, and `StoredLogin` uses and refreshes its tokens. If there is no login, or it is no
 longer accepted, requests fail with `LoginNeeded`, whose text says what to run.
 """
 
@@ -48,12 +48,12 @@ class LoginFailed(HarnessError):
 
 
 def stored_login(name: str, server: HttpServer) -> StoredLogin | None:
-    """Return what authenticates the requests to a server; None where it needs no login."""
+    """Return the authentication of requests to a server; None if it needs no login."""
     return None if server.auth is None else StoredLogin(name, server, server.auth)
 
 
 class _Memory:
-    """Storage of the SDK during a login; it is written to the disk as one when that is done."""
+    """Storage of the SDK during a login; written to disk as a whole when that is complete."""
 
     def __init__(self, client: OAuthClientInformationFull | None = None) -> None:
         self.tokens: OAuthToken | None = None
@@ -116,7 +116,7 @@ class StoredLogin(OAuthClientProvider):
         """Read the stored login if it has changed; return whether it has.
 
         Raises:
-            LoginNeeded: There is none.
+            LoginNeeded: There is no login.
         """
         if self._files is None:
             raise LoginNeeded("it needs a login, but no directory for logins is configured")
@@ -146,7 +146,7 @@ class StoredLogin(OAuthClientProvider):
 
     @asynccontextmanager
     async def _alone(self) -> AsyncGenerator[None]:
-        """Keep other processes from using the refresh token meanwhile: it may be good for once."""
+        """Prevent other processes from using the refresh token: it may only work once."""
         assert self._files is not None
         held = self._files.alone(self._name)
         await anyio.to_thread.run_sync(held.__enter__)
@@ -164,7 +164,7 @@ class StoredLogin(OAuthClientProvider):
         return request
 
     async def _take(self, response: httpx2.Response) -> None:
-        """Store what a refresh brought.
+        """Store the tokens of a refresh.
 
         Raises:
             LoginNeeded: It was refused, or its server does not work at the moment.
@@ -196,11 +196,11 @@ async def log_in(
     Args:
         name: The server's name.
         server: A server with `auth`.
-        show: Shows the address that the browser has to open.
+        show: Shows the address to open in the browser.
         seconds: How long the person has.
 
     Raises:
-        LoginFailed: It did not succeed; what was stored before is still there.
+        LoginFailed: It did not succeed; an earlier login is still stored.
         TokensUnusable: The tokens cannot be stored.
     """
     auth = server.auth
@@ -224,7 +224,7 @@ async def log_in(
 
 @contextmanager
 def _quiet() -> Generator[None]:
-    """Keep the SDK from logging a failed login with its trace: the error is shown once."""
+    """Prevent the SDK from logging a failed login with its trace: the error is shown once."""
     log = logging.getLogger("mcp.client.auth.oauth2")
     before = log.level
     log.setLevel(logging.CRITICAL)

@@ -25,11 +25,11 @@ async def log_out(name: str, tokens: LoginStore) -> str | None:
     """Forget the login to a server, and revoke its tokens where the issuer offers that.
 
     Returns:
-        None if the issuer has revoked them; else why it may still accept them, as a clause.
+        None if the issuer has revoked them; otherwise a clause on why it may still accept them.
 
     Raises:
         TokensUnusable: The stored login cannot be removed.
-        LookupError: There is none.
+        LookupError: There is no login.
     """
     if await anyio.to_thread.run_sync(tokens.stamp, name) is None:
         raise LookupError(name)
@@ -38,8 +38,8 @@ async def log_out(name: str, tokens: LoginStore) -> str | None:
 
 
 def _forgotten(name: str, tokens: LoginStore) -> tuple[Login | None, str]:
-    """Remove a login and return it; or why it could not be read."""
-    with tokens.alone(name):  # who refreshes it right now would store it again
+    """Remove a login and return it, or return why it could not be read."""
+    with tokens.alone(name):  # a concurrent refresh would store it again
         try:
             login, why = tokens.read(name), "there was none to revoke"
         except TokensUnusable:
@@ -81,13 +81,13 @@ async def _posted(
     else:
         form |= {"client_id": str(id_), **({"client_secret": str(secret)} if secret else {})}
     request = client.build_request("POST", endpoint, data=form)
-    response = await client.send(request, auth=auth, stream=True)  # what it says is not read
+    response = await client.send(request, auth=auth, stream=True)  # the body is not read
     await response.aclose()
     return response.status_code
 
 
 def _is_private(url: str) -> bool:
-    """Whether nobody on the way can read what is sent to a URL."""
+    """Whether requests to a URL are safe from eavesdropping."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""

@@ -1,9 +1,8 @@
 """OAuth tokens: stores the logins to remote servers, one file for each server.
 
-Only the user can read the directory and its files. If there are keys, the files are sealed too, by
-the cipher of journals. Tokens belong to a URL: if a server's URL changes, it has none.
-
-The address that a login's browser returns to on this machine is here too. Nothing here imports the
+Only the user can read the directory and its files. If there are keys, the files are also encrypted,
+with the cipher of journals. Tokens belong to a URL: if a server's URL changes, it has none. The
+local address to which the browser returns after a login is here too. Nothing here imports the
 protocol's SDK, and nothing shows a token.
 """
 
@@ -57,7 +56,7 @@ class LoginNeeded(Exception):
 
 
 def unusable_login(server: str, place: str, why: str) -> TokensUnusable:
-    """Return what to raise when a stored login cannot be read or written."""
+    """Return the error for a stored login that cannot be read or written."""
     return TokensUnusable(
         f"the login to MCP server {server!r} in {place} cannot be used: {why}. Fix that, or log in "
         f"again with `deep-agent-mcp mcp login {server}`."
@@ -70,11 +69,11 @@ class Login:
 
     Attributes:
         url: The server's URL.
-        client: The client as it is registered.
+        client: The registered client.
         tokens: The tokens.
-        expires_at: Unix time in seconds from which on the access token is of no use, if known.
-        metadata: What the authorization server says of itself.
-        resource: What the server says of itself.
+        expires_at: Unix time in seconds at which the access token expires, if known.
+        metadata: Metadata of the authorization server.
+        resource: Metadata of the server.
     """
 
     url: str
@@ -89,13 +88,13 @@ class Login:
 
 
 def login_to_json(login: Login) -> bytes:
-    """Return a login as it is stored."""
+    """Return a login in its stored form."""
     names = ("url", "client", "tokens", "expires_at", "metadata", "resource")
     return json.dumps({name: getattr(login, name) for name in names}).encode()
 
 
 def login_from_json(data: bytes) -> Login | None:
-    """Return a login from what is stored; None if it is damaged."""
+    """Return a login from its stored form; None if that is damaged."""
     try:
         return Login(**json.loads(data))
     except (ValueError, TypeError, RecursionError):
@@ -103,17 +102,17 @@ def login_from_json(data: bytes) -> Login | None:
 
 
 class LoginStore(Protocol):
-    """Where the logins of one user are stored, by the names of servers. Every method blocks.
+    """Storage of one user's logins, by the names of servers. Every method blocks.
 
     All raise `TokensUnusable` when the store cannot be used.
     """
 
     def read(self, server: str, url: str | None = None) -> Login | None:
-        """Return the login to a server; None if there is none, or none at this URL."""
+        """Return the login to a server; None if there is none for this URL."""
         ...
 
     def stamp(self, server: str) -> tuple[int, int] | None:
-        """Return what changes with each login; None while there is none."""
+        """Return a value that changes with each login; None without a login."""
         ...
 
     def write(self, server: str, login: Login) -> None:
@@ -121,11 +120,11 @@ class LoginStore(Protocol):
         ...
 
     def remove(self, server: str) -> bool:
-        """Forget a login; return whether there was one."""
+        """Delete a login; return whether there was one."""
         ...
 
     def alone(self, server: str) -> AbstractContextManager[None]:
-        """Keep others from using a refresh token meanwhile; waits for a bounded time."""
+        """Prevent others from using a refresh token during the block; waits for a limited time."""
         ...
 
 
@@ -133,8 +132,8 @@ class TokenFiles:
     """The logins of one user, in a directory; a `LoginStore`.
 
     Args:
-        folder: The directory; made with the first login.
-        keys: What the files are sealed with; None leaves them readable to the user.
+        folder: The directory; created with the first login.
+        keys: The encryption keys of the files; None leaves the files readable to the user.
     """
 
     def __init__(self, folder: str | os.PathLike[str], keys: Keyring | None = None) -> None:
@@ -145,11 +144,11 @@ class TokenFiles:
         return f"TokenFiles({str(self.folder)!r})"
 
     def read(self, server: str, url: str | None = None) -> Login | None:
-        """Return the login to a server; None if there is none, or none at this URL.
+        """Return the login to a server; None if there is none for this URL.
 
         Args:
             server: Its name.
-            url: Its URL now; None for whatever the login is for.
+            url: Its current URL; None for any URL.
 
         Raises:
             TokensUnusable: The file cannot be read, or not with these keys.
@@ -168,7 +167,7 @@ class TokenFiles:
         return login if url in (None, login.url) else None
 
     def stamp(self, server: str) -> tuple[int, int] | None:
-        """Return what changes with each login; None while there is none."""
+        """Return a value that changes with each login; None without a login."""
         with suppress(OSError):
             found = self._file(server).stat()
             return found.st_mtime_ns, found.st_ino
@@ -201,7 +200,7 @@ class TokenFiles:
             raise self._unusable(server, error.strerror or str(error)) from error
 
     def remove(self, server: str) -> bool:
-        """Forget a login; return whether there was one.
+        """Delete a login; return whether there was one.
 
         Raises:
             TokensUnusable: The file cannot be removed.
@@ -216,10 +215,10 @@ class TokenFiles:
 
     @contextmanager
     def alone(self, server: str) -> Generator[None]:
-        """Keep other processes from using a refresh token meanwhile; blocks for a bounded time.
+        """Prevent other processes from using a refresh token; blocks for a limited time.
 
         Raises:
-            TokensUnusable: Another process does not come to an end.
+            TokensUnusable: Another process does not finish.
         """
         from filelock import FileLock, Timeout  # only for a refresh
 
@@ -280,7 +279,7 @@ _PAGE = (
 
 
 class Callback:
-    """Waits for the answer to one login. Anything else that comes in is refused.
+    """Waits for the answer to one login. All other requests are refused.
 
     Attributes:
         url: The address.
@@ -309,7 +308,7 @@ class Callback:
             group.cancel_scope.cancel()
 
     def expect(self, state: str) -> None:
-        """Name the state that the answer has to carry."""
+        """Set the state that the answer must contain."""
         self._state = state
 
     async def answer(self) -> dict[str, str]:

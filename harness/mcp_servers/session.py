@@ -1,7 +1,7 @@
 """One session with a server, from its opening to its end. Imports the SDK.
 
-It lives on the worker's loop, in a task of its own: the SDK's client holds task groups that must
-be left by the task that entered them.
+It lives on the worker's loop, in a separate task: the SDK's client has task groups that must be
+left by the task that entered them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ServerSession:
     Args:
         name: The server's name, for errors.
         server: How to reach it.
-        floor: Who may speak, on old connections.
+        floor: Finds the call of a question, on old connections.
         on_change: Called when the server's list of tools has changed.
     """
 
@@ -75,7 +75,7 @@ class ServerSession:
         self.ended = anyio.Event()
 
     async def live(self) -> None:
-        """Open the session, keep it until it ends or is closed, and leave it."""
+        """Open the session, wait until it ends or is closed, and leave it."""
         try:
             async with anyio.create_task_group() as group:
                 group.start_soon(self._bound_opening, group.cancel_scope)
@@ -107,7 +107,7 @@ class ServerSession:
         self._fail("the connection is closed")
 
     def _cut(self) -> None:
-        # While it is being opened, the SDK's error says more.
+        # While it is being opened, the SDK's error is more informative.
         if self._client is not None:
             self._fail("the server closed the connection")
 
@@ -146,10 +146,10 @@ class ServerSession:
         client = self._client
         return client is not None and client.protocol_version in MODERN_PROTOCOL_VERSIONS
 
-    # --- what the server says by itself ------------------------------------------------------
+    # --- unsolicited messages of the server --------------------------------------------------
 
     async def _watch_list(self, client: Client) -> None:
-        """Hold a subscription to changes of the list; what it missed is caught up with."""
+        """Keep a subscription to changes of the list, and catch up on missed changes."""
         pause = 1.0
         while True:
             try:
@@ -177,7 +177,7 @@ class ServerSession:
     # --- requests ----------------------------------------------------------------------------
 
     async def tools(self) -> Sequence[Tool]:
-        """Return what the server lists.
+        """Return the server's list.
 
         Raises:
             Unavailable: It does not answer properly.
@@ -210,7 +210,7 @@ class ServerSession:
         """Return the result of a tool.
 
         Raises:
-            ToolError: There is none; the text says what is known.
+            ToolError: There is no result; the text explains why.
             Unavailable: The session cannot be used; nothing was sent.
             NotSent: The request did not reach the server.
         """
@@ -245,7 +245,7 @@ class ServerSession:
         line: CallChannel,
         resume: Round | None,
     ) -> CallToolResult:
-        """Call, answer what is asked, and call again with the answers (protocol 2026-07-28)."""
+        """Call, answer the questions, and call again with the answers (protocol 2026-07-28)."""
         asked = resume
         for _ in range(_MAX_ROUNDS):
             responses: dict[str, Any] | None = None
@@ -264,7 +264,7 @@ class ServerSession:
             except MCPError as error:
                 if asked is None or asked is not resume or error.code != INVALID_PARAMS:
                     raise
-                # The sealed state has expired, so the call begins at its start.
+                # The sealed state has expired, so the call starts from its beginning.
                 line.restart()
                 asked = resume = None
                 continue
@@ -303,7 +303,7 @@ class ServerSession:
 
 
 def _check_sent(error: MCPError) -> None:
-    """Raise `NotSent` if the server took no notice of the request."""
+    """Raise `NotSent` if the server did not process the request."""
     if error.data in (UNSENT, FORGOTTEN):
         raise NotSent(str(error), reopen=error.data == FORGOTTEN) from error
     if error.code == HEADER_MISMATCH:
@@ -316,16 +316,16 @@ def _question(params: ElicitRequestParams) -> Question:
     form = cast(dict[str, JsonValue], params.requested_schema)
     try:
         usable_schema("question", form)
-        return Question(params.message, form)  # as it is: its titles are for the person
+        return Question(params.message, form)  # unchanged: its titles are for the person
     except AgentBuildError:
         return Question(params.message, {"type": "object"})
 
 
 def _round(result: InputRequiredResult) -> Round:
-    """Return what the server asks.
+    """Return the server's question.
 
     Raises:
-        ToolError: It asks for something else than a person's answer.
+        ToolError: It does not ask for a person's answer.
     """
     requests = result.input_requests or {}
     questions: list[Question] = []
@@ -345,7 +345,7 @@ def _answer(answer: Answer) -> ElicitResult:
             {"action": answer["action"], "content": answer.get("content")}
         )
     except ValidationError:
-        # The protocol carries flat forms only; what does not fit cannot be given to the server.
+        # The protocol only supports flat forms; other values cannot be sent to the server.
         return ElicitResult(action="cancel")
 
 

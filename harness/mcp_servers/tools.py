@@ -1,8 +1,8 @@
-"""MCP tools: a server's tools and results, converted to ours; tools that are found on demand.
+"""MCP tools: conversion of a server's tools and results to ours; tools found on demand.
 
-What was found stays in the thread's state, so it can be called from then on, after a restart too.
-It is offered behind all other tools and in the order in which it was found: the beginning of the
-prompt, which the provider keeps in its cache, does not change.
+Found tools are stored in the thread's state, so they can be called from then on, even after a
+restart. They are offered after all other tools and in the order in which they were found, so the
+start of the prompt, which the provider caches, does not change.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class MCPTool(Tool):
     """A tool of an MCP server. Its hints are the server's word, not a fact.
 
     Attributes:
-        server: The server, as the middleware names it.
-        remote_name: What the server calls the tool.
-        schema: The server's own schema of the arguments, which they are checked against.
+        server: The server's name in the middleware.
+        remote_name: The server's name of the tool.
+        schema: The server's own schema, against which arguments are checked.
     """
 
     server: str = ""
@@ -61,10 +61,10 @@ class MCPTool(Tool):
     schema: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
 
     def validate(self, args: Mapping[str, JsonValue]) -> dict[str, Any]:
-        """Return the arguments as they are sent, which is as they came.
+        """Return the arguments to send, which are unchanged.
 
         Raises:
-            InvalidArguments: They do not fit the server's schema; nothing was sent.
+            InvalidArguments: They do not match the server's schema; nothing was sent.
         """
         problems = list(schema_problems(self.schema, args))
         if problems:
@@ -78,7 +78,7 @@ class Listing:
 
     Attributes:
         tools: Its tools, by name.
-        left_out: Why some are missing, by the server's own names.
+        left_out: Reasons for missing tools, by the server's own names.
     """
 
     tools: tuple[MCPTool, ...] = ()
@@ -92,16 +92,16 @@ def listing(
     servers: Collection[str],
     function: Callable[[str], ToolFunction],
 ) -> Listing:
-    """Return a server's tools in a stable order, so that the provider's prompt cache holds.
+    """Return a server's tools in a stable order, so that the provider's prompt cache works.
 
-    A tool that no model could be offered is left out: one bad schema would fail every model call.
+    A tool that models cannot use is left out: one bad schema would fail every model call.
 
     Args:
         server: The server's name.
-        wire: What it listed.
+        wire: The listed tools.
         only: Globs over the tools' own names; None for all.
         servers: All configured servers.
-        function: Makes the body of a tool from its own name.
+        function: Creates the body of a tool from its own name.
     """
     known = {one.name: one for one in wire if _wanted(one.name, only)}
     names = offered_names(server, list(known), servers)
@@ -130,7 +130,7 @@ def _tool(server: str, name: str, wire: WireTool, function: ToolFunction) -> MCP
         function=function,
         title=wire.title or (hints.title if hints else None) or wire.name,
         read_only=read_only,
-        # The protocol's defaults: a tool that says nothing may destroy, and reaches outside.
+        # The protocol's defaults: a tool without hints may be destructive and open-world.
         destructive=not read_only and (hints is None or hints.destructive_hint is not False),
         idempotent=read_only or (hints is not None and hints.idempotent_hint is True),
         open_world=hints is None or hints.open_world_hint is not False,
@@ -154,7 +154,7 @@ def usable_schema(owner: str, schema: Mapping[str, Any]) -> dict[str, JsonValue]
     """Return a server's schema of an object, written out flat.
 
     Raises:
-        AgentBuildError: It is not valid, refers to something outside, or is too large.
+        AgentBuildError: It is not valid, has external references, or is too large.
     """
     _check_size(owner, schema)
     check_schema(schema, owner)
@@ -162,7 +162,7 @@ def usable_schema(owner: str, schema: Mapping[str, Any]) -> dict[str, JsonValue]
 
 
 def _check_size(owner: str, schema: Mapping[str, Any]) -> None:
-    """Refuse a schema that is huge once its references are written out.
+    """Refuse a schema that is huge once its references are expanded.
 
     A few definitions that each use the one before twice make billions of nodes.
 
@@ -204,10 +204,10 @@ def _referred(schema: Mapping[str, Any], ref: str) -> Any:
 
 
 def tool_result(result: CallToolResult) -> ToolResult:
-    """Return a server's result as a model and programs of ours take it.
+    """Convert a server's result for the model and our programs.
 
-    Text and images stay; links, embedded files, audio and images that no model takes become text
-    that says what they are. Structured content is the artifact, and the text too if there is none.
+    Text and images are unchanged; links, embedded files, audio and unsupported images become text
+    that describes them. Structured content is the artifact, and also the text if there is none.
     """
     blocks = [_block(one) for one in result.content]
     artifact = cast(JsonValue, result.structured_content)
@@ -270,7 +270,7 @@ def _joined(current: Sequence[str], write: Sequence[str]) -> list[str]:
 
 
 class FoundTools(TypedDict):
-    """State of the middleware: the names of tools that were found, in that order."""
+    """State of the middleware: the names of found tools, in order."""
 
     found_tools: Annotated[
         NotRequired[list[str]], Reducer(_joined, default=list[str]), Mark.PRIVATE, Mark.CONTROL
@@ -285,9 +285,9 @@ def find_tools_tool(
     """Return the tool that finds tools.
 
     Args:
-        servers: The servers whose tools are found.
-        tools: Returns the tools of those that can be used.
-        problems: Says why others cannot be.
+        servers: The servers with searchable tools.
+        tools: Returns the tools of usable servers.
+        problems: Returns why other servers are not usable.
     """
     named = ", ".join(servers)
     description = (
@@ -317,7 +317,7 @@ def find_tools_tool(
 
 
 def _found(query: str, tools: Sequence[MCPTool]) -> list[MCPTool]:
-    """Return the tools that fit best; names count more than descriptions."""
+    """Return the best matching tools; names count more than descriptions."""
     named = [one for one in tools if query.strip() in (one.name, one.remote_name)]
     if named:
         return named[:_MOST_FOUND]
@@ -338,7 +338,7 @@ def _score(tool: MCPTool, wanted: Sequence[str]) -> float:
 
 
 def _alike(left: str, right: str) -> bool:
-    """Whether two words are the same, endings such as a plural's left aside."""
+    """Whether two words are the same, ignoring endings such as a plural."""
     short, long = sorted((left, right), key=len)
     return left == right or (len(short) > 3 and long.startswith(short))
 

@@ -1,9 +1,9 @@
 """Transports to MCP servers: the SDK's, with the errors that they hide. Imports the SDK.
 
-Three things are missing in them. A session does not tell that its stream has ended: `_Watched`
-does. One HTTP request that fails takes all others of the session down, without saying whether it
-reached the server: `_HttpClient` answers such a request alone, with an error that does say. And an
-SSE client that leaves while a message comes in raises: `sse_streams` does not.
+Three things are missing in them. A session does not report the end of its stream: `_Watched` does.
+A failed HTTP request ends all others of the session, and it is not known whether it reached the
+server: `_HttpClient` answers only that request, with an error that tells. And an SSE client that
+leaves while a message arrives raises: `sse_streams` does not.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from .oauth_tokens import LoginNeeded, TokensUnusable
 __all__ = ["FORGOTTEN", "LOST", "UNSENT", "sse_streams", "transport"]
 
 UNSENT = os.urandom(16).hex()
-"""In the `data` of an error: the request did not reach the server. No server can guess it."""
+"""In the `data` of an error: the request did not reach the server. Servers cannot guess it."""
 
 FORGOTTEN = UNSENT + "-forgotten"
-"""The same, because the server has no such session any more."""
+"""The same, because the server no longer has this session."""
 
 LOST = UNSENT + "-lost"
 """It may have reached the server, but its answer did not reach us."""
@@ -46,10 +46,10 @@ _COMPLAINT_SECONDS = 60.0
 
 
 class _FewComplaints(logging.Filter):
-    """Lets the SDK say once a minute, in one line, that a server writes what is no message.
+    """Limits the SDK's log about invalid messages of a server to one line a minute.
 
-    By itself it writes a trace for each line, and a program that is no MCP server may write any
-    number of lines.
+    Otherwise the SDK logs a trace for each line, and a program that is not an MCP server may write
+    any number of lines.
     """
 
     _next = 0.0
@@ -71,7 +71,7 @@ logging.getLogger("mcp.client.stdio").addFilter(_FewComplaints())
 async def transport(
     name: str, server: MCPServer, on_end: Callable[[], None]
 ) -> AsyncGenerator[tuple[Any, Any]]:
-    """Open the streams to a server of that name; `on_end` is called when the server's has ended.
+    """Open the streams to a server; `on_end` is called when the server's stream has ended.
 
     Raises:
         OSError: The process cannot be started.
@@ -114,7 +114,7 @@ async def _streams(name: str, server: MCPServer) -> AsyncGenerator[tuple[Any, An
 async def sse_streams(
     url: str, headers: Mapping[str, str] | None = None, auth: httpx2.Auth | None = None
 ) -> AsyncGenerator[tuple[Any, Any]]:
-    """Open the streams of an SSE server; a message for a session that has left is dropped.
+    """Open the streams of an SSE server; messages for a closed session are dropped.
 
     The reader of mcp 2.3 raises `BrokenResourceError` when the session has closed its end before
     the streams are closed.
@@ -147,7 +147,7 @@ def _stderr() -> Generator[TextIO]:
 
 
 class _Watched:
-    """A stream of messages that tells when it ends."""
+    """A stream of messages that reports its end."""
 
     def __init__(self, stream: Any, on_end: Callable[[], None]) -> None:
         self._stream = stream
@@ -188,10 +188,10 @@ class _Watched:
 
 
 class _HttpClient(httpx2.AsyncClient):
-    """Answers a request that failed on its way, instead of raising."""
+    """Answers a request that failed in transit, instead of raising."""
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        """Send a request; a POST always gets an answer, and so does what needs a login."""
+        """Send a request; POST requests, and requests that need a login, always get an answer."""
         try:
             response = await self._sent(request, **options)
         except (LoginNeeded, TokensUnusable) as error:
@@ -227,7 +227,7 @@ def _words(error: Exception, what: str) -> str:
 def _failed(
     request: httpx2.Request, message: str, data: str | None = None, code: int = CONNECTION_CLOSED
 ) -> httpx2.Response:
-    """Return what the session takes for the server's own error."""
+    """Return a response that the session treats as the server's own error."""
     error: dict[str, Any] = {"code": code, "message": message}
     if data is not None:
         error["data"] = data

@@ -49,7 +49,7 @@ _STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 
 
 class PIIState(TypedDict):
-    """State of the middleware: what it redacted."""
+    """State of the middleware: the redacted values."""
 
     pii_salt: Annotated[NotRequired[str], Mark.PRIVATE]
     """The secret for hashes and tokens of this thread."""
@@ -69,12 +69,12 @@ class PIIMiddleware(AgentMiddleware):
         pii_type: What to find: `email`, `credit_card`, `ip`, `mac_address`, `url`, `phone`,
             `iban`, `api_key`, `private_key`; with a detector, any name of lower-case letters,
             digits and `_`.
-        strategy: What to do with it: `block` raises `PIIDetectionError`; `redact` puts
+        strategy: How to handle it: `block` raises `PIIDetectionError`; `redact` puts
             `[REDACTED_EMAIL]` in its place; `mask` keeps a part, for example the last four digits;
             `hash` puts `<email_hash:…>`, the same for the same value in a thread; `tokenize` puts
             `<email_ref:…>`, whose value is kept on the server.
-        detector: Finds it instead: a regular expression, a function that returns `(start, end)`
-            pairs (or objects with `start` and `end`), or a `Detector`.
+        detector: Finds the data instead: a regular expression, a function that returns `(start,
+            end)` pairs (or objects with `start` and `end`), or a `Detector`.
         apply_to_input: Check input of users and callers: messages, state, people's answers, and
             calls of a client that drives.
         apply_to_output: Check output of models: text, thinking, arguments of calls, structured
@@ -85,12 +85,12 @@ class PIIMiddleware(AgentMiddleware):
         salt: Makes hashes the same in all threads of a deployment; keep it secret. By default each
             thread has its own.
         reveal_to: For `tokenize`: tools that get the values of tokens in their arguments. Their
-            results are always checked, whatever `apply_to_tool_results` says. Wrappers that are
-            listed after this middleware see the values too.
+            results are always checked, even if `apply_to_tool_results` is off. Wrappers that are
+            listed after this middleware see the values, too.
         vault: For `tokenize`: the store of the values; by default the agent's store.
 
     Raises:
-        AgentBuildError: A name, strategy, detector or combination makes no sense.
+        AgentBuildError: A name, strategy, detector or combination is not valid.
     """
 
     state_schema: ClassVar[type | None] = PIIState
@@ -221,20 +221,20 @@ async def redact_thread(
 ) -> None:
     """Redact all data of a thread in a journal by the rules of middleware.
 
-    States, history, records of runs, questions, answers and events are all redacted, or none. To a
-    message, the rules for its role apply; to everything else, all rules. Data that a rule blocks is
-    redacted.
-    A file on disk whose earlier content is redacted here cannot be put back any more. Let no run
-    move the thread meanwhile; an agent without this middleware that has worked on the thread may
-    remember it as it was until its process ends. On SQLite the old bytes are gone from the file
-    after `vacuum`.
+    States, history, records of runs, questions, answers and events are all redacted, or none of
+    them. The rules for its role apply to a message; all rules apply to everything else. Data that a
+    rule blocks is redacted. A file on disk whose earlier content is redacted here can no longer be
+    restored. No run may change the thread meanwhile. An agent without this middleware that has
+    worked on the thread may remember the old thread until its process ends. On SQLite, the old
+    bytes are only removed from the file by `vacuum`.
 
-    Hashes are those of later runs if the middleware has a `salt`, or the thread a secret already.
+    Hashes are the same in later runs if the middleware has a `salt`, or the thread already has a
+    secret.
 
     Args:
         checkpointer: The journal.
-        thread_id: The thread; an unknown one does nothing.
-        middleware: The agent's middleware; what redacts nothing is left out.
+        thread_id: The thread; unknown ids are ignored.
+        middleware: The agent's middleware; only those that redact are used.
         store: The agent's store, for tokens.
 
     Raises:

@@ -1,8 +1,8 @@
 """Repeat guard: warns an agent that repeats itself, then ends the run; and a budget warning.
 
 Everything is read from the end of the transcript, so a restart changes nothing, and a healthy run
-pays for a look at its last three rounds. A *round* is an answer with tool calls and their results;
-calls made in one answer count as one, however many they are.
+only costs a check of its last three rounds. A *round* is an answer with tool calls and their
+results; all calls of one answer count as one.
 
 The budget warning tells an agent, once in a run, that its run tree has used most of its limits.
 """
@@ -35,15 +35,14 @@ class RepeatGuardMiddleware(AgentMiddleware):
     """Warns an agent that repeats the same calls, then ends the run.
 
     Three things count as repetition: the same calls with the same results; two rounds that
-    alternate, with the same results each time; and failure with the same error text of the same
-    tools, whatever the arguments. A call whose result changes (a status that is polled) does
-    not, and neither does a round with anything new in it. A message of the user begins the count
-    anew.
+    alternate, with the same results each time; and failure of the same tools with the same error
+    text, with any arguments. A call whose result changes (such as polling a status) does not count,
+    and neither does a round with anything new. A message of the user restarts the count.
 
     Args:
         nudge_after: Repetitions after which the model is warned, once.
         stop_after: Repetitions after which the run ends.
-        ignore: Tools that are meant to be called again, such as `wait`; a round that calls one of
+        ignore: Tools that are meant to be called repeatedly, such as `wait`; a round with one of
             them never counts as a repetition.
 
     Raises:
@@ -113,7 +112,7 @@ class _Round:
 
     @cached_property
     def facts(self) -> frozenset[object] | None:
-        """What was called and what came of it; None when it cannot be compared."""
+        """The calls and their results; None if they cannot be compared."""
         if any(call.name in self.ignore or call.id not in self.results for call in self.calls):
             return None
         return frozenset(
@@ -129,7 +128,7 @@ class _Round:
         return frozenset((call.name, self._outcome(call)) for call in self.calls)
 
     def _outcome(self, call: ToolCall) -> Content:
-        """Return what the model saw, without the call's id: a preview may name a file after it."""
+        """Return the result without the call's id, which previews may use as a file name."""
         content = self.results[call.id].content
         return content.replace(call.id, "") if isinstance(content, str) else content
 
@@ -140,8 +139,8 @@ class _Repetition:
 
     Attributes:
         what: A sentence without its end.
-        times: How often it was done.
-        start: Where in the transcript it began.
+        times: How often it was repeated.
+        start: Its start in the transcript.
     """
 
     what: str
@@ -166,7 +165,7 @@ def _alike(one: _Round, other: _Round) -> bool:
 
 
 def _rounds(messages: Sequence[Message], ignore: Collection[str]) -> Iterator[_Round]:
-    """Yield the rounds since the user or a client last had a say, newest first."""
+    """Yield the rounds since the last message of the user or a client, newest first."""
     results: dict[str, ToolMessage] = {}
     for place in range(len(messages) - 1, -1, -1):
         message = messages[place]
@@ -184,7 +183,7 @@ def _rounds(messages: Sequence[Message], ignore: Collection[str]) -> Iterator[_R
 
 
 def _repetition(newest_first: Sequence[_Round]) -> _Repetition | None:
-    """Return the longest repetition that the last round is part of, or None if it is new."""
+    """Return the longest repetition that includes the last round, or None if the round is new."""
     if not newest_first:
         return None
     last, *earlier = newest_first
@@ -209,7 +208,7 @@ def _repetition(newest_first: Sequence[_Round]) -> _Repetition | None:
 
 
 def _run(rounds: Sequence[_Round], period: int, key: Callable[[_Round], object | None]) -> int:
-    """Return how many of the last rounds go round in a circle of `period` rounds."""
+    """Return how many of the last rounds repeat with a period of `period` rounds."""
     length = min(period, len(rounds))
     while length < len(rounds):
         here = key(rounds[length])
@@ -244,7 +243,7 @@ class BudgetWarningState(TypedDict):
 
 
 class BudgetWarningMiddleware(AgentMiddleware):
-    """Warns an agent how much of its limits is left, in time to plan.
+    """Warns an agent early about its remaining limits, so that it can plan.
 
     The text is `Meter.warning`. The model reads it as a message; people who follow the stream get a
     `custom` event, `{"event": "budget_warning", "text"}`.
@@ -253,7 +252,7 @@ class BudgetWarningMiddleware(AgentMiddleware):
     state_schema: ClassVar[type | None] = BudgetWarningState
 
     def before_model(self, state: State, runtime: Runtime) -> HookResult:
-        """Warn if it is time and this run was not warned yet."""
+        """Warn if it is time and this run has not been warned yet."""
         text = runtime.meter.warning(runtime.ns.count("task:"))
         if text is None or state.get("budget_warned") == runtime.run_id:
             return None

@@ -1,9 +1,9 @@
 """Shells in a bubblewrap sandbox: they see the workspace and the system's programs.
 
-Bubblewrap makes the places it mounts to, and follows links on the way there while it still sees
-what is around. A directory that other commands write to at that moment could so lead it anywhere.
-Therefore one sandbox is made in another: the outer one sees the directories and the system's
-programs alone, and makes places only in memory of its own; the inner one lays the mounts.
+Bubblewrap creates its mount points, and follows links in their paths while it still sees the host's
+files. A directory that other commands write to at that moment could redirect it anywhere. So there
+are two nested sandboxes: the outer one only sees the directories and the system's programs, and
+creates mount points only in its own memory; the inner one makes the mounts.
 """
 
 from __future__ import annotations
@@ -54,22 +54,23 @@ SYSTEM_PATHS: Sequence[str] = (
     "/etc/ssl/certs",
     "/etc/ssl/openssl.cnf",
 )
-"""What a shell can read by default: programs and what they need; those that exist."""
+"""Paths that a shell can read by default, if they exist: programs and their dependencies."""
 
 _KERNEL_FIXED = ("sys", "sysrq-trigger", "irq", "bus", "fs", "pressure", "mtrr")
 _KERNEL_HIDDEN = (
     "acpi", "asound", "kcore", "keys", "kmsg", "latency_stats", "sched_debug", "scsi",
     "timer_list", "timer_stats",
 )  # fmt: skip
-"""What in `/proc` is of the whole machine. Without capabilities root still owns these files, and
-may write those that bubblewrap leaves as they are."""
+"""Parts of `/proc` that concern the whole machine. Even without capabilities, root owns these
+files, and may write those that bubblewrap does not protect."""
 
 _HOME = "/tmp"
 _AROUND = "/host"
 """Where the outer sandbox has the directories, each below at its path on this machine."""
 _BWRAP = "/bwrap"
 _OUTER, _INNER, _FILTER = 20, 21, 22
-"""Descriptors: options of both, which may be more than a command line holds, and the filter."""
+"""Descriptors: the options of both sandboxes, which may be too long for a command line, and the
+filter."""
 _USER_LIMITS = "/proc/sys/user"
 _PROBE_SECONDS = 10.0
 
@@ -78,15 +79,16 @@ _PROBE_SECONDS = 10.0
 class BubblewrapExecutionPolicy(ProcessLimits):
     """Runs the shell in a bubblewrap sandbox (Linux).
 
-    It sees the workspace, writable; `system_paths`, to read; an empty `/tmp`, which is its home;
-    its own processes; and nothing else. Its processes end with it. It has no capabilities, can make
-    no further namespaces, no file that lends rights (setuid), no sockets but those of unix and of
-    the network if that is enabled, and has no keys of this process.
+    It sees the workspace, writable; `system_paths`, read-only; an empty `/tmp`, which is its home;
+    its own processes; and nothing else. Its processes end with it. It has no capabilities and no
+    keys of this process. It cannot create namespaces, setuid files, or sockets other than unix
+    sockets and, if enabled, network sockets.
 
     Attributes:
-        network_enabled: Whether it reaches the network: this machine's, with its loopback addresses
-            and abstract sockets. As root that is a way out of the sandbox.
-        mounts: Further paths, or the workspace again with less access; later ones lie on top.
+        network_enabled: Whether it has access to this machine's network, with its loopback
+            addresses and abstract sockets. For root, that is a way out of the sandbox.
+        mounts: Further paths, or the workspace again with less access; later ones cover earlier
+            ones.
         system_paths: Paths to read where they exist.
         tmp_bytes: Size of `/tmp`, and of `/dev/shm`; they take memory.
         binary: Name or path of bubblewrap.
@@ -100,11 +102,11 @@ class BubblewrapExecutionPolicy(ProcessLimits):
 
     @property
     def confines(self) -> bool:
-        """True: commands see what is mounted; see `SandboxPolicy`."""
+        """True: commands see only mounted files; see `SandboxPolicy`."""
         return True
 
     def check(self) -> None:
-        """Raise `AgentBuildError` if no sandbox can be made here. Blocks for some milliseconds."""
+        """Raise `AgentBuildError` if sandboxes do not work here. Blocks for some milliseconds."""
         found = which(self.binary)
         if found is None:
             raise AgentBuildError(
@@ -127,8 +129,7 @@ class BubblewrapExecutionPolicy(ProcessLimits):
     ) -> Launch:
         """Return how to start a shell that sees the workspace at its own path.
 
-        Of this machine's environment it gets what `base_environment` says, but another `HOME` and
-        `TMPDIR`.
+        Its environment is `base_environment`, with a different `HOME` and `TMPDIR`.
         """
         layout = Layout(str(workspace), (Mount(str(workspace), "write"),))
         return self.launch_in(layout, shell, env)
@@ -186,7 +187,7 @@ def _packed(options: Sequence[str]) -> bytes:
 
 
 def _apart(binary: str) -> Sequence[str]:
-    """Return the options of the outer sandbox: namespaces, and what bubblewrap itself needs."""
+    """Return the options of the outer sandbox: namespaces, and files for bubblewrap itself."""
     options = ["--unshare-all", "--unshare-user", "--die-with-parent", "--new-session"]
     options += ("--cap-drop", "ALL")
     if sys.platform != "win32" and os.geteuid() == 0:
@@ -198,7 +199,7 @@ def _apart(binary: str) -> Sequence[str]:
 
 
 def _isolated(binary: str) -> Sequence[str]:
-    """Return the options of the inner sandbox: no capabilities, and none to be had."""
+    """Return the options of the inner sandbox: no capabilities, and no way to gain any."""
     options = ["--unshare-user", "--die-with-parent", "--cap-drop", "ALL"]
     if "--disable-userns" in _options(binary):
         # Inside a further user namespace a command would have capabilities again.
@@ -212,7 +213,7 @@ def _system(paths: Sequence[str]) -> Iterator[str]:
 
 
 def _roots(mounts: Sequence[Mount]) -> Mapping[str, Access]:
-    """Return the paths that hold all others of what is mounted, and whether one is written."""
+    """Return the topmost mounted paths, and for each whether something in it is writable."""
     roots: dict[str, Access] = {}
     shown = [one for one in mounts if one.access != "hidden"]
     for one in sorted(shown, key=lambda one: _parts(one.path)):
@@ -226,7 +227,7 @@ def _roots(mounts: Sequence[Mount]) -> Mapping[str, Access]:
 
 
 def _guarding(mounts: Sequence[Mount]) -> bool:
-    """Whether commands would see or do more if one of the mounts was not there."""
+    """Whether commands would see or do more if one of the mounts was missing."""
     return len(mounts) > 1 or any(one.access != "write" for one in mounts)
 
 
@@ -282,10 +283,10 @@ def _empty(mounts: Sequence[Mount]) -> Iterator[str]:
 
 @lru_cache(16)
 def _options(binary: str) -> str:
-    """Return the help of a bubblewrap: versions differ in what they can.
+    """Return the help text of a bubblewrap: versions have different options.
 
     Raises:
-        OSError: It does not say now; guessing could leave an option out that confines commands.
+        OSError: It is not available now; guessing could omit an option that confines commands.
     """
     return _said((binary, "--help"))
 
@@ -295,7 +296,7 @@ def _try(binary: str) -> None:
     """Make a sandbox.
 
     Raises:
-        OSError: None can be made now; the text says why.
+        OSError: A sandbox cannot be started now; the text says why.
     """
     outer = [*_apart(binary), *_system(SYSTEM_PATHS), "--ro-bind", os.path.realpath(binary), _BWRAP]
     inner = [*_isolated(binary), *_system(SYSTEM_PATHS), "--bind", "/proc", "/proc", "/bin/sh"]
@@ -303,7 +304,7 @@ def _try(binary: str) -> None:
 
 
 def _said(command: Sequence[str]) -> str:
-    """Return what a command writes.
+    """Return the output of a command.
 
     Raises:
         OSError: It fails, or takes too long.

@@ -1,7 +1,7 @@
-"""Changed files: what commands wrote, found by looking at a workspace before and after them.
+"""Changed files: finds files that commands wrote, by comparing a workspace before and after.
 
-Looked at are names, sizes, times and inodes, never contents. A workspace with too many files is not
-looked at, as it would take longer than most commands.
+It compares names, sizes, times and inodes, never contents. A workspace with too many files is
+skipped, because that would take longer than most commands.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MOST_SECONDS = 1.0
 MOST_CHANGES = 50
 
 UNLISTED = frozenset({".git", "node_modules", ".venv", "__pycache__"})
-"""Directories that tools write many files into, which nobody reads one by one."""
+"""Directories in which tools write many files that nobody reads one by one."""
 
 Listing: TypeAlias = Mapping[str, tuple[int, int, int]]
 """Path -> when it was written, its size and its inode."""
@@ -43,7 +43,7 @@ def listing(directories: Sequence[MountedDirectory]) -> Listing | None:
         folder, place = left.pop()
         try:
             entries = os.scandir(folder)
-        except OSError:  # gone, or not ours to read
+        except OSError:  # gone or unreadable
             continue
         with entries:
             for entry in entries:
@@ -64,15 +64,15 @@ def listing(directories: Sequence[MountedDirectory]) -> Listing | None:
 def changes(
     before: Listing | None, after: Listing | None, layout: Layout
 ) -> list[JsonValue] | None:
-    """Return what commands made of the files: each has a `path`, and how it was changed.
+    """Return the files that commands changed: each has a `path`, and the kind of change.
 
     Args:
         before: The workspace before they ran.
         after: The workspace after.
-        layout: What they saw. What they could not write was changed by somebody else.
+        layout: The layout of the commands. Files that they could not write were changed by others.
 
     Returns:
-        None if it is not known, as there are too many files or changes.
+        None if it is not known because there are too many files or changes.
     """
     if before is None or after is None:
         return None

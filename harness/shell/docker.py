@@ -21,24 +21,24 @@ _CLIENT = ("PATH", "HOME", "TMPDIR", "XDG_RUNTIME_DIR")
 
 @dataclass(frozen=True, kw_only=True)
 class DockerExecutionPolicy(ShellLimits):
-    """Runs the shell in a container of its own, with the workspace at `/workspace`.
+    """Runs the shell in a separate container, with the workspace at `/workspace`.
 
-    The container gets no variables of this machine, only those of `env`. Their values are on no
-    command line, except of names that the client uses itself, such as `PATH`. It is removed when
-    the session ends, also after a crash of this process.
+    The container gets no variables of this machine, only those of `env`. Their values are not on
+    the command line, except for names that the client itself uses, such as `PATH`. The container is
+    removed when the session ends, even after a crash of this process.
 
     Attributes:
         image: The image; it needs a POSIX shell.
-        network_enabled: Whether it reaches the network.
-        remove_container_on_exit: False leaves the stopped container to be looked at.
+        network_enabled: Whether it has network access.
+        remove_container_on_exit: False keeps the stopped container, for example to inspect it.
         read_only_rootfs: Only the workspace and `/tmp` can be written.
         memory_bytes: Memory of the container.
         cpus: CPUs it may use, such as `"1.5"`.
         cpu_time_seconds: CPU seconds of each process.
         max_processes: Processes in the container.
-        user: User, or `user:group`; by default the owner of the workspace, so that its files are
-            whose they were and root's rights are lent to nobody. Where the engine runs without
-            root's rights (its socket is below `/run/user`, or podman for another user) the image's.
+        user: User, or `user:group`; by default the owner of the workspace, so that its files keep
+            their owner and no process runs as root. If the engine runs without root's rights (its
+            socket is below `/run/user`, or podman for another user), the image's user.
         extra_run_args: Further options of `docker run`.
         binary: Name or path of the client; podman's takes the same options.
     """
@@ -91,7 +91,8 @@ class DockerExecutionPolicy(ShellLimits):
             options += _mounted(mount)
         client = _client_environment()
         for variable, value in env.items():
-            # By its name alone it comes from the client's environment, where nobody else sees it.
+            # With only its name, the value comes from the client's environment, which others cannot
+            # see.
             options += ("--env", f"{variable}={value}" if variable in client else variable)
         end = ("rm", "--force") if self.remove_container_on_exit else ("kill",)
         return Launch(
@@ -108,7 +109,7 @@ class DockerExecutionPolicy(ShellLimits):
         return True
 
     def _owner(self, layout: Layout) -> str | None:
-        """Return who has the first directory, where users of a container are those of this side."""
+        """Return the first directory's owner, if containers have the same users as the host."""
         engine = os.environ.get("DOCKER_HOST", "")
         if sys.platform == "win32":
             return None
@@ -157,7 +158,7 @@ def _quoted(text: str) -> str:
 
 
 def _client_environment() -> dict[str, str]:
-    """Return what the client needs itself; the container does not get it."""
+    """Return variables for the client itself; the container does not get them."""
     return {
         name: value
         for name, value in os.environ.items()

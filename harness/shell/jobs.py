@@ -1,8 +1,8 @@
-"""Commands that continue in the background: each is followed by a thread of its own.
+"""Commands that continue in the background, each with its own thread.
 
-A job belongs to a thread of the journal and lives in this process, whatever becomes of the run and
-the event loop it was started in. Its guardian ends it with the process. What it writes goes to a
-file as it comes, so that it can be read while the job runs, and after the process is gone.
+A job belongs to a thread of the journal and lives in this process, even after the end of its run
+and event loop. Its guardian ends it with the process. Its output is written to a file immediately,
+so it can be read while the job runs, and after the process has ended.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class JobLimits:
         running: Jobs of a thread that run at once.
         running_in_all: Jobs of this process that run at once.
         seconds: How long each may run.
-        output_bytes: How much of its output is kept; of more the beginning and the end.
+        output_bytes: How much of its output is kept; of longer output, the start and the end.
     """
 
     running: int = 4
@@ -54,12 +54,12 @@ class JobLimits:
 
 @record
 class JobPage:
-    """A part of what a job wrote.
+    """A part of a job's output.
 
     Attributes:
         data: The bytes.
-        offset: Where they begin.
-        size: How many bytes there are to read by now.
+        offset: Their start in the output.
+        size: How many bytes are available now.
     """
 
     data: bytes
@@ -68,7 +68,7 @@ class JobPage:
 
 
 class _Spool:
-    """Takes what a job writes; a `Sink`."""
+    """Receives a job's output; a `Sink`."""
 
     def __init__(self, path: Path, most: int) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
@@ -77,7 +77,7 @@ class _Spool:
         self._size = 0
 
     async def add(self, data: bytes) -> None:
-        """Take the next bytes. A job's thread has nothing else to do, so this may block."""
+        """Write the next bytes. This may block, because a job's thread has nothing else to do."""
         room = max(0, self._most - self._size)
         self._size += len(data)
         _write(self._fd, data[:room])
@@ -95,7 +95,7 @@ class _Spool:
         return Output(b"", b"", self._size)
 
     def close(self) -> None:
-        """Close the file; it stays."""
+        """Close the file, and keep it."""
         os.close(self._fd)
 
 
@@ -108,11 +108,11 @@ class Job:
         thread_id: The thread it belongs to.
         ns: Namespace of the agent that started it.
         command: The command.
-        path: Where its output is.
-        began: When, in Unix seconds.
+        path: The file with its output.
+        began: Unix time of its start, in seconds.
         result: How it ended; None while it runs.
-        told: Whether an agent knows how it ended.
-        stopped: Whether somebody asked it to end.
+        told: Whether an agent was told how it ended.
+        stopped: Whether it was asked to end.
     """
 
     id: str
@@ -144,7 +144,7 @@ class Job:
         return f"exit code {one.exit_code} {took}"
 
     def stop(self) -> None:
-        """Begin to end it, with everything it started."""
+        """Start to end it, with all its processes."""
         if self.result is None and self._session is not None:
             self.stopped = True
             self._session.hang_up()
@@ -162,7 +162,7 @@ class Job:
         return self.result is not None
 
     def start(self, session: ShellSession, limits: JobLimits) -> None:
-        """Run the command in a session, in a thread of its own."""
+        """Run the command in a session, in a separate thread."""
         spool = _Spool(self.path, limits.output_bytes)
         self._session = session
         self._over, open_until_then = os.pipe()
@@ -175,13 +175,13 @@ class Job:
         def follow() -> None:
             try:
                 anyio.run(run)
-            except BaseException as error:  # noqa: BLE001 - nobody else sees it
+            except BaseException as error:  # noqa: BLE001 - there is no caller to handle it
                 nothing = Output(b"", b"", 0)
                 why = f"it could not be followed: {type(error).__name__}: {error}"
                 self.result = CommandResult(nothing, "ended", None, time.time() - self.began, why)
                 session.hang_up()
             finally:
-                os.close(open_until_then)  # who waits is woken
+                os.close(open_until_then)  # wakes the waiting callers
                 with self._lock:
                     os.close(self._over)
                     self._over = -1
@@ -194,7 +194,7 @@ class JobPool:
     """Job pool: the background jobs of this process.
 
     Args:
-        directory: Where output is kept; made if it is not there.
+        directory: The directory for output; created if missing.
         limits: Bounds.
     """
 
@@ -243,7 +243,7 @@ class JobPool:
         self._jobs[job_id] = job
         try:
             await anyio.to_thread.run_sync(self._prepare)
-            if self._closings != closings:  # nobody would end it
+            if self._closings != closings:  # nothing would end it
                 raise ToolError("No job was started: the agent was closed in the meantime.")
             job.start(session, self.limits)
         except BaseException:
@@ -252,19 +252,19 @@ class JobPool:
         return job
 
     async def page(self, job_id: str, offset: int | None, limit: int) -> JobPage | None:
-        """Return a part of what a job wrote, also one of an earlier process; None if it is gone.
+        """Return a part of a job's output, also of an earlier process; None if it is gone.
 
         Args:
             job_id: The job.
-            offset: Where to begin, in bytes; None for the end of what there is.
-            limit: Most bytes.
+            offset: The start, in bytes; None for the end of the current output.
+            limit: The most bytes.
         """
         if not _ID.fullmatch(job_id):
             return None
         return await anyio.to_thread.run_sync(_page, self._path(job_id), offset, limit)
 
     async def aclose(self) -> None:
-        """End all jobs, also those that are about to start."""
+        """End all jobs, including jobs that are about to start."""
         self._closings += 1
         running = [one for one in self._jobs.values() if one.result is None]
         for one in running:
@@ -277,7 +277,7 @@ class JobPool:
         return self._directory / f"{job_id}.out"
 
     def _prepare(self) -> None:
-        """Make the directory, and remove outputs that nobody has written to for days."""
+        """Create the directory, and remove output files without changes for days."""
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         for one in self._directory.glob("job_*.out"):
             try:
@@ -287,7 +287,7 @@ class JobPool:
                 continue  # another process was faster
 
     def _prune(self) -> None:
-        """Forget the oldest jobs that have ended, those first whose end is known."""
+        """Forget the oldest ended jobs, first those whose end was reported."""
         ended = [one for one in self._jobs.values() if one.result is not None]
         ended.sort(key=lambda one: (not one.told, one.began))
         for one in ended[:-_KEPT_JOBS]:

@@ -1,12 +1,12 @@
 """Mount guard: notices when a sandbox loses a mount that protects a path.
 
-A mount belongs to a file, not to a name. If another file is renamed over a guarded one, as editors
-save, the kernel drops the mount in every sandbox; if a guarded file or a directory above it is
-moved away, its mounts go with it. Either way the name shows what is there now. Commands cannot
-change mounts, so a list of mounts that reads otherwise than at the start means exactly that.
+A mount belongs to a file, not to a name. If another file is renamed over a guarded one, like
+editors do when they save, the kernel drops the mount in every sandbox. If a guarded file or a
+directory above it is moved, its mounts move with it. In both cases the name shows the new file.
+Commands cannot change mounts, so a list of mounts that differs from the start means exactly this.
 
-A dropped mount never returns. So what was written before a look that finds all mounts in place was
-written with all of them in place.
+A dropped mount never returns. So if a check finds all mounts in place, they were also in place for
+all output written before it.
 
 It is part of the supervisor, and must not import the rest of the package.
 """
@@ -28,7 +28,7 @@ GUARD_LOST = (
     "since then is not shown; run it again"
 )
 LOOK_SECONDS = 0.05
-"""How often to look for what the kernel does not tell."""
+"""How often to check for changes that the kernel does not report."""
 
 _CHUNK = 1 << 16
 _ESCAPES = ((b"\\", rb"\134"), (b" ", rb"\040"), (b"\t", rb"\011"), (b"\n", rb"\012"))
@@ -39,8 +39,8 @@ _DELETE_SELF, _MOVE_SELF, _DONT_FOLLOW = 0x400, 0x800, 0x02000000
 class MountGuard:
     """The mounts that a process has, as they are when the object is made.
 
-    The file of the kernel stays open, also beyond the end of the process: `fd` has an exceptional
-    condition for `select` whenever a mount was dropped, but not when one moved.
+    The kernel's file stays open, even beyond the end of the process: `fd` has an exceptional
+    condition for `select` whenever a mount was dropped, but not when one was moved.
 
     Args:
         pid: The process; must be seen by this one.
@@ -58,15 +58,15 @@ class MountGuard:
 
     @property
     def digest(self) -> str:
-        """What the mounts were, so that two processes can tell whether they mean the same."""
+        """A digest of the mounts at the start, with which two processes can compare them."""
         return hashlib.sha256(repr(self._points).encode()).hexdigest()
 
     def has(self, places: Sequence[str]) -> bool:
-        """Whether there was a mount at each of these places, by their real paths."""
+        """Whether there was a mount at each of these real paths."""
         return {_escaped(one) for one in places} <= {point for _, point in self._points}
 
     def intact(self) -> bool:
-        """Whether all mounts are where they were, and no others were added."""
+        """Whether all mounts are unchanged, and no others were added."""
         text = _whole(self.fd)
         if text == self._text:
             return True
@@ -80,10 +80,10 @@ class MoveWatch:
     """Wakes a `select` when one of some paths is moved or removed, where the system can.
 
     Args:
-        paths: Files and directories; what cannot be watched is left out.
+        paths: Files and directories; those that cannot be watched are left out.
 
     Attributes:
-        fds: What to wait for until it is readable; empty if nothing can be watched.
+        fds: Descriptors that become readable after a change; empty if nothing can be watched.
     """
 
     def __init__(self, paths: Sequence[str]) -> None:
@@ -100,7 +100,7 @@ class MoveWatch:
                 libc.inotify_add_watch(fd, os.fsencode(path), wanted)
 
     def clear(self) -> None:
-        """Forget what has happened."""
+        """Discard pending events."""
         for fd in self.fds:
             with contextlib.suppress(BlockingIOError):
                 while os.read(fd, _CHUNK):

@@ -1,7 +1,7 @@
-"""Mount table: decides what of a backend's directories commands can see and change.
+"""Mount table: decides which parts of a backend's directories commands can see and change.
 
-It is made anew for each sandbox, because files come and go and rules change. What cannot be found
-out in time, or would take too many mounts, is hidden to be safe, and the model is notified.
+It is computed for each sandbox, because files and rules change. Paths that cannot be checked in
+time, or would need too many mounts, are hidden to be safe, and the model is notified.
 
 A directory above a guarded path is mounted upon itself. So it cannot be renamed, which would bring
 the path out of the rules' sight for the next command.
@@ -33,12 +33,12 @@ class TableLimits:
     """Limits of one sandbox: paths looked at, and mounts.
 
     Attributes:
-        entries: Files and directories that are looked at.
-        seconds: How long that may take.
-        points: Mounts below the directories: guarded paths, and directories above them that are
-            held in their places. Each makes a shell start later.
-        optional_entries: The same as `entries`, where nothing is lost if there is no time.
-        optional_seconds: The same as `seconds`.
+        entries: The most files and directories to check.
+        seconds: The most time for that.
+        points: Mounts below the directories: guarded paths, and directories above them that must
+            not be moved. Each delays the start of a shell.
+        optional_entries: The same as `entries`, for optional checks.
+        optional_seconds: The same as `seconds`, for optional checks.
     """
 
     entries: int = 200_000
@@ -59,10 +59,10 @@ def layout_of(
     """Return what a command sees. Blocking.
 
     Args:
-        directories: Parts of the backend, those further up first.
-        policy: What the rules say to the caller; None for no rules.
+        directories: Parts of the backend, higher ones first.
+        policy: The rules' decisions for the caller; None for no rules.
         network: See `Layout`.
-        fixed: Paths of this machine that commands must not write, whatever the rules say.
+        fixed: Paths of this machine that commands must never write, regardless of the rules.
         limits: Bounds for the work.
     """
     tree = _Tree(directories, limits or TableLimits())
@@ -87,9 +87,9 @@ def layout_of(
 
 
 def same_files(mounts: Sequence[Mount]) -> str | None:
-    """Return a command that fails if a mount is of another file than the one that was judged.
+    """Return a command that fails if a mount has a different file from the one that was judged.
 
-    What runs beside may have put a link into its place between the look and the mount.
+    Another process may have replaced it with a link between the check and the mount.
     """
     noted = [one for one in mounts if one.identity and one.access != "hidden"]
     if not noted:
@@ -109,9 +109,9 @@ class _Tree:
     """The directories, as they are found at their places.
 
     Attributes:
-        directories: Parts of the backend, those further up first.
-        limits: Bounds for looking.
-        unseen: Directories that were not looked at.
+        directories: Parts of the backend, higher ones first.
+        limits: Bounds for the checks.
+        unseen: Directories that were not checked.
     """
 
     directories: Sequence[MountedDirectory]
@@ -123,7 +123,7 @@ class _Tree:
     _optional_until: float = 0.0
 
     def path(self, place: str) -> Path | None:
-        """Return the real path of a place, or None if no directory has it."""
+        """Return the real path of a place, or None if it is in no directory."""
         for one in reversed(self.directories):
             if place == one.place or place.startswith(f"{one.place}/"):
                 below = place[len(one.place) + 1 :]
@@ -131,7 +131,7 @@ class _Tree:
         return None
 
     def places(self, paths: Sequence[Path]) -> Iterator[str]:
-        """Yield where paths of this machine are; what is in no directory is nowhere."""
+        """Yield the places of paths of this machine; paths in no directory have none."""
         for path in paths:
             for one in self.directories:
                 if one.root is not None and path.is_relative_to(one.root.resolve()):
@@ -148,7 +148,7 @@ class _Tree:
 
         Args:
             place: The directory.
-            optional: Whether it may be left out for lack of time, and is not missed then.
+            optional: Whether it may be left out if time runs out, without a notice.
         """
         found = self._mounted_in(place)
         path = self.path(place)
@@ -181,7 +181,7 @@ class _Tree:
         return self._optional <= limits.optional_entries and now <= self._optional_until
 
     def _mounted_in(self, place: str) -> dict[str, bool]:
-        """Return the names on the way to what is mounted further down."""
+        """Return the names of children that lead to mounts further down."""
         base = place.rstrip("/") + "/"
         return {
             one.place[len(base) :].partition("/")[0]: True
@@ -191,9 +191,9 @@ class _Tree:
 
 
 def _lifted(points: Mapping[str, Access], tree: _Tree) -> tuple[dict[str, Access], Sequence[str]]:
-    """Return points that are few enough: the deepest give way to their directories.
+    """Return few enough points, by replacing the deepest with their directories.
 
-    Besides, the directories that lost access by that.
+    Also return the directories that lost access by that.
     """
     kept = dict(points)
     lifted: set[str] = set()
@@ -217,7 +217,7 @@ def _lifted(points: Mapping[str, Access], tree: _Tree) -> tuple[dict[str, Access
 
 
 def _effective(points: Mapping[str, Access], path: str) -> Access:
-    """Return what holds for a path: what its nearest point says."""
+    """Return the access to a path, from its nearest point."""
     while path and path != "/":
         if path in points:
             return points[path]
@@ -228,7 +228,7 @@ def _effective(points: Mapping[str, Access], path: str) -> Access:
 def _mounts(
     directories: Sequence[MountedDirectory], points: Mapping[str, Access], tree: _Tree
 ) -> Iterator[Mount]:
-    """Yield the mounts, those further up first."""
+    """Yield the mounts, higher ones first."""
     own = {one.place for one in directories}
     places = own | {
         place
@@ -266,7 +266,7 @@ def _with_pins(point: str, points: Mapping[str, Access], own: set[str]) -> Itera
 
 
 def _mount(place: str, access: Access, tree: _Tree, *, noted: bool) -> Mount | None:
-    """Return the mount of a place; None if there is nothing that could be mounted."""
+    """Return the mount of a place; None if nothing can be mounted there."""
     path = tree.path(place)
     if path is None:  # of another part; what a directory has there is out of reach
         above = tree.path(place.rpartition("/")[0])
@@ -278,13 +278,13 @@ def _mount(place: str, access: Access, tree: _Tree, *, noted: bool) -> Mount | N
     except OSError:
         return None
     if stat.S_ISLNK(found.st_mode):
-        return None  # what it leads to is judged by its own path
+        return None  # its target is judged by its own path
     identity = f"{found.st_dev}:{found.st_ino}" if noted else ""
     return Mount(str(path), access, place, identity)
 
 
 def _fixed_in(place: str, path: str, access: Access) -> Access:
-    """Return what is left of a point when all below a place cannot be written."""
+    """Return the access of a point if everything below a place is read-only."""
     return "read" if access == "write" and path.startswith(f"{place}/") else access
 
 

@@ -1,4 +1,4 @@
-"""Command output: bounded in memory, kept on disk, shown with both ends."""
+"""Command output: limited in memory, stored on disk, shown with its start and end."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ __all__ = [
 
 _IN_MEMORY = 1 << 20
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)")
-"""What tells a terminal about colours, the cursor and its title."""
+"""Escape sequences for a terminal's colours, cursor and title."""
 _UNSHOWN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-"""Control characters that no journal and no terminal wants; not tab and line ends."""
+"""Control characters that are unsafe in journals and terminals; not tabs and line ends."""
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
 
@@ -51,31 +51,31 @@ class Output:
 
     @property
     def whole(self) -> bool:
-        """Whether nothing of it was dropped."""
+        """Whether it is complete."""
         return len(self.head) == self.size
 
 
 class Sink(Protocol):
-    """Takes what a command writes while it runs."""
+    """Receives a command's output while it runs."""
 
     async def add(self, data: bytes) -> None:
         """Take the next bytes."""
         ...
 
     async def finish(self) -> Output:
-        """Return what was kept."""
+        """Return the collected output."""
         ...
 
     def close(self) -> None:
-        """Let go of what is no longer needed; also after a failure."""
+        """Release all resources; also called after a failure."""
         ...
 
 
 class Collector:
-    """Takes what a command writes, however much it is.
+    """Receives a command's output, of any size.
 
     Args:
-        head_bytes: How much is kept from the beginning, on disk if it is much.
+        head_bytes: How much is kept from the start, on disk if it is large.
         tail_bytes: How much is kept from the end beyond that.
     """
 
@@ -99,7 +99,7 @@ class Collector:
             await anyio.to_thread.run_sync(self._spill)
 
     async def finish(self) -> Output:
-        """Return what was kept."""
+        """Return the collected output."""
         if self._file is None:
             return self._output(bytes(self._memory))
         return await anyio.to_thread.run_sync(self._reread)
@@ -121,7 +121,7 @@ class Collector:
         return Output(head, bytes(self._tail[-self._tail_bytes :]), self._size)
 
     def close(self) -> None:
-        """Let go of what is on disk."""
+        """Release the file on disk."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -132,11 +132,11 @@ class Preview:
     """Part of an output that a model sees.
 
     Attributes:
-        head: Text from the beginning; all of it if nothing is left out.
+        head: Text from the start; all of it if nothing is left out.
         tail: Text from the end.
         lines: Lines left out between them.
-        size: Bytes left out, roughly, as they are counted in UTF-8.
-        kept: What goes into a file for the rest to be read; None if nothing is left out.
+        size: Bytes left out, approximately, counted in UTF-8.
+        kept: The output for a file, in which the rest can be read; None if nothing is left out.
     """
 
     head: str
@@ -149,16 +149,16 @@ class Preview:
 def preview(
     output: Output, redact: Sequence[Callable[[str], str]], max_lines: int, max_bytes: int
 ) -> Preview:
-    """Return what a model sees: all of a short output, both ends of a long one.
+    """Return the text for a model: all of a short output, start and end of a long one.
 
-    Rules see the text before it is cut, so that nothing is hidden from them by a cut. Only where
-    the middle of a very long output was dropped they see its ends apart.
+    Rules see the text before it is cut, so a cut hides nothing from them. Only if the middle of a
+    very long output was dropped, they see its ends separately.
 
     Args:
         output: The output.
-        redact: Functions that return a text without what nobody may see.
-        max_lines: Most lines shown.
-        max_bytes: Most bytes shown.
+        redact: Functions that return a text without secrets.
+        max_lines: The most lines to show.
+        max_bytes: The most bytes to show.
     """
     head, tail = _text(output.head), "" if output.whole else _after_cut(output.tail)
     for rule in redact:
@@ -184,12 +184,12 @@ def _text(data: bytes) -> str:
 
 
 def _after_cut(tail: bytes) -> str:
-    """Return the text of a tail from its first whole line; part of one if it has no other."""
+    """Return the text of a tail from its first whole line, or part of a line if it has none."""
     return _text(whole_lines(tail))
 
 
 def whole_lines(data: bytes) -> bytes:
-    """Return what is after the first line end, and all of a single line but half a character."""
+    """Return the part after the first line end, or a single line without a cut character."""
     rest = data[data.find(b"\n") + 1 :]
     if len(rest) == len(data) or not rest:
         return data[_continuation(data) :]
@@ -197,7 +197,7 @@ def whole_lines(data: bytes) -> bytes:
 
 
 def _continuation(data: bytes) -> int:
-    """Return how many bytes at the beginning belong to a character that began before."""
+    """Return how many bytes at the start belong to a cut character."""
     return next((at for at, byte in enumerate(data[:3]) if byte & 0xC0 != 0x80), 0)
 
 
@@ -213,7 +213,7 @@ def whole_characters(data: bytes) -> bytes:
 
 
 def shown(text: str) -> str:
-    """Return a text without what would command a terminal."""
+    """Return a text without control sequences for a terminal."""
     return _UNSHOWN.sub("\ufffd", _ESCAPES.sub("", text.replace("\r\n", "\n")))
 
 
@@ -223,7 +223,7 @@ def _fits(text: str, max_lines: int, max_bytes: int) -> bool:
 
 
 def _ends(text: str, max_lines: int, max_bytes: int, *, last: bool) -> str:
-    """Return whole lines from one end of a text; part of one if a single line is too long."""
+    """Return whole lines from one end of a text, or part of a line if it is too long."""
     near = text[-max_bytes:] if last else text[:max_bytes]
     while len(near.encode()) > max_bytes:
         over = max(1, (len(near.encode()) - max_bytes) // 4)
@@ -239,9 +239,9 @@ def _ends(text: str, max_lines: int, max_bytes: int, *, last: bool) -> str:
 
 
 def keep(data: bytes, workspace: Path, directory: str, name: str) -> None:
-    """Write what was left out to a new file in a directory of the workspace.
+    """Write long output to a new file in a directory of the workspace.
 
-    Commands may have put links there that lead elsewhere; none is followed.
+    Commands may have created links to other places there; links are not followed.
 
     Raises:
         OSError: It cannot be written.

@@ -1,11 +1,11 @@
-"""Execution policies: where commands run, what they can reach, and their limits.
+"""Execution policies: where commands run, what they can access, and their limits.
 
 A policy turns a shell and a workspace into a `Launch`: a command line, an environment, limits. All
 else about a session is the same for every policy.
 
-File tools and commands share one namespace: what a backend has at `/workspace/a.py` a command
-finds at `/workspace/a.py`. A `Layout` says so for a sandbox: directories of this machine at their
-places, with less access where the rules of the file tools say so.
+File tools and commands use the same paths: a backend's `/workspace/a.py` is `/workspace/a.py` for a
+command. A `Layout` arranges this for a sandbox: it mounts directories of this machine at their
+places, with less access if the rules of the file tools require it.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _SET = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT
 def base_environment() -> dict[str, str]:
     """Return the environment that a shell on this machine gets by default.
 
-    Of our own environment: `PATH`, `HOME`, `USER`, `LOGNAME`, `LANG`, `LANGUAGE`, `LC_*`, `TZ` and
-    `TMPDIR`; nothing else, so no keys and tokens. `PATH`, `HOME` and `LANG` are always there.
-    Besides, settings that keep programs from asking and paging: `TERM=dumb`, `PAGER=cat`,
+    From this process: `PATH`, `HOME`, `USER`, `LOGNAME`, `LANG`, `LANGUAGE`, `LC_*`, `TZ` and
+    `TMPDIR`; nothing else, so no keys and tokens. `PATH`, `HOME` and `LANG` are always set. In
+    addition, settings that prevent programs from asking and paging: `TERM=dumb`, `PAGER=cat`,
     `GIT_PAGER=cat`, `GIT_TERMINAL_PROMPT=0`.
     """
     passed = {name: value for name, value in os.environ.items() if _PASSED.fullmatch(name)}
@@ -53,7 +53,7 @@ def base_environment() -> dict[str, str]:
 
 
 def host_shell() -> Sequence[str]:
-    """Return the command line of this machine's bash, or of `sh` where there is none."""
+    """Return the command line of this machine's bash, or of `sh` without bash."""
     bash = which("bash")
     return (bash, "--noprofile", "--norc") if bash else ("/bin/sh",)
 
@@ -63,16 +63,16 @@ class ShellLimits:
     """Limits of every shell session, wherever it runs.
 
     Attributes:
-        command_timeout: Seconds a command may take unless its call says otherwise.
+        command_timeout: Seconds a command may take unless its call has a timeout.
         max_command_timeout: Most seconds that a call may ask for.
         startup_timeout: Seconds for the shell to start and run its startup commands; as many for
             the shutdown commands.
-        termination_timeout: Seconds that processes have to end by themselves (SIGTERM) before
-            they are killed. A timeout lasts that much longer at most.
+        termination_timeout: Seconds that processes have to end by themselves (SIGTERM) before they
+            are killed. This may extend a timeout.
         idle_timeout: Seconds that a session without commands stays open, such as while its run
             waits for an answer.
         max_output_lines: Most lines of output shown; half from the beginning, half from the end.
-        max_output_bytes: Most bytes of output shown, as a line may have any length.
+        max_output_bytes: Most bytes of output shown, because a line may have any length.
         max_file_bytes: Output that is longer than shown is kept in a file, up to this size.
 
     Raises:
@@ -115,16 +115,15 @@ class Launch:
     Attributes:
         argv: The command line. Its stdin, stdout and stderr must be the shell's.
         env: The environment of that command line.
-        workspace: The workspace as the shell sees it; where it starts.
-        cwd: Where the command line is run, or None for the workspace.
+        workspace: The workspace as the shell sees it, which is its start directory.
+        cwd: The directory in which the command line is run, or None for the workspace.
         rlimits: Values for `resource.setrlimit` by name, such as `RLIMIT_CPU`.
-        cleanup: A command that ends what killing the command line does not end.
-        most_processes: Processes that there may be at once; more end the shell. None for any
-            number.
-        most_memory: Bytes of memory that all processes may have together; more end the shell.
-        inputs: What the command line can read from descriptors, by their numbers (Linux).
-        kept: Places at which the shell must have mounts once it has started, and until it ends;
-            empty if nothing depends on its mounts (Linux).
+        cleanup: A command that ends processes that survive killing the command line.
+        most_processes: The most processes at once; more end the shell. None for any number.
+        most_memory: The most bytes of memory of all processes together; more end the shell.
+        inputs: Data that the command line can read from descriptors, by their numbers (Linux).
+        kept: Places at which the shell must have mounts from its start to its end; empty if nothing
+            depends on its mounts (Linux).
         watched: Paths of this machine that these mounts belong to, with directories above them.
         own_keyring: Whether it must not have the session keyring of this process (Linux); where
             the kernel has keyrings and gives none, the shell does not start.
@@ -147,7 +146,7 @@ class Launch:
 class ExecutionPolicy(Protocol):
     """Execution policy: where a shell runs. `ShellLimits` is a base class with the limits.
 
-    A policy is shared by all sessions of an agent and keeps no state of one.
+    A policy is shared by all sessions of an agent, so it keeps no state of a session.
     """
 
     @property
@@ -166,8 +165,8 @@ class ExecutionPolicy(Protocol):
 
         Args:
             shell: The shell's command line; None for the policy's own choice.
-            workspace: The directory it works in; it exists.
-            env: Variables beside those the policy sets itself.
+            workspace: Its working directory; it exists.
+            env: Variables in addition to the policy's own.
 
         Raises:
             OSError: How to start one cannot be found out now.
@@ -184,9 +183,9 @@ class ProcessLimits(ShellLimits):
         memory_bytes: Address space of each process.
         max_processes: Processes of this user on the machine; not enforced for root.
         max_file_size_bytes: Size of each file that a process writes.
-        total_processes: Processes of a shell at once, and their threads. More, and the shell is
-            ended, as root too.
-        total_memory_bytes: Memory of all processes of a shell. More, and the shell is ended.
+        total_processes: Processes of a shell at once, including threads. More end the shell, even
+            for root.
+        total_memory_bytes: Memory of all processes of a shell. More end the shell.
     """
 
     cpu_time_seconds: int | None = None
@@ -200,7 +199,7 @@ class ProcessLimits(ShellLimits):
         """Return the limits that are set, by their name in `resource`."""
         import resource
 
-        # Where there is no limit of the address space, the one of the data segment comes nearest.
+        # Systems without a limit of the address space use the limit of the data segment instead.
         memory = "RLIMIT_AS" if hasattr(resource, "RLIMIT_AS") else "RLIMIT_DATA"
         values = {
             "RLIMIT_CPU": self.cpu_time_seconds,
@@ -213,22 +212,22 @@ class ProcessLimits(ShellLimits):
 
 @runtime_checkable
 class SandboxPolicy(ExecutionPolicy, Protocol):
-    """An execution policy whose shells can be shown a layout.
+    """An execution policy whose shells can have a layout.
 
     Attributes:
-        confines: Whether mounts are what commands see. Without it they see the whole machine, and
+        confines: Whether commands only see mounted files. Otherwise they see the whole machine, and
             directories must be mounted at their own paths.
-        network_enabled: Whether commands may reach the network.
+        network_enabled: Whether commands may access the network.
     """
 
     @property
     def confines(self) -> bool:
-        """Whether commands see what is mounted and nothing else of the user's."""
+        """Whether commands see mounted files and no other files of the user."""
         ...
 
     @property
     def network_enabled(self) -> bool:
-        """Whether commands may reach the network."""
+        """Whether commands may access the network."""
         ...
 
     def launch_in(
@@ -242,9 +241,9 @@ class SandboxPolicy(ExecutionPolicy, Protocol):
 class HostExecutionPolicy(ProcessLimits):
     """Runs the shell on this machine, with all the rights of this process.
 
-    For machines and containers that are the agent's own. The processes of a session are found by
-    their descent, so they are all ended with it, also those that left its process group (on Linux;
-    elsewhere only those in the group).
+    For machines and containers that only the agent uses. The session's end also ends all its
+    descendant processes, even those that left its process group (on Linux; elsewhere only those in
+    the group).
     """
 
     def check(self) -> None:
@@ -260,7 +259,7 @@ class HostExecutionPolicy(ProcessLimits):
     ) -> Launch:
         """Return how to start a shell; see `ExecutionPolicy`.
 
-        Of this machine's environment it gets what `base_environment` says.
+        Its environment is `base_environment`.
         """
         return Launch(
             argv=tuple(shell or host_shell()),
@@ -284,7 +283,7 @@ class HostExecutionPolicy(ProcessLimits):
     def launch_in(
         self, layout: Layout, shell: Sequence[str] | None, env: Mapping[str, str]
     ) -> Launch:
-        """Return how to start a shell in the layout's directory; its mounts say nothing here."""
+        """Return how to start a shell in the layout's directory; mounts have no effect here."""
         return self.launch(shell, Path(layout.workdir), env)
 
 
@@ -298,10 +297,10 @@ class Mount:
 
     Attributes:
         path: The path on this machine; it must exist when a shell starts.
-        access: `hidden` puts an empty directory, or a file that cannot be read, in its place.
-        target: Where it is in the sandbox; None for the same path.
-        identity: Device and number of the file that was judged, as `stat -c %d:%i` shows them, so
-            that another one in its place is noticed; empty if nobody looks.
+        access: `hidden` replaces it with an empty directory or an unreadable file.
+        target: Its path in the sandbox; None for the same path.
+        identity: Device and inode of the file that was judged, in the form of `stat -c %d:%i`, to
+            notice if it was replaced; empty without this check.
     """
 
     path: str
@@ -311,7 +310,7 @@ class Mount:
 
     @property
     def place(self) -> str:
-        """Where it is in the sandbox."""
+        """Its path in the sandbox."""
         return self.target or self.path
 
     @property
@@ -325,10 +324,10 @@ class Layout:
     """Parts of this machine that commands see.
 
     Attributes:
-        workdir: Where they start, as they see it.
-        mounts: Paths of this machine; later ones lie on top.
-        network: Whether they reach the network, if the execution policy enables it.
-        notes: What was left out of reach for lack of time or room; for the model.
+        workdir: Their start directory, as they see it.
+        mounts: Paths of this machine; later ones cover earlier ones.
+        network: Whether they have network access, if the execution policy enables it.
+        notes: Notices for the model about paths that are hidden because a limit was reached.
     """
 
     workdir: str

@@ -30,12 +30,12 @@ class Seat:
     Attributes:
         session: The open session, if there is one; it may have ended.
         users: Calls that use it or wait for their turn.
-        lock: Held by the call whose turn it is; turns are in the order of the calls.
-        layout: What the open session sees of a backend; None if it has a directory instead.
-        replaced: Whether the session took the place of one that saw something else.
+        lock: Held by the current call; calls take turns in their order.
+        layout: The layout of the open session; None if it has a directory instead.
+        replaced: Whether the session replaced one with a different layout.
 
     Args:
-        root: The directory that its shells work in; None for a temporary one.
+        root: The working directory of its shells; None for a temporary one.
     """
 
     def __init__(self, root: Path | None) -> None:
@@ -48,7 +48,7 @@ class Seat:
         self._workspace: Path | None = None
 
     async def workspace(self) -> Path:
-        """Return the directory that its shells work in, made if it is not there.
+        """Return the working directory of its shells, created if missing.
 
         Raises:
             OSError: It cannot be made.
@@ -59,7 +59,7 @@ class Seat:
 
     @property
     def alive(self) -> bool:
-        """Whether an open session can take a command."""
+        """Whether there is an open session that accepts commands."""
         return self.session is not None and self.session.alive
 
     async def leave(self, commands: Sequence[str] = ()) -> None:
@@ -79,9 +79,9 @@ class SessionPool:
     """Sessions by run and agent.
 
     Args:
-        open_session: Opens a shell in the directory of a seat, or in its layout.
+        open_session: Opens a shell in the directory or the layout of a seat.
         root: The directory of all sessions; None for a temporary one for each.
-        shutdown_commands: What sessions run before they are closed in good order.
+        shutdown_commands: Commands that sessions run before they are closed normally.
     """
 
     def __init__(
@@ -103,16 +103,16 @@ class SessionPool:
         restart: bool = False,
         look: Callable[[], Awaitable[Layout]] | None = None,
     ) -> AsyncGenerator[tuple[Seat, bool]]:
-        """Wait for the turn on a session; give its seat, and whether the session is a new one.
+        """Wait for this call's turn on a session; yield its seat, and whether the session is new.
 
         Args:
             key: Whose session.
             restart: Open a new one in any case.
-            look: Says what it must see, once it is this call's turn: calls before it make files
-                that are guarded then. A session that sees something else gives way to a new one.
+            look: Returns the required layout, called at this call's turn, because earlier calls may
+                create files that must be guarded. A session with a different layout is replaced.
 
         Raises:
-            ShellError: No session could be opened.
+            ShellError: The session could not be opened.
             OSError: There is no workspace.
         """
         while True:
@@ -129,7 +129,7 @@ class SessionPool:
     async def _ready(
         self, seat: Seat, restart: bool, look: Callable[[], Awaitable[Layout]] | None
     ) -> bool:
-        """See to it that a session is open; return whether it is a new one."""
+        """Open a session if necessary; return whether it is new."""
         layout = None if look is None else await look()
         seat.replaced = seat.alive and seat.layout != layout
         if seat.alive and not restart and not seat.replaced:
@@ -150,7 +150,7 @@ class SessionPool:
 
         Args:
             key: Whose.
-            orderly: Run the shutdown commands. Otherwise a command that runs is ended too.
+            orderly: Run the shutdown commands. Otherwise a running command is ended, too.
         """
         run_id, ns = key
         below = f"{ns}/" if ns else ""
@@ -170,7 +170,7 @@ class SessionPool:
                 await seat.clear()
 
     async def aclose(self) -> None:
-        """End all sessions; those in use at once, the others in good order."""
+        """End all sessions: those in use at once, the others normally."""
         async with anyio.create_task_group() as group:
             for key, seat in list(self._seats.items()):
                 group.start_soon(partial(self._close, key, orderly=not seat.users))

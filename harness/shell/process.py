@@ -1,7 +1,7 @@
 """Shell process: a running shell behind its supervisor, and the pipes to both.
 
-File descriptors are waited for one wait at a time, so a process belongs to no event loop and may
-be used in another one later. They are closed only when nobody waits for them.
+Each wait for a file descriptor is registered separately, so a process belongs to no event loop and
+may be used in another one later. Descriptors are only closed when nothing waits for them.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ShellProcess:
     """One shell, from its start to the end of everything it started.
 
     Attributes:
-        code: The shell's exit code once all has ended; 128 and the signal if one ended it.
+        code: The shell's exit code once everything has ended; 128 plus the signal that ended it.
         end_seconds: How long the guardian may take to end everything.
     """
 
@@ -94,12 +94,12 @@ class ShellProcess:
 
     @property
     def usable(self) -> bool:
-        """Whether its descriptors are open; the shell may have ended all the same."""
+        """Whether its descriptors are open; the shell may still have ended."""
         return self._close.alive
 
     @property
     def ended(self) -> bool:
-        """Whether all that the shell started has ended."""
+        """Whether all processes of the shell have ended."""
         return self.code is not None or self._guardian.poll() is not None
 
     @property
@@ -112,7 +112,7 @@ class ShellProcess:
         return self._said.partition(b"\n")[2].decode().strip()
 
     async def send(self, data: bytes) -> None:
-        """Write to the shell's stdin; what it reads no more is dropped."""
+        """Write to the shell's stdin; data that the shell no longer reads is dropped."""
         left = memoryview(data)
         while left:
             try:
@@ -123,8 +123,8 @@ class ShellProcess:
                 return
 
     async def output(self) -> bytes:
-        """Return the next bytes of what the shell and its children write, or nothing at the end."""
-        if self._mounts is not None:  # more comes in the meantime, and one look is for all of it
+        """Return the next bytes of output of the shell and its children, or nothing at the end."""
+        if self._mounts is not None:  # more arrives in the meantime, and is checked together
             await anyio.sleep(max(0.0, self._next_look - time.monotonic()))
         return self._guarded(await _read(self._output))
 
@@ -133,13 +133,13 @@ class ShellProcess:
         return self._guarded(await _read(self._status))
 
     async def keep_mounts(self, places: Sequence[str]) -> None:
-        """End the shell as soon as its mounts change, and pass on nothing that it wrote after that.
+        """End the shell as soon as its mounts change, and drop its output from then on.
 
         Args:
             places: Where it must have mounts now.
 
         Raises:
-            OSError: It has none there, or they cannot be read.
+            OSError: Mounts are missing, or they cannot be read.
         """
         mounts = await anyio.to_thread.run_sync(_mounts_of, self._guardian.pid, places)
         self._mounts = mounts
@@ -147,7 +147,7 @@ class ShellProcess:
             self._leash.send(f"guard {mounts.pid} {mounts.digest}\n".encode())
 
     def _guarded(self, data: bytes) -> bytes:
-        """Return what was read if all mounts are still there, so they were when it was written."""
+        """Return data if all mounts are still in place, so they were when it was written."""
         if self._mounts is not None and not self._lost:
             began = time.monotonic()
             self._lost = not self._mounts.intact()
@@ -156,12 +156,12 @@ class ShellProcess:
         return b"" if self._lost else data
 
     def lease(self, seconds: float) -> None:
-        """Let the guardian end everything after this time, unless the lease is renewed."""
+        """Make the guardian end everything after this time, unless the lease is renewed."""
         with contextlib.suppress(OSError):  # the guardian has gone; `ended` tells
             self._leash.send(f"{seconds:.3f}\n".encode())
 
     async def wait(self) -> int:
-        """Return the shell's exit code, once all that it started has ended."""
+        """Return the shell's exit code, once all its processes have ended."""
         while self.code is None:
             try:
                 got = self._leash.recv(_LINE)
@@ -183,7 +183,7 @@ class ShellProcess:
                 self._leash.shutdown(socket.SHUT_WR)
 
     async def end(self) -> None:
-        """End everything and release what it holds. Bounded, and not to be cancelled."""
+        """End everything and release all resources, in limited time. Must not be cancelled."""
         if not self.usable:
             return
         with anyio.CancelScope(shield=True):
@@ -216,9 +216,9 @@ async def start_process(launch: Launch, *, grace: float, lease: float) -> ShellP
     """Start a shell behind a guardian.
 
     Args:
-        launch: What to start.
+        launch: The command line and its limits.
         grace: Seconds that processes have to end by themselves before they are killed.
-        lease: Seconds that it lives unless `ShellProcess.lease` says otherwise.
+        lease: Seconds until it is ended, unless `ShellProcess.lease` changes that.
 
     Raises:
         OSError: The guardian cannot be started; nothing runs.
@@ -264,7 +264,7 @@ def _start(launch: Launch, grace: float, lease: float) -> ShellProcess:
     for fd in (stdin, to_output, to_status):
         os.close(fd)
     told = json.dumps(options).encode()
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # `wait` tells that it ended
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # `wait` reports that it ended
         ours.sendall(len(told).to_bytes(8, "big") + told)
     kept = (to_stdin, output, status)
     ours.setblocking(False)
@@ -279,10 +279,10 @@ def _mounts_of(guardian: int, places: Sequence[str]) -> MountGuard:
     """Return the mounts of the process below a guardian that has some at these places.
 
     Raises:
-        OSError: No process has, or none can be looked at.
+        OSError: No process has mounts there, or they cannot be read.
     """
     problem = OSError("no process of the shell has the mounts that it was started with")
-    for pid in reversed(descendants(guardian)):  # those further in come later
+    for pid in reversed(descendants(guardian)):  # inner processes come later
         try:
             mounts = MountGuard(pid)
         except OSError as error:
@@ -295,7 +295,7 @@ def _mounts_of(guardian: int, places: Sequence[str]) -> MountGuard:
 
 
 def _widen(pipe: int) -> None:
-    """Let a pipe hold more, where that can be said: fewer turns for much output."""
+    """Enlarge a pipe's buffer if the system allows it: fewer reads for large output."""
     if sys.platform == "linux":
         import fcntl
 
@@ -316,5 +316,5 @@ async def _read(fd: int) -> bytes:
         except BlockingIOError:
             await anyio.wait_readable(fd)
             continue
-        await anyio.lowlevel.checkpoint()  # a fast writer must not keep the loop from others
+        await anyio.lowlevel.checkpoint()  # a fast writer must not block the event loop
         return data

@@ -1,8 +1,8 @@
 """Resource limits of a whole shell: number of processes, and memory.
 
-Limits of the system are for each process, or for each user and not for root. So the guardian looks
-at all processes many times a second. Where control groups can be written, the kernel holds them to
-a little more than the bounds as well, so that what is faster than the guardian stays small too.
+Limits of the system apply to each process, or to each user except root. So the guardian checks all
+processes many times a second. If control groups are writable, the kernel also enforces slightly
+higher limits, so processes that are faster than the guardian stay small, too.
 
 It is part of the guardian, and must not import the rest of the package.
 """
@@ -45,7 +45,7 @@ class Bounds:
         self.seconds = LOOK_SECONDS if bounded else float("inf")
 
     def passed(self) -> str | None:
-        """Return which limit was passed, or None."""
+        """Return the exceeded limit, or None."""
         now = time.monotonic()
         if now < self._look_again:
             return None
@@ -73,7 +73,7 @@ class Bounds:
 
 
 def descendants(root: int) -> Sequence[int]:
-    """Return the processes below one, where the system lists processes; children come later."""
+    """Return the descendants of a process, if the system lists processes; children come later."""
     if os.path.exists("/proc/thread-self/children"):
         return _listed(root, sys.maxsize)
     below: dict[int, list[int]] = {}
@@ -93,7 +93,7 @@ def descendants(root: int) -> Sequence[int]:
 def _parent(pid: int) -> int:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            # The name stands in parentheses and may hold anything.
+            # The name is in parentheses and may contain anything.
             return int(file.read().rpartition(b")")[2].split()[1])
     except (OSError, IndexError, ValueError):
         return 0
@@ -125,9 +125,9 @@ def _children(pid: int) -> Iterator[Sequence[int]]:
 
 
 def _size(pid: int) -> tuple[int, int]:
-    """Return a process's threads, and its bytes that are no file's; those it shares count in full.
+    """Return a process's threads, and its bytes without files; shared bytes count in full.
 
-    Memory that processes share without a file is no file's either.
+    Shared memory without a file is included.
     """
     found = {b"Threads:": 1, b"RssAnon:": 0, b"RssShmem:": 0}
     try:
@@ -142,7 +142,7 @@ def _size(pid: int) -> tuple[int, int]:
 
 
 def _share_of_memory(pid: int) -> int:
-    """Return the bytes of a process, with its part of those that it shares with others."""
+    """Return the bytes of a process, with its part of shared bytes."""
     try:
         with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
             for line in file:
@@ -154,7 +154,7 @@ def _share_of_memory(pid: int) -> int:
 
 
 class ControlGroups:
-    """Control groups of a session's own, where they can be made: version 2, or those of version 1.
+    """Control groups of a session, if they can be created: version 2, or version 1.
 
     Args:
         processes: How many processes there may be; 0 for any number.
@@ -195,12 +195,12 @@ class ControlGroups:
             self._remove(path)
 
     def enter(self) -> None:
-        """Put this process, and all that it starts from now on, into the groups."""
+        """Move this process, and all processes that it starts from now on, into the groups."""
         for path in self._made:
             _written(os.path.join(path, "cgroup.procs"), "0")
 
     def remove(self) -> None:
-        """Remove the groups, once nothing is in them any more."""
+        """Remove the groups, once they are empty."""
         for path in [*self._made]:
             _written(os.path.join(path, "cgroup.kill"), "1")
             self._remove(path)
@@ -212,14 +212,14 @@ class ControlGroups:
                 os.rmdir(path)
             except FileNotFoundError:
                 return
-            except OSError:  # what was killed takes a moment to be gone
+            except OSError:  # killed processes take a moment to disappear
                 time.sleep(0.005)
             else:
                 return
 
 
 def _sweep(parent: str) -> None:
-    """Remove groups whose guardian was killed; those that are still in use stay."""
+    """Remove groups whose guardian was killed, but not groups that are still in use."""
     with contextlib.suppress(OSError):
         for name in os.listdir(parent):
             pid = name.removeprefix(_NAME).partition("-")[0]

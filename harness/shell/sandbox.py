@@ -28,11 +28,11 @@ class Sandbox:
     """Opens shells over the directories of a backend. Make it with `sandbox_of`.
 
     Attributes:
-        policy: In what shells run.
-        directories: Parts of the backend, those further up first.
+        policy: The execution policy of the shells.
+        directories: Parts of the backend, higher ones first.
         shell: Command line of the shell; None for the policy's choice.
-        env: Variables beside those of the policy.
-        fixed: Paths of this machine that commands must not write, whatever the rules say.
+        env: Variables in addition to the policy's own.
+        fixed: Paths of this machine that commands must never write, regardless of the rules.
     """
 
     policy: SandboxPolicy
@@ -47,7 +47,7 @@ class Sandbox:
         return [one.place for one in self.directories if one.root is not None]
 
     async def layout(self, runtime: ToolRuntime) -> Layout:
-        """Return what the running call may see now."""
+        """Return the layout that the running call may see now."""
         rules = authorization_of(runtime)
         network = _may_reach_network(self.policy, rules)
         if not self.policy.confines:
@@ -60,11 +60,11 @@ class Sandbox:
         return layout_of(self.directories, policy, network=network, fixed=fixed)
 
     async def made(self, runtime: ToolRuntime, before: Layout) -> Sequence[str]:
-        """Return guarded paths that were not there before: what is not there cannot be mounted.
+        """Return guarded paths that did not exist before, because missing paths cannot be mounted.
 
         Args:
             runtime: The running call's.
-            before: What the call saw.
+            before: The layout that the call saw.
         """
         rules = authorization_of(runtime)
         if rules is None or not rules.policy.reads_paths or not self.policy.confines:
@@ -77,11 +77,11 @@ class Sandbox:
         """Start a shell.
 
         Args:
-            layout: What it sees.
-            commands: What it runs first.
+            layout: Its layout.
+            commands: Its first commands.
 
         Raises:
-            ShellError: It did not come up; the call's own command was not run.
+            ShellError: It did not start; the call's own command was not run.
         """
         # It checks which files exist, which may block.
         make = partial(self.policy.launch_in, layout, self.shell, self.env or {})
@@ -132,9 +132,9 @@ def sandbox_of(
 
 
 def _may_reach_network(policy: SandboxPolicy, rules: CallAuthorization | None) -> bool:
-    """Whether the network is enabled, and the rules allow the call also as one that reaches out.
+    """Whether the network is enabled, and the rules also allow the call with network access.
 
-    A person who agreed to the call agreed to what the same rule asks for in that case.
+    A person who approved the call also approved the question of the same rule in that case.
     """
     if not policy.network_enabled:
         return False
@@ -156,7 +156,7 @@ def _may_reach_network(policy: SandboxPolicy, rules: CallAuthorization | None) -
 
 
 def _rule_files(policy: CallPolicy) -> Iterator[Path]:
-    """Yield the files that rules are read from again; commands must not change what binds them."""
+    """Yield the files with rules that are read again; commands must not change their own rules."""
     if isinstance(policy, PolicyFiles):
         yield from policy.roots
     elif isinstance(policy, CompositePolicy):
@@ -165,5 +165,5 @@ def _rule_files(policy: CallPolicy) -> Iterator[Path]:
 
 
 def _held(path: Path) -> Path:
-    """Return where a path's own name stands, which may be a link."""
+    """Return the real path of a path's parent with its own name, which may be a link."""
     return path.parent.resolve() / path.name

@@ -1,9 +1,9 @@
 """A filter of system calls (seccomp): no setuid or setgid files, and few kinds of sockets.
 
-A setuid file in a directory of the host would lend the rights of its owner, who is root where the
-server is, to every user of the host. Sockets are limited because not every address family belongs
-to a network namespace: `AF_VSOCK` reaches the machine that runs this virtual machine. The kernel
-runs the filter for each system call.
+A setuid file in a directory of the host would give every user of the host the rights of its owner,
+which is root if the server runs as root. Sockets are limited because not every address family
+belongs to a network namespace: `AF_VSOCK` reaches the host of this virtual machine. The kernel runs
+the filter for each system call.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class _Machine:
     """System calls of a machine.
 
     Attributes:
-        audit: What the kernel calls the machine.
-        modes: By number of the call: which of its arguments holds the permissions of a file.
-        opens: Those of them that take permissions only for a new file; flags come before.
-        sockets: Calls that make sockets; their first argument is the address family.
-        absent: Calls whose arguments a filter cannot see; programs do without them.
+        audit: The kernel's number for the architecture.
+        modes: By number of the call, the index of its argument with the permissions of a file.
+        opens: Calls that use the permissions only for a new file; the argument before has flags.
+        sockets: Calls that create sockets; their first argument is the address family.
+        absent: Calls whose arguments a filter cannot see; programs work without them.
     """
 
     audit: int
@@ -68,7 +68,7 @@ _MACHINES = {"x86_64": (_X86_64, _I386), "aarch64": (_AARCH64,)}
 
 @cache
 def system_call_filter(*, network: bool) -> bytes | None:
-    """Return the filter for this machine, as the kernel reads it; None for an unknown machine.
+    """Return the filter for this machine in the kernel's format; None for an unknown machine.
 
     Setting a setuid or setgid bit is refused (`EPERM`), also for a directory's group. Sockets of
     any family but `AF_UNIX` are refused (`EAFNOSUPPORT`). Programs for a machine that the filter
@@ -87,7 +87,7 @@ def system_call_filter(*, network: bool) -> bytes | None:
 def _program(
     machines: tuple[_Machine, ...], families: tuple[int, ...]
 ) -> Iterator[tuple[int, int, int, int]]:
-    """Yield instructions: what to do, how many to skip if so, if not so, a value."""
+    """Yield instructions: the code, the jumps if true and if false, and a value."""
     yield _LOAD, 0, 0, _MACHINE
     for machine in machines:
         body = [*_body(machine, families)]

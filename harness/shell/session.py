@@ -1,10 +1,10 @@
 """Shell session: a shell that stays open between commands, and detects the end of each.
 
-The shell reads a script from its stdin, one command at a time. Around each command stand lines of
-ours: the command's stdin is empty, and it gets neither the channel it came through nor the one on
-which the shell then reports its exit code, with a random mark. A second mark, in the output, says
-how far the command's output goes; what comes later is from processes it left running. So nothing
-depends on what a command writes, whether its last line ends, or who keeps the pipes open.
+The shell reads a script from its stdin, one command at a time. We wrap each command in our own
+lines: its stdin is empty, and it cannot use the script's channel or the channel on which the shell
+reports its exit code with a random mark. A second mark, in the output, marks the end of the
+command's output; later output comes from processes that it left running. So nothing depends on a
+command's output, a final line end, or processes that keep the pipes open.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _SET_UP = b"""\
 exec 8>&1 9>&2 1>/dev/null 2>/dev/null
 [ -n "${BASH_VERSION-}${ZSH_VERSION-}" ]
 """
-"""8 is the output from here on, 9 the channel for exit codes. Exit code 0 stands for shells that
-have `builtin`, which looks past functions of the same name."""
+"""8 is the output from here on, 9 the channel for exit codes. Exit code 0 means that the shell has
+`builtin`, which ignores functions of the same name."""
 
 _CODE = 121
 _GRACE = 2.0
@@ -48,7 +48,7 @@ class _Kind:
     Attributes:
         eval: Runs a text, and survives a syntax error in it.
         report_with: Writes a report, with the exit code of the command before.
-        code: What that exit code is called in it.
+        code: The name of that exit code in it.
     """
 
     eval: str
@@ -58,7 +58,8 @@ class _Kind:
     def report(self, mark: str) -> bytes:
         """Return the lines that report an exit code; a shell that cannot report is of no use.
 
-        They hold no reserved word, because bash does not know them right after some syntax errors.
+        They contain no reserved words, because bash does not recognise those right after some
+        syntax errors.
         """
         first, _, write = self.report_with.rpartition("\n")
         return (
@@ -69,7 +70,7 @@ class _Kind:
 
 _BUILTIN = _Kind("builtin eval", "builtin printf", '"$?"')
 _POSIX = _Kind(
-    # A function of that name would be called in place of the shell's own command.
+    # A function of that name would be called instead of the shell's own command.
     "command eval",
     "__code=$?; unset -f command\ncommand printf",
     '"$__code"',
@@ -77,7 +78,7 @@ _POSIX = _Kind(
 
 
 class ShellError(ToolError):
-    """No shell could be opened; nothing was run, or only startup commands."""
+    """The shell could not be opened; nothing was run, or only startup commands."""
 
 
 @record
@@ -85,12 +86,12 @@ class CommandResult:
     """Result of a command.
 
     Attributes:
-        output: What it wrote, stdout and stderr as they came.
-        ending: How it ended. After anything but `done` the session is over, and everything that
-            was running in it has ended.
-        exit_code: Its exit code, or the shell's when that ended; None after a timeout.
+        output: Its output, stdout and stderr in order.
+        ending: How it ended. After anything but `done`, the session is over, and all its processes
+            have ended.
+        exit_code: Its exit code, or the shell's if the shell ended; None after a timeout.
         seconds: How long it took.
-        passed: The bound for which it was stopped, such as `more than 9 processes`, or empty.
+        passed: The exceeded limit, such as `more than 9 processes`, or empty.
     """
 
     output: Output
@@ -106,7 +107,7 @@ class CommandResult:
 
 
 class ShellSession:
-    """One open shell. Commands run one at a time; whoever shares it has to see to that.
+    """One open shell. Commands run one at a time; callers must ensure that.
 
     Attributes:
         launch: How it was started.
@@ -121,18 +122,18 @@ class ShellSession:
 
     @property
     def alive(self) -> bool:
-        """Whether it can take a command."""
+        """Whether it accepts commands."""
         return self._process.usable and not self._process.ended
 
     async def run(self, command: str, timeout: float, sink: Sink | None = None) -> CommandResult:
         """Run a command.
 
-        If the call is cancelled the session ends, and with it all that runs in it.
+        If the call is cancelled, the session ends with all its processes.
 
         Args:
-            command: Shell text, of any number of lines; without NUL.
+            command: Shell text, of any number of lines, without NUL.
             timeout: Seconds after which it is stopped, with everything else in the session.
-            sink: Takes what it writes; None for a collector within the limits.
+            sink: Receives its output; None for a collector within the limits.
         """
         limits = self._limits
         collector: Sink = sink or Collector(limits.max_file_bytes, limits.max_output_bytes)
@@ -156,15 +157,15 @@ class ShellSession:
             collector.close()
 
     def hang_up(self) -> None:
-        """Begin to end everything; a command that runs comes back as `ended`."""
+        """Start to end everything; a running command returns as `ended`."""
         self._process.hang_up()
 
     async def close(self, commands: Sequence[str] = ()) -> None:
         """End the shell and everything in it.
 
         Args:
-            commands: What to run first; their results are of no interest. All together may take
-                as long as the shell may take to start.
+            commands: Commands to run first; their results are ignored. Together they may take as
+                long as the start of the shell.
         """
         with anyio.CancelScope(shield=True):
             deadline = time.monotonic() + self._limits.startup_timeout
@@ -179,7 +180,7 @@ class ShellSession:
         """Wait until the shell takes commands.
 
         Raises:
-            ShellError: It did not come up; the text says what it said.
+            ShellError: It did not start; the text contains its output.
         """
         mark = secrets.token_hex(16)
         timeout = self._limits.startup_timeout
@@ -201,8 +202,8 @@ class ShellSession:
 
         Args:
             commands: The commands.
-            deadline: When they must have ended, on the monotonic clock; None for `startup_timeout`
-                from now.
+            deadline: The time by which they must have ended, on the monotonic clock; None for
+                `startup_timeout` from now.
 
         Raises:
             ShellError: One failed; the text says why.
@@ -227,7 +228,7 @@ class ShellSession:
     ) -> tuple[Ending, int | None]:
         """Send a script that ends with a report; return how it ended, and the exit code.
 
-        After the timeout all processes are asked to end. What they write until then still counts.
+        After the timeout, all processes are asked to end. Their output until then is included.
         """
         over: list[tuple[Ending, int | None]] = []
         read_all = anyio.Event()
@@ -265,7 +266,7 @@ class ShellSession:
         return over[0]
 
     async def _read_output(self, mark: bytes, collector: Sink | None) -> None:
-        """Pass on what is written until the mark, or until nobody can write any more."""
+        """Pass on output until the mark, or until all writers are gone."""
         held = b""
         while data := await self._process.output():
             held += data
@@ -280,7 +281,7 @@ class ShellSession:
             await collector.add(held)
 
     async def _read_status(self, mark: str) -> int | None:
-        """Return the exit code that comes with the mark; None if the channel was closed."""
+        """Return the exit code with the mark; None if the channel was closed."""
         pattern = re.compile(mark.encode() + rb" (\d+)\n")
         while data := await self._process.status():
             self._status += data
@@ -293,7 +294,7 @@ class ShellSession:
 
 
 def _encoded(text: str) -> bytes:
-    """Return a script's bytes; names of files may hold some that are no UTF-8."""
+    """Return a script's bytes; file names may contain bytes that are not UTF-8."""
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:  # other halves of pairs, which no name has
@@ -312,7 +313,7 @@ async def open_session(
     """Start a shell and run its startup commands.
 
     Raises:
-        ShellError: It did not come up, or a startup command failed; the text says why.
+        ShellError: It did not start, or a startup command failed; the text says why.
     """
     deadline = time.monotonic() + limits.startup_timeout
     try:

@@ -1,14 +1,15 @@
 """Shell supervisor: a process between server and shell that ends everything the shell started.
 
-It is run as a script, by path, and must not import the rest of the package: a session starts with
-it. It starts the shell, with limits and as the leader of its own process group, and adopts what
-the shell's children leave behind. It ends all of them, and then itself, when the shell has ended,
-when its lease runs out, or when nobody holds the other end of its leash any more, as after a crash.
+It is run as a script, by path, and must not import the rest of the package, because each session
+waits for its start. It starts the shell, with limits and as the leader of its own process group,
+and adopts processes that the shell's children leave behind. It ends all of them, and then itself,
+when the shell has ended, when its lease runs out, or when the other end of its leash is closed, for
+example by a crash.
 
-The leash is a socket. The guardian writes the shell's process id to it. If the session passes a
-bound, it writes which one on the next line, before it ends the session. Each line it reads says for
-how many seconds the lease is good from then on, or `guard`, a process id and a digest: which mounts
-must stay as they are (see `mount_guard`). It exits with the shell's exit code.
+The leash is a socket. The guardian writes the shell's process id to it. If the session exceeds a
+limit, it writes the limit on the next line, before it ends the session. Each line that it reads has
+the seconds for which the lease is valid from then on, or `guard`, a process id and a digest, which
+identify mounts that must not change (see `mount_guard`). It exits with the shell's exit code.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ def _leave_keyring() -> None:
     """Take a new, empty session keyring: keys of the old one could be read and removed.
 
     Raises:
-        OSError: The kernel has keyrings and gave none; the shell must not start.
+        OSError: The kernel has keyrings but returned none; the shell must not start.
     """
     call = _KEYCTL.get(os.uname().machine) if sys.platform == "linux" else None
     if call is None:
@@ -113,8 +114,8 @@ def _leave_keyring() -> None:
 
 
 def _provide(number: int, data: bytes) -> None:
-    """Let the shell's command line read bytes from a descriptor."""
-    assert sys.platform == "linux"  # only bubblewrap has inputs
+    """Make bytes readable for the shell's command line from a descriptor."""
+    assert sys.platform == "linux"  # only bubblewrap uses inputs
     fd = os.memfd_create("input")
     with open(fd, "wb", closefd=False) as file:
         file.write(data)
@@ -145,7 +146,7 @@ class _Children:
         self.left = True
 
     def reap(self) -> None:
-        """Take note of what has ended."""
+        """Record ended processes."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -158,13 +159,13 @@ class _Children:
                 self.code = os.waitstatus_to_exitcode(status)
 
     def signal(self, number: int) -> None:
-        """Send a signal to all that can be found.
+        """Send a signal to all processes that can be found.
 
-        A kill begins with the commands, which are furthest down, so that none of them goes on
-        while its shell is killed. A request begins with the shells: those that live on would
-        report the end of their command in the output.
+        A kill starts with the commands, which are the deepest processes, so that none of them
+        continues while its shell is killed. A request to end starts with the shells, because a
+        surviving shell would report the end of its command in the output.
         """
-        with contextlib.suppress(OSError):  # all at once; in a sandbox the rest goes with its first
+        with contextlib.suppress(OSError):  # all at once; in a sandbox the rest ends with the first
             os.killpg(self.shell, number)
         found = descendants(os.getpid())
         for pid in reversed(found) if number == signal.SIGKILL else found:
@@ -176,8 +177,8 @@ class _Leash:
     """Messages on the leash.
 
     Attributes:
-        deadline: When the lease runs out, on the monotonic clock.
-        dropped: What has an exceptional condition for `select` when a mount was dropped.
+        deadline: The end of the lease, on the monotonic clock.
+        dropped: The file with an exceptional condition for `select` after a mount was dropped.
     """
 
     def __init__(self, leash: socket.socket, lease: float) -> None:
@@ -189,7 +190,7 @@ class _Leash:
         self._lost = False
 
     def read(self) -> bool:
-        """Take in what is said; return whether there is anybody who says something."""
+        """Read lines from the leash; return False if its other end is closed."""
         try:
             got = self._leash.recv(4096)
         except OSError:
@@ -204,7 +205,7 @@ class _Leash:
         return bool(got)
 
     def guard_lost(self) -> bool:
-        """Whether the mounts are others than those that were named."""
+        """Whether the mounts differ from the guarded ones."""
         return self._lost or (self._guard is not None and not self._guard.intact())
 
     def _take_guard(self, pid: str, digest: str) -> None:
@@ -220,7 +221,7 @@ class _Leash:
 def _watch(
     options: SupervisorOptions, leash: socket.socket, woken: int, children: _Children
 ) -> str | None:
-    """Return when the session is over: the limit that was passed, or None."""
+    """Wait for the end of the session; return the exceeded limit, or None."""
     told = _Leash(leash, options["lease"])
     bounds = Bounds(options["most_processes"], options["most_memory"])
     moves = MoveWatch(options["watched"])
@@ -295,7 +296,7 @@ def _note_nothing(number: int, frame: Any) -> None:
 
 
 def _told(leash: socket.socket) -> SupervisorOptions:
-    """Read the options: no command line has room for what a sandbox may need."""
+    """Read the options, which may be too long for a command line."""
     return json.loads(_exactly(leash, int.from_bytes(_exactly(leash, 8), "big")))
 
 
@@ -304,7 +305,7 @@ def _exactly(leash: socket.socket, size: int) -> bytes:
     while len(data) < size:
         got = leash.recv(min(size - len(data), 1 << 16))
         if not got:
-            os._exit(1)  # whoever starts the shell has gone
+            os._exit(1)  # the starting process has ended
         data += got
     return bytes(data)
 
@@ -320,7 +321,7 @@ def _main(leash: socket.socket) -> int:
     signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
     groups = ControlGroups(options["most_processes"], options["most_memory"])
     children = _Children(_start(options, groups))
-    with contextlib.suppress(OSError):  # only root may; it is root that bombs need this against
+    with contextlib.suppress(OSError):  # only root may; this matters most for fork bombs of root
         os.nice(_HURRY)
     _let_go()
     with contextlib.suppress(OSError):
@@ -345,7 +346,7 @@ def _main(leash: socket.socket) -> int:
 
 if __name__ == "__main__":
     with socket.socket(fileno=int(sys.argv[1])) as _given:
-        # `select` takes numbers below 1,024 only, and whoever starts shells may have more open.
+        # `select` only accepts numbers below 1,024, and the starting process may have more open.
         _leash = _given.dup()
-    # The interpreter's own end takes time that somebody waits for.
+    # The interpreter's normal exit would delay a waiting caller.
     os._exit(_main(_leash))

@@ -75,7 +75,7 @@ _HOMES = {
     "SqliteStore": ".sqlite",
 }
 _OPTIONAL = ("PostgresStore", "RedisStore")
-# So that `import *` asks `__getattr__` for them, and gets what can be imported here.
+# `import *` calls `__getattr__` for them, and gets the names that can be imported here.
 _NAMES: Sequence[str] = globals().pop("__all__")
 
 

@@ -1,8 +1,8 @@
-"""The store protocol: the items a long-term store keeps, and the operations on them.
+"""The store protocol: the items of a long-term store, and the operations on them.
 
-A store outlives threads and runs: it is where an agent keeps what it learns. It holds *items*, JSON
-objects under a key in a *namespace*, a tuple such as `("memories", "ann")`. Everything that is
-done to a store is an *operation*; a batch of them is one transaction.
+A store outlives threads and runs: an agent uses it for long-term knowledge. It contains *items*:
+JSON objects under a key in a *namespace*, a tuple such as `("memories", "ann")`. All access is by
+*operations*; a batch of operations is one transaction.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ A segment is text of at least one character, without dots and control characters
 """
 
 Filter: TypeAlias = Mapping[str, JsonValue]
-"""Conditions on values that all must hold: a path such as `a.b`, and what has to be there.
+"""Conditions that a value must all meet: a path such as `a.b`, and the required value.
 
-What has to be there is a JSON value, or an object of operators: `$eq`, `$ne`, `$gt`, `$gte`, `$lt`,
-`$lte`. A key that is missing counts as null. The last four compare numbers with numbers and strings
-with strings (by code point); nothing else fulfils them. Paths lead through objects only, and keys
-that contain a dot cannot be reached.
+The required value is JSON, or an object of operators: `$eq`, `$ne`, `$gt`, `$gte`, `$lt`, `$lte`. A
+missing key counts as null. The last four compare numbers with numbers and strings with strings (by
+code point); all other values fail. Paths only go through objects, and cannot contain keys with a
+dot.
 """
 
 Index: TypeAlias = Sequence[str] | Literal[False]
-"""Which texts of a value a `query` searches: paths such as `a.b` or `a[*].c`, or False for none.
+"""The texts of a value that a `query` searches: paths such as `a.b` or `a[*].c`, or False for none.
 
-`$` stands for every string anywhere in the value. A path that leads to an object or a list stands
-for every string in it; one that leads to a number or a boolean for its JSON text.
+`$` means every string anywhere in the value. A path to an object or a list means every string in
+it; a path to a number or a boolean means its JSON text.
 """
 
 Ttl: TypeAlias = float | Literal["default"] | None
-"""Seconds until an item expires; None for never, `default` for what the store was made with."""
+"""Seconds until an item expires; None for never, `default` for the store's default."""
 
 Embed: TypeAlias = Callable[[Sequence[str]], Awaitable[Sequence[Sequence[float]]]]
 """Turns texts into vectors, one for each text in the same order, all of the same length."""
@@ -87,15 +87,15 @@ class Item:
     """Item stored under a key.
 
     Attributes:
-        namespace: Where it is.
+        namespace: The namespace of the item.
         key: Unique within the namespace.
         value: A JSON object; a copy, so changing it changes nothing in the store.
-        created_at: Unix time in seconds. It stays when the value is replaced.
+        created_at: Unix time in seconds. Replacing the value does not change it.
         updated_at: Unix time in seconds of the last put.
-        expires_at: Unix time in seconds from which on it is gone; None for never.
+        expires_at: Unix time in seconds at which it expires; None for never.
         score: How well it fits the query of the search that found it, higher is better: cosine
-            similarity where a store embeds texts, else a figure that compares only with those of
-            the same search. None where there was no query.
+            similarity where a store embeds texts, otherwise a number that is only comparable within
+            the same search. None without a query.
     """
 
     namespace: Namespace
@@ -159,19 +159,19 @@ class ListNamespaces:
 Operation: TypeAlias = Get | Put | Delete | Search | ListNamespaces
 
 Result: TypeAlias = Item | Sequence[Item] | Sequence[Namespace] | None
-"""What an operation answers: what the method of the same name returns."""
+"""The result of an operation: the return value of the method of the same name."""
 
 
 class StoreOptions(TypedDict, total=False):
     """Options that every store takes.
 
     Attributes:
-        index: What a `query` searches in items that do not say it themselves; by default `["$"]`.
+        index: The paths that a `query` searches in items without their own; by default `["$"]`.
         embed: Makes a `query` search by meaning instead of by words. It is called outside of
             transactions, once a batch, with each text once.
-        dims: Length of the vectors; by default what the first ones have.
-        default_ttl: Seconds until an item expires that does not say it itself; by default None.
-        refresh_on_read: Whether an item that `get` or `search` returns begins its time anew; by
+        dims: Length of the vectors; by default that of the first vectors.
+        default_ttl: Seconds until an item without its own `ttl` expires; by default None.
+        refresh_on_read: Whether `get` and `search` restart the lifetime of returned items; by
             default False.
         clock: Unix time in seconds.
     """
@@ -187,12 +187,12 @@ class StoreOptions(TypedDict, total=False):
 class Store(Protocol):
     """Store: items by namespace and key. Safe for concurrent callers in one event loop.
 
-    Whatever is stored is data: nothing in it is ever imported or called. An expired item is gone
-    for every operation from the moment it expires.
+    Stored values are only data: nothing in them is ever imported or called. No operation sees an
+    expired item.
     """
 
     async def get(self, namespace: Namespace, key: str) -> Item | None:
-        """Return an item, or None if there is none.
+        """Return an item, or None if it does not exist.
 
         Raises:
             InvalidOperation: Namespace or key break the rules.
@@ -215,7 +215,7 @@ class Store(Protocol):
             namespace: Where.
             key: Text of 1 to 1,024 bytes, without control characters.
             value: A JSON object.
-            index: Paths that a `query` searches; by default those of the store.
+            index: Paths that a `query` searches; by default the store's paths.
             ttl: Seconds until it expires.
 
         Raises:
@@ -227,7 +227,7 @@ class Store(Protocol):
         ...
 
     async def delete(self, namespace: Namespace, key: str) -> None:
-        """Delete an item; one that is not there is no error.
+        """Delete an item; a missing item is not an error.
 
         Raises:
             InvalidOperation: Namespace or key break the rules.
@@ -247,16 +247,17 @@ class Store(Protocol):
         """Return items below a namespace.
 
         Args:
-            prefix: The first segments of their namespaces, compared whole; by default all items.
-            query: Plain text in any language. Only indexed items that fit it come back, best
-                first: by meaning where the store embeds texts, else those with any of the words,
-                case and accents ignored. Nothing in it is syntax. Blank is the same as None.
+            prefix: The first segments of their namespaces, each compared as a whole; by default all
+                items.
+            query: Plain text in any language. Only matching indexed items are returned, best first:
+                by meaning if the store embeds texts, otherwise items with any of the words,
+                ignoring case and accents. It has no syntax. Blank is the same as None.
             filter: Conditions on the values.
-            limit: How many to return at most.
+            limit: The most results to return.
             offset: How many to skip.
 
         Returns:
-            The items; without a query in order of namespace and key, which stays the same while
+            The items; without a query, in order of namespace and key, which does not change when
             items are replaced.
 
         Raises:
@@ -274,14 +275,14 @@ class Store(Protocol):
         limit: int = 100,
         offset: int = 0,
     ) -> Sequence[Namespace]:
-        """Return the namespaces that hold items, in order, each once.
+        """Return the namespaces that contain items, in order, each once.
 
         Args:
-            prefix: Their first segments; `*` stands for any one.
-            suffix: Their last segments; `*` stands for any one.
-            max_depth: Longer ones are cut to so many segments, after prefix and suffix were
-                compared.
-            limit: How many to return at most.
+            prefix: Their first segments; `*` matches any segment.
+            suffix: Their last segments; `*` matches any segment.
+            max_depth: Longer namespaces are cut to this number of segments, after prefix and suffix
+                were compared.
+            limit: The most results to return.
             offset: How many to skip.
 
         Raises:
@@ -293,10 +294,10 @@ class Store(Protocol):
     async def batch(self, operations: Sequence[Operation]) -> Sequence[Result]:
         """Run operations in order in one transaction: all of them, or none.
 
-        Each sees what those before it did.
+        Each operation sees the effects of the earlier ones.
 
         Returns:
-            For each operation what its method returns.
+            For each operation, the return value of its method.
 
         Raises:
             InvalidOperation: One of them is not as described; nothing was done.
@@ -305,5 +306,5 @@ class Store(Protocol):
         ...
 
     async def close(self) -> None:
-        """Release what is held; a second call does nothing. Final."""
+        """Release all resources, finally; a second call does nothing."""
         ...

@@ -1,6 +1,6 @@
 """Conformance kit: checks that a store does what `harness.store.base.Store` promises.
 
-In one call, which raises what is broken::
+In one call, which raises the broken promises::
 
     await check_store(open_store)
 
@@ -11,9 +11,9 @@ or with pytest, a test for each promise::
         await promise.check(open_store)
 
 `open_store` is called with `StoreOptions` and returns an async context manager that gives a new,
-empty store made with them, such as `lambda options: MyStore(**options)`. Every promise opens stores
-of its own. Those about words are checked without an embedding function, those about meanings with
-one, and all others both ways.
+empty store made with them, such as `lambda options: MyStore(**options)`. Every promise opens
+separate stores. Promises about words are checked without an embedding function, promises about
+meanings with one, and all others both ways.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Promise:
     """Something that a store promises.
 
     Attributes:
-        name: What, such as `expiry: a put begins the time anew (embedded)`.
+        name: The promise, such as `expiry: a put begins the time anew (embedded)`.
         embedded: Whether it is checked with an embedding function.
     """
 
@@ -65,7 +65,7 @@ class Promise:
             open_store: Opens a new, empty store.
 
         Raises:
-            AssertionError: The promise is broken; the message says what was expected.
+            AssertionError: The promise is broken; the message contains the expected behaviour.
         """
 
         def open_embedded(options: StoreOptions) -> AbstractAsyncContextManager[Store]:
@@ -78,7 +78,7 @@ def promises(*, embedded: bool = True) -> list[Promise]:
     """Return all promises.
 
     Args:
-        embedded: Whether those that need an embedding function are among them.
+        embedded: Whether to include promises that need an embedding function.
     """
     found = [one for module in (*_ALWAYS, words) for one in _in(module, embedded=False)]
     if embedded:
@@ -91,7 +91,7 @@ async def check_store(open_store: OpenStore, *, embedded: bool = True) -> None:
 
     Args:
         open_store: Opens a new, empty store.
-        embedded: Whether to check what needs an embedding function.
+        embedded: Whether to check promises that need an embedding function.
 
     Raises:
         ExceptionGroup: Some promises are broken; each of its exceptions has the name of its promise

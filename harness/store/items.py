@@ -1,13 +1,13 @@
-"""Items of a store: their names, values and filters, checked once for every store.
+"""Items of a store: their names, values and filters, checked the same way for every store.
 
-A value is JSON text: what is stored is exactly what comes back, or it is refused.
+A value is JSON text: it is returned exactly as it was stored, or it is refused.
 
-A database keeps a namespace as its segments, each followed by a unit separator, which no segment
-contains and which sorts before every character that one may contain. So namespaces sort as tuples
-do, and what is below a prefix is one range of an index.
+A database stores a namespace as its segments, each followed by a unit separator. Segments cannot
+contain it, and it sorts before every character that they can contain. So namespaces sort like
+tuples, and all namespaces below a prefix are one range of an index.
 
-`matches` defines the meaning of a filter. A store that asks its database instead has to agree with
-it.
+`matches` defines the meaning of a filter. A store that filters in its database must give the same
+results.
 """
 
 from __future__ import annotations
@@ -62,16 +62,16 @@ def encode(value: Mapping[str, JsonValue]) -> str:
 
 
 def decode(text: str) -> dict[str, JsonValue]:
-    """Return the value that a JSON text stands for."""
+    """Return the value of a JSON text."""
     return json.loads(text)
 
 
 def json_text(value: Any, what: str) -> str:
-    """Return JSON text, refusing what JSON cannot say or would say as something else.
+    """Return JSON text; refuse values that JSON cannot represent or would change.
 
     Args:
-        value: What was given.
-        what: What to call it, such as `the value`.
+        value: The value.
+        what: Its name in errors, such as `the value`.
 
     Raises:
         InvalidOperation: It is not JSON.
@@ -84,7 +84,7 @@ def json_text(value: Any, what: str) -> str:
 
 
 def is_unicode(text: str) -> bool:
-    """Return whether a string is text: one that was cut inside of a character is not."""
+    """Return whether a string is valid text; one that was cut inside a character is not."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -132,24 +132,24 @@ def _not_json(where: str, problem: str) -> InvalidOperation:
 
 
 ANY = "*"
-"""Stands for any one segment where namespaces are listed."""
+"""Matches any one segment when namespaces are listed."""
 
 _END = "\x1f"
 """Follows each segment of a stored namespace."""
 
 _PAST = "\x20"
-"""Sorts after `_END`, and before all that a segment may contain, but for itself."""
+"""Sorts after `_END`, and before all other characters that a segment may contain."""
 
 _LONGEST = 1_024
 """Bytes of a key, and of a namespace: together they have to fit into an index of Postgres."""
 
 
 def check_namespace(namespace: Any, *, empty: bool = False) -> None:
-    """Refuse what is not a namespace.
+    """Check that a value is a namespace.
 
     Args:
-        namespace: What was given.
-        empty: Whether it may have no segments, as a prefix may.
+        namespace: The value.
+        empty: Whether it may have no segments, like a prefix.
 
     Raises:
         InvalidNamespace: It is not one.
@@ -162,7 +162,7 @@ def check_namespace(namespace: Any, *, empty: bool = False) -> None:
 
 
 def check_pattern(namespace: Any) -> None:
-    """Refuse what is not a namespace in which `*` stands for any segment.
+    """Check that a value is a namespace, in which `*` matches any segment.
 
     Raises:
         InvalidNamespace: It is not one.
@@ -183,7 +183,7 @@ def check_pattern(namespace: Any) -> None:
 
 
 def check_key(key: Any) -> None:
-    """Refuse what is not a key.
+    """Check that a value is a key.
 
     Raises:
         InvalidOperation: It is not one.
@@ -196,12 +196,12 @@ def check_key(key: Any) -> None:
 
 
 def stored(namespace: Namespace) -> str:
-    """Return a namespace as databases keep it."""
+    """Return a namespace in the form that databases store."""
     return "".join(segment + _END for segment in namespace)
 
 
 def unstored(text: str) -> Namespace:
-    """Return the namespace that a database keeps as this text."""
+    """Return the namespace of a text from a database."""
     return tuple(text.removesuffix(_END).split(_END))
 
 
@@ -225,7 +225,7 @@ def begins_with(namespace: Namespace, prefix: Namespace) -> bool:
 
 
 def select(namespaces: Iterable[Namespace], asked: ListNamespaces) -> list[Namespace]:
-    """Return the namespaces that were asked for, in order, each once."""
+    """Return the matching namespaces, in order, each once."""
     fitting = {
         namespace[: asked.max_depth]
         for namespace in namespaces
@@ -274,9 +274,9 @@ class Condition:
     """Condition of a filter.
 
     Attributes:
-        path: Keys from the outermost object in.
-        operator: How what is there is compared.
-        operand: What it is compared with; for an order, a number or a string.
+        path: Keys, starting at the outermost object.
+        operator: How the value at the path is compared.
+        operand: The value to compare it with; for an order, a number or a string.
     """
 
     path: tuple[str, ...]
@@ -288,7 +288,7 @@ def parse_filter(conditions: Filter | None) -> tuple[Condition, ...]:
     """Return the conditions of a filter; all of them must match.
 
     Raises:
-        InvalidOperation: It is none.
+        InvalidOperation: It is not a filter.
     """
     if conditions is None:
         return ()
@@ -304,7 +304,7 @@ def parse_filter(conditions: Filter | None) -> tuple[Condition, ...]:
 
 
 def matches(value: Mapping[str, JsonValue], conditions: tuple[Condition, ...]) -> bool:
-    """Return whether a value fulfils every condition."""
+    """Return whether a value meets every condition."""
     return all(_holds(_at(value, one.path), one) for one in conditions)
 
 
@@ -385,7 +385,7 @@ def _is_number(value: JsonValue) -> bool:
 
 
 def _comparable(left: Any, right: Any) -> tuple[Any, Any]:
-    # A float and an integer are compared by what their JSON says, which is decimal.
+    # A float and an integer are compared by their JSON text, which is decimal.
     if type(left) is type(right):
         return left, right
     return _decimal(left), _decimal(right)

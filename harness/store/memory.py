@@ -1,4 +1,4 @@
-"""A store in memory: the same promises as on disk, gone with the process."""
+"""A store in memory: the same guarantees as on disk, but lost when the process ends."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _Name = tuple[Namespace, str]
 
 @dataclass(slots=True)
 class _Entry:
-    """An item as it is kept: parsed for filters, and as text, of which each reader gets a copy."""
+    """A stored item: parsed for filters, and as text, which is parsed anew for each reader."""
 
     namespace: Namespace
     key: str
@@ -72,8 +72,8 @@ class _Entry:
 class MemoryStore(PlannedStore):
     """A `Store` for tests and for users who want no persistence.
 
-    One instance serves one event loop. Searches run in a worker thread, and one batch after the
-    other: it is meant for tens of thousands of items. A batch that has begun completes.
+    One instance serves one event loop. Searches run in a worker thread, one batch after the other.
+    It is meant for tens of thousands of items. A batch that has started is completed.
 
     Args:
         **options: See `StoreOptions`.
@@ -91,7 +91,7 @@ class MemoryStore(PlannedStore):
         self._closed = False
 
     async def close(self) -> None:
-        """Refuse further use; what was stored is dropped."""
+        """Refuse further use, and drop all items."""
         with anyio.CancelScope(shield=True):
             async with self._turn:
                 self._closed = True
@@ -106,7 +106,7 @@ class MemoryStore(PlannedStore):
                 raise StoreError("the store is closed; nothing was done. Open a new one.")
             now = self._clock()
             self._sweep(now)
-            # Nothing of a plan can fail, so a batch is whole if nobody can leave half-way.
+            # No part of a plan can fail, so a batch is complete unless it is interrupted half-way.
             with anyio.CancelScope(shield=True):
                 results += [await self._do(operation, now) for operation in planned]
         return results
@@ -156,13 +156,13 @@ class MemoryStore(PlannedStore):
             del self._order[bisect_left(self._order, name)]
 
     def _sweep(self, now: float) -> None:
-        """Remove what has expired: nothing after this sees it."""
+        """Remove expired items: no later operation sees them."""
         while self._expiries and self._expiries[0][0] <= now:
             _, name = heapq.heappop(self._expiries)
             entry = self._entries.get(name)
             if entry is None or entry.ttl is None:
                 continue
-            if entry.live(now):  # it was read or replaced meanwhile
+            if entry.live(now):  # it was read or replaced since
                 heapq.heappush(self._expiries, (entry.expires_at, name))
             else:
                 self._remove(name)
@@ -199,7 +199,7 @@ def _ranked(
         scored = _by_words(list(entries), search.words)
     else:
         return ((entry, None) for entry in entries)
-    return iter(sorted(scored, key=lambda pair: -pair[1]))  # stable: names decide among equals
+    return iter(sorted(scored, key=lambda pair: -pair[1]))  # stable: ties are in order of name
 
 
 def _by_nearness(entries: Iterator[_Entry], wanted: Vector) -> list[tuple[_Entry, float]]:

@@ -2,11 +2,11 @@
 
 Needs the extra `postgres` (psycopg and psycopg_pool), and an asyncio event loop.
 
-How `items.namespace` is written is said in `harness.store.items`. `items.value` is JSON text as it
-was given, so that numbers and the order of keys come back as they were, but for two characters:
-see `harness.store.postgres_search`. `items.words` is made of the words that
-`harness.store.texts` found; no text search configuration is used. `vectors.direction` is a plain
-array, which pgvector reads as a vector where it is installed.
+`harness.store.items` describes the form of `items.namespace`. `items.value` is unchanged JSON text,
+so that numbers and the order of keys are preserved, except for two characters: see
+`harness.store.postgres_search`. `items.words` contains the words found by `harness.store.texts`; no
+text search configuration is used. `vectors.direction` is a plain array, which pgvector, if
+installed, reads as a vector.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ __all__ = ["PostgresStore"]
 class PostgresStore(PlannedStore):
     """A `Store` over tables in a Postgres database.
 
-    It connects at the first use, or by `open()` or `async with` if its errors are wanted early, and
-    makes the tables if they are missing. A transaction that has begun is completed even if its
-    caller is cancelled. `close()` is final; a program that leaves it out may hang at its end.
+    It connects at the first use, or with `open()` or `async with` if you want errors early, and
+    creates missing tables. A transaction that has begun is completed even if its caller is
+    cancelled. `close()` is final; a program that omits it may hang at its end.
 
-    Queries are answered by Postgres' full-text search, or, with `embed`, by pgvector where that
+    Queries are answered by Postgres' full-text search, or, with `embed`, by pgvector if that
     extension is installed in the database (`CREATE EXTENSION vector`). Without it, the store
-    compares the 10,000 vectors put last below the prefix, and logs a warning when there are more.
+    compares the 10,000 newest vectors below the prefix, and logs a warning if there are more.
 
     Args:
         conninfo: The database, as a connection string or URL of libpq.
-        schema: The schema of the tables, up to 63 bytes; made if missing.
-        connections: How many there are at most; more callers wait.
-        timeout: Seconds that a caller waits for a connection at most, and a batch for the server.
+        schema: The schema of the tables, up to 63 bytes; created if missing.
+        connections: The most connections; more callers wait.
+        timeout: The most seconds that a caller waits for a connection, and a batch for the server.
         **options: See `StoreOptions`. Without a `clock`, the server's is used.
 
     Raises:
         InvalidOperation: An option is not as described.
-        ValueError: `connections` or `timeout` is not positive, or `schema` is no name of one.
+        ValueError: `connections` or `timeout` is not positive, or `schema` is not a valid name.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class PostgresStore(PlannedStore):
         return self
 
     async def open(self) -> None:
-        """Connect, and create or migrate the tables if need be. Does nothing when it is open.
+        """Connect, and create or migrate the tables if necessary. Does nothing if it is open.
 
         Raises:
             NewerStore: A newer version made the tables; they were not touched.
@@ -81,7 +81,7 @@ class PostgresStore(PlannedStore):
         await self._database.open()
 
     async def close(self) -> None:
-        """Finish what has begun, then close all connections. A second call does nothing."""
+        """Finish all pending work, then close all connections. A second call does nothing."""
         await self._database.close()
 
     async def _carry_out(self, planned: Sequence[Planned]) -> Sequence[Result]:
@@ -129,7 +129,7 @@ _STORE = DatabaseKind(
 
 
 async def _pgvector_schema(conn: AsyncConnection) -> str | None:
-    """Return the schema in which the extension pgvector is, or None where it is not installed."""
+    """Return the schema of the extension pgvector, or None if it is not installed."""
     found = await conn.execute(
         "SELECT nspname FROM pg_extension JOIN pg_namespace ON pg_namespace.oid = extnamespace"
         " WHERE extname = 'vector'"

@@ -1,6 +1,6 @@
 """Postgres queries: each store operation, inside a transaction.
 
-Without a clock of the store's own, `now` is the server's, so that machines agree on what has
+If the store has no clock, `now` is the server's time, so that machines agree on which items have
 expired.
 """
 
@@ -35,10 +35,10 @@ from .texts import Vector, other_length
 __all__ = ["MOST_CANDIDATES", "Work"]
 
 MOST_CANDIDATES = 10_000
-"""Vectors that are compared where pgvector is missing: those of the items put last."""
+"""The most vectors that are compared without pgvector, those of the newest items."""
 
 _CHUNK = 256
-"""Vectors that are fetched and compared at once."""
+"""How many vectors are fetched and compared at once."""
 
 _GET = f"""
 SELECT {COLUMNS}, NULL FROM {{items}} AS items
@@ -62,15 +62,14 @@ ON CONFLICT (namespace, key) DO UPDATE SET
 
 _ITEM = "(SELECT item FROM {items} WHERE namespace = %(namespace)s AND key = %(key)s)"
 
-# A statement of its own, and not a part of the put: it has to see what a put that was waited for
-# has added.
+# A separate statement, not a part of the put: it must see the rows of a put that it has waited for.
 _FORGET = f"DELETE FROM {{vectors}} WHERE item = {_ITEM}"
 
 _ADD_VECTOR = f"INSERT INTO {{vectors}} (item, direction) VALUES ({_ITEM}, %(direction)s::real[])"
 
 _DELETE = "DELETE FROM {items} WHERE namespace = %(namespace)s AND key = %(key)s"
 
-# Whoever holds an item is about to write it, so there is nothing to wait for.
+# A locked item is about to be written by another process, so there is no need to wait for it.
 _REFRESH = f"""
 UPDATE {{items}} AS items SET expires_at = {NOW} + ttl
 WHERE item IN (SELECT item FROM {{items}} WHERE item = ANY(%(items)s) FOR UPDATE SKIP LOCKED)
@@ -85,7 +84,7 @@ DELETE FROM {{items}} WHERE item IN (
 """
 
 _LOCK = 0x44414D57
-"""What batches that write wait for: `DAMW`."""
+"""The lock of batches that write: `DAMW`."""
 
 _Name: TypeAlias = tuple[str, str, int]
 """Stored namespace and key, by which equally good items are ordered, and the item."""
@@ -98,11 +97,11 @@ class Work:
     """A batch at work.
 
     Attributes:
-        conn: A connection inside of a transaction.
+        conn: A connection inside a transaction.
         tables: The tables.
-        now: Unix time in seconds; None for the server's.
-        refresh: Whether items that are read begin their time anew.
-        pgvector: The schema of that extension; None where it is not installed.
+        now: Unix time in seconds; None for the server's time.
+        refresh: Whether reading an item restarts its lifetime.
+        pgvector: The schema of that extension; None if it is not installed.
     """
 
     conn: AsyncConnection
@@ -121,7 +120,7 @@ class Work:
         writes = any(isinstance(operation, PlannedPut | Delete) for operation in planned)
         await self._isolate(planned, writes)
         results: list[Result] = []
-        puts: list[PlannedPut] = []  # what is put one after the other is sent together
+        puts: list[PlannedPut] = []  # consecutive puts are sent together
         for operation in planned:
             if isinstance(operation, PlannedPut):
                 puts.append(operation)
@@ -136,10 +135,10 @@ class Work:
         return results
 
     async def _isolate(self, planned: Sequence[Planned], writes: bool) -> None:
-        """See to it that nothing changes between the operations of a batch.
+        """Lock the store, so that nothing changes between the operations of a batch.
 
-        A batch that writes is alone among those that write, while single operations write side by
-        side. So no two of them can wait for each other, either.
+        Only one batch writes at a time, while single operations write side by side. So deadlocks
+        between writers are impossible.
         """
         single = len(planned) == 1
         if writes or (self.refresh and not single):
@@ -177,7 +176,7 @@ class Work:
     async def _put(self, puts: Sequence[PlannedPut]) -> None:
         if not puts:
             return
-        # Of several under one key the last one stays.
+        # Of several puts under one key, the last one wins.
         last = list({(put.namespace, put.key): put for put in puts}.values())
         await self._check_length(vector for put in last for vector in put.vectors)
         async with self.conn.pipeline(), self.conn.cursor() as cursor:

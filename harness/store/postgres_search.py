@@ -1,8 +1,8 @@
-"""Postgres searches: their SQL, their order, and values that Postgres cannot hold.
+"""Postgres searches: their SQL, their order, and the encoding of values that Postgres cannot store.
 
-Everything that a caller gives is a parameter; the text of statements is only ours.
+All values from callers are parameters; the text of statements is constant.
 
-Postgres text cannot hold NUL. NUL is written as two U+0001, and U+0001 as U+0001 U+0002. That is
+Postgres text cannot contain NUL. NUL is written as two U+0001, and U+0001 as U+0001 U+0002. That is
 reversible, and strings keep their order.
 """
 
@@ -41,19 +41,19 @@ _ESCAPES = str.maketrans({"\x00": "\x01\x01", "\x01": "\x01\x02"})
 _ESCAPED = re.compile("\x01[\x01\x02]")
 
 _LAST_PLACE = 16_383
-"""The largest place of a word that Postgres keeps."""
+"""The largest position of a word in Postgres."""
 
 _MOST_PLACES = 255
-"""How many places of one word Postgres keeps."""
+"""The most positions of one word in Postgres."""
 
 
 def escaped_text(text: str) -> str:
-    """Return a string as Postgres can hold it."""
+    """Encode a string so that Postgres can store it."""
     return text.translate(_ESCAPES)
 
 
 def escaped_json(text: str) -> str:
-    """Return JSON text as Postgres can hold it."""
+    """Encode JSON text so that Postgres can store it."""
     if "\\u0000" not in text and "\\u0001" not in text:
         return text
     return json_text(_each_string(decode(text), escaped_text), "the value")
@@ -126,8 +126,8 @@ class ItemQuery:
 
     Attributes:
         tables: The tables.
-        search: What is looked for; its prefix and filter are conditions from the start.
-        parameters: What the caller gave, by name; `now` has to be added.
+        search: The search; its prefix and filter are conditions from the start.
+        parameters: The caller's values, by name; `now` must be added.
     """
 
     tables: Tables
@@ -156,7 +156,7 @@ class ItemQuery:
         )
 
     def rank_by_words(self) -> None:
-        """Select what has any of the words, best first."""
+        """Select items with any of the words, best first."""
         self.parameters["words"] = text_search_query(self.search.words or ())
         self._conditions.append(SQL("words @@ %(words)s::tsquery"))
         # 1 divides by the logarithm of the length: long texts contain more of everything.
@@ -164,10 +164,10 @@ class ItemQuery:
         self._tail = "ORDER BY score DESC, namespace, key"
 
     def rank_by_nearness(self, wanted: Vector, pgvector: str) -> None:
-        """Select what has a vector, nearest first.
+        """Select items with a vector, nearest first.
 
         Args:
-            wanted: To what.
+            wanted: The vector that they are compared with.
             pgvector: The schema of that extension.
         """
         self._only_with_vectors(wanted)
@@ -178,11 +178,11 @@ class ItemQuery:
         self._tail = "GROUP BY items.item ORDER BY score DESC, namespace, key"
 
     def candidates(self, wanted: Vector, most: int) -> Composed:
-        """Return a statement for names, items and vectors, those put last first.
+        """Return a statement for names, items and vectors, newest first.
 
         Args:
-            wanted: What they are going to be compared with.
-            most: How many to return at most.
+            wanted: The vector that they will be compared with.
+            most: The most rows to return.
         """
         self._only_with_vectors(wanted)
         self.parameters |= {"limit": most, "offset": 0}
@@ -196,7 +196,7 @@ class ItemQuery:
 
 
 def namespace_query(tables: Tables, asked: ListNamespaces) -> tuple[Composed, dict[str, Any]]:
-    """Return a statement for namespaces, and its parameters but for `now`."""
+    """Return a statement for namespaces, and its parameters except `now`."""
     parameters: dict[str, Any] = {
         "limit": asked.limit,
         "offset": asked.offset,
@@ -225,7 +225,7 @@ def _below(parameters: dict[str, Any], prefix: Namespace) -> SQL:
 
 
 def _holds(parameters: dict[str, Any], condition: Condition, name: str) -> Composed:
-    """Return what `harness.store.items.matches` means, as SQL."""
+    """Return the SQL equivalent of `harness.store.items.matches`."""
     outer: Composed = Composed([SQL("value")])
     *keys, last = (f"{name}_{number}" for number in range(len(condition.path)))
     for key in keys:

@@ -1,8 +1,8 @@
 """Prepared operations: checks and prepares operations for every store.
 
-A store of one's own derives from `PlannedStore` and says how a planned batch is carried out in one
-transaction. Planning refuses everything that can be wrong with an operation, encodes values, finds
-the words and has texts embedded; nothing is locked meanwhile.
+To write a store, derive it from `PlannedStore` and implement how a planned batch is executed in one
+transaction. Planning refuses all invalid operations, encodes values, finds the words and embeds
+texts; nothing is locked meanwhile.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _LONGEST_TTL = 1e11
 
 @record
 class PlannedPut:
-    """A put that nothing is wrong with.
+    """A validated put.
 
     Attributes:
         namespace: Where.
@@ -183,7 +183,7 @@ class PlannedStore(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Release what is held; a second call does nothing."""
+        """Release all resources; a second call does nothing."""
 
     @abstractmethod
     async def _carry_out(self, planned: Sequence[Planned]) -> Sequence[Result]:
@@ -199,7 +199,7 @@ class PlannedStore(ABC):
         return [_with_vectors(planned, texts, vectors) for planned, texts in checked]
 
     def _check(self, operation: Operation) -> tuple[Planned, Sequence[str]]:
-        """Return an operation, planned but for its vectors, and the texts to embed for it."""
+        """Return a planned operation without its vectors, and the texts to embed for it."""
         match operation:
             case Get() | Delete():
                 _check_name(operation)
@@ -241,7 +241,7 @@ def _with_vectors(
         case PlannedPut():
             return replace(planned, vectors=mine)
         case PlannedSearch() if texts:
-            # A query without a direction is near to nothing.
+            # A query without a direction matches nothing.
             return replace(planned, vector=mine[0]) if mine else replace(planned, words=())
         case _:
             return planned
@@ -271,7 +271,7 @@ def _checked_count(count: Any, name: str, least: int = 0) -> int:
         raise InvalidOperation(
             f"{name} is a whole number from {least} on; got {count!r}. Nothing was done."
         )
-    return min(count, sys.maxsize // 2)  # no store has more, and two of them can be added
+    return min(count, sys.maxsize // 2)  # no store has more, and the sum of two still fits
 
 
 def _checked_query(query: Any) -> str | None:

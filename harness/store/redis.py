@@ -1,12 +1,12 @@
 """A store in a Redis server: for many processes and machines.
 
 Needs the extra `redis`, an asyncio event loop, and Redis 7.0 or later (or Valkey) without modules.
-Redis Cluster is refused: a batch is one step of the server, and a cluster does nothing across its
-parts at once. What survives a crash of the server is the server's setting, as for
+Redis Cluster is refused: a batch is one atomic step of the server, and a cluster has no atomic
+operation across its nodes. The server's settings decide what survives a crash of the server, see
 `harness.checkpoint.redis`; `put` does not wait for its disk.
 
-Redis finds what a query's words are in; filters and vectors are compared in this process, which is
-sent every item below the prefix for that. So it is meant for tens of thousands of items.
+Redis finds the items with a query's words. Filters and vectors are compared in this process, which
+receives every item below the prefix. So it is meant for tens of thousands of items.
 """
 
 from __future__ import annotations
@@ -45,30 +45,30 @@ __all__ = ["RedisStore"]
 _STORE = KeysKind("store", "a batch", 1, StoreError, NewerStore)
 
 _SEPARATOR = "\x1e"
-"""Between namespace and key in a name; sorts before all that a segment may contain."""
+"""Separates namespace and key in a name; sorts before all characters of segments."""
 
 _EVERYTHING = 2**53
 """More than there are; the largest number that Lua can count to."""
 
 _FEW = 64
-"""Rows that are compared at once, without the way to another thread."""
+"""How many rows are compared at once, without moving to another thread."""
 
 _Row: TypeAlias = Sequence[bytes]
-"""Name, what is stored, when it expires, and vectors or score."""
+"""Name, stored value, time of expiry, and vectors or score."""
 
 
 class RedisStore(PlannedStore):
     """A `Store` over keys of a Redis server.
 
-    It connects at the first use, or by `open()` or `async with` if its errors are wanted early. A
-    batch that was sent is carried out even if its caller is cancelled. With `refresh_on_read`, the
-    time of what was read begins anew right after the batch. `close()` is final.
+    It connects at the first use, or with `open()` or `async with` if you want errors early. A batch
+    that was sent is executed even if its caller is cancelled. With `refresh_on_read`, the lifetime
+    of items that were read restarts right after the batch. `close()` is final.
 
     Args:
         url: The server and database: `redis://`, `rediss://` (TLS) or `unix://`.
-        prefix: What all its keys begin with. No other program's keys may begin with it.
-        connections: How many there are at most; more callers wait.
-        timeout: Seconds that a caller waits for a connection at most, and then for each answer.
+        prefix: Prefix of all its keys. Keys of other programs must not begin with it.
+        connections: The most connections; more callers wait.
+        timeout: The most seconds that a caller waits for a connection, and then for each answer.
         **options: See `StoreOptions`. Without a `clock`, the server's is used.
 
     Raises:
@@ -94,16 +94,16 @@ class RedisStore(PlannedStore):
         return self
 
     async def open(self) -> None:
-        """Connect and see what server it is. Does nothing when it is open.
+        """Connect and check the server. Does nothing if it is open.
 
         Raises:
-            NewerStore: A newer version wrote the store; it was not touched.
-            StoreError: The server cannot be reached, refuses, or is not one that will do.
+            NewerStore: A newer version wrote the store; it was not changed.
+            StoreError: The server cannot be reached, refuses, or is not suitable.
         """
         await self._keys.open()
 
     async def close(self) -> None:
-        """Finish what has begun, then close all connections. A second call does nothing."""
+        """Finish all pending work, then close all connections. A second call does nothing."""
         await self._keys.close()
 
     async def _carry_out(self, planned: Sequence[Planned]) -> Sequence[Result]:
@@ -113,7 +113,7 @@ class RedisStore(PlannedStore):
         operations = list(chain.from_iterable(map(_arguments, asked)))
         changes = any(isinstance(one, PlannedPut | Delete) for one in planned)
         replies: Any = None
-        while replies is None:  # each time, some of what has expired is removed
+        while replies is None:  # each time, some expired items are removed
             (replies,) = await self._keys.run(
                 (BATCH, [now, length, len(asked), *operations]), changes=changes
             )
@@ -140,7 +140,7 @@ class RedisStore(PlannedStore):
                 return None
 
     async def _refreshed(self, results: Sequence[Result], now: float | str) -> Sequence[Result]:
-        """Begin the time of all items again, and say when they expire now."""
+        """Restart the lifetime of all items, and return their new times of expiry."""
         items = chain.from_iterable(map(_items_of, results))
         names = list(dict.fromkeys(_name(one) for one in items if one.expires_at is not None))
         if not names:
@@ -211,7 +211,7 @@ def _arguments(operation: Planned) -> list[Argument]:
 def _search_arguments(search: PlannedSearch) -> list[Argument]:
     if search.vector is not None:
         return ["near", *_range(search.prefix)]
-    # Pages are cut here if a filter decides what is on them.
+    # Pages are cut here if there is a filter.
     page = (0, _EVERYTHING) if search.conditions else (search.offset, search.limit)
     if search.words is None:
         return ["page", *_range(search.prefix), *page]
@@ -232,7 +232,7 @@ class _Scored:
 
 
 def _found(search: PlannedSearch, rows: Sequence[_Row]) -> list[Item]:
-    """Return the items of a search from what the server sent: all candidates, or just the page."""
+    """Return the items of a search from the server's rows: all candidates, or just the page."""
     candidates: Iterator[_Row] = iter(rows)
     if search.conditions:
         candidates = (row for row in candidates if matches(_value(row), search.conditions))
@@ -253,7 +253,7 @@ def _by_nearness(rows: Iterator[_Row], wanted: Vector) -> list[_Scored]:
         numbers.frombytes(row[3])
         vectors = (numbers[place : place + size] for place in range(0, len(numbers), size))
         scored.append(_Scored(row, max(cosine(vector, wanted) for vector in vectors)))
-    return sorted(scored, key=lambda one: -one.score)  # stable: names decide among equals
+    return sorted(scored, key=lambda one: -one.score)  # stable: equal items stay in order of name
 
 
 def _value(row: _Row) -> Any:

@@ -1,14 +1,14 @@
 """A store in one SQLite file: it survives the process, and processes may share it.
 
-Each batch is one transaction and costs one hop to a connection's thread. What writes uses one
-connection and what only reads another, so a long search holds up no put.
+Each batch is one transaction and costs one hop to a connection's thread. Writes use one connection
+and reads another, so a long search delays no put.
 
-How `items.namespace` is written is said in `harness.store.items`. `words` holds the words of an
-item as `harness.store.texts` found them, with spaces between; its tokenizer splits at those only.
+`harness.store.items` describes the form of `items.namespace`. `words` contains the words of an
+item, found by `harness.store.texts` and separated by spaces; its tokenizer only splits at spaces.
 
-`vec_distance_cosine` comes from the extension sqlite-vec where it is installed and the Python at
-hand can load extensions (many builds cannot); else it is a function of ours, slower and otherwise
-the same. Vectors are compared one by one, so no index has to be kept and results are exact.
+`vec_distance_cosine` comes from the extension sqlite-vec if it is installed and this Python can
+load extensions (many builds cannot). Otherwise it is a function of ours, which is slower but gives
+the same results. Vectors are compared one by one, so there is no index and results are exact.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ __all__ = ["SqliteStore", "add_similarity", "load_extension"]
 class SqliteStore(PlannedStore):
     """A `Store` over one SQLite file.
 
-    The file is opened by the first use, or by `open()` or `async with` if its errors are wanted
-    early. Only the user can access it, and every directory that is created for it. Once a put has
+    The file is opened at the first use, or with `open()` or `async with` if you want errors early.
+    Only the user can access it and the directories that are created for it. Once a put has
     returned, it survives a crash of the process and the machine. If its caller is cancelled, a
     batch may still be stored, as a whole. `close()` is final.
 
@@ -67,16 +67,16 @@ class SqliteStore(PlannedStore):
         return self
 
     async def open(self) -> None:
-        """Open the file, and create or migrate it if need be. Does nothing when it is open.
+        """Open the file, and create or migrate it if necessary. Does nothing if it is open.
 
         Raises:
-            NewerStore: A newer version wrote the file; it was not touched.
+            NewerStore: A newer version wrote the file; it was not changed.
             StoreError: The file cannot be opened or is not a store.
         """
         await self._open()
 
     async def close(self) -> None:
-        """Finish what was handed over, then close the file. A second call does nothing."""
+        """Finish all pending batches, then close the file. A second call does nothing."""
         self._closed = True
         with anyio.CancelScope(shield=True):
             async with self._opening:
@@ -84,7 +84,7 @@ class SqliteStore(PlannedStore):
                 if connections is not None:
                     writer, reader = connections
                     await reader.finish()
-                    await writer.finish()  # last, so that it folds the log into the file
+                    await writer.finish()  # last, so that it merges the log into the file
 
     async def _carry_out(self, planned: Sequence[Planned]) -> Sequence[Result]:
         writer, reader = self._connections or await self._open()
@@ -129,7 +129,7 @@ class SqliteStore(PlannedStore):
     async def _connect(self) -> tuple[Connection, Connection]:
         writer = Connection(partial(self._prepared, open_writer))
         reader = Connection(partial(self._prepared, open_reader))
-        # An opening that is left half-way would leave a thread behind.
+        # Leaving half-way would leak a thread.
         with anyio.CancelScope(shield=True):
             await writer.start()
             try:
@@ -181,7 +181,7 @@ def open_writer(path: Path) -> sqlite3.Connection:
     """Open the store for writing; create or migrate it if need be.
 
     Raises:
-        NewerStore: A newer version wrote the file; it was not touched.
+        NewerStore: A newer version wrote the file; it was not changed.
         StoreError: The file cannot be opened or is not a store, or SQLite has no FTS5.
     """
     try:
@@ -202,7 +202,7 @@ def add_similarity(conn: sqlite3.Connection) -> None:
 
 
 def load_extension(conn: sqlite3.Connection) -> bool:
-    """Load sqlite-vec; return whether it could be."""
+    """Load sqlite-vec; return whether that succeeded."""
     if not hasattr(conn, "enable_load_extension"):
         return False
     try:
@@ -212,7 +212,7 @@ def load_extension(conn: sqlite3.Connection) -> bool:
     conn.enable_load_extension(True)
     try:
         extension.load(conn)
-    except sqlite3.OperationalError:  # no library for this platform
+    except sqlite3.OperationalError:  # there is no library for this platform
         return False
     finally:
         conn.enable_load_extension(False)

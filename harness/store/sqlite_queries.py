@@ -1,7 +1,7 @@
 """SQLite queries: each store operation. All of them block, in the connection's thread.
 
-Values, keys and queries are always parameters. Filters are judged by `harness.store.items`, which
-SQLite calls for each row that everything else lets through.
+Values, keys and queries are always parameters. SQLite calls `harness.store.items` to apply filters
+to each row that meets all other conditions.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ class Work:
     """A batch at work.
 
     Attributes:
-        conn: A connection inside of a transaction.
+        conn: A connection inside a transaction.
         now: Unix time in seconds.
-        refresh: Whether items that are read begin their time anew.
+        refresh: Whether reading an item restarts its lifetime.
     """
 
     conn: sqlite3.Connection
@@ -90,7 +90,7 @@ class Work:
                 return self._namespaces(operation)
 
     def sweep(self) -> None:
-        """Remove some of what has expired."""
+        """Remove some expired items."""
         self._run(_SWEEP)
 
     def _run(self, sql: str, **parameters: object) -> list[Any]:
@@ -167,7 +167,7 @@ class Work:
 
 
 def _restrict(query: _Query, prefix: Namespace) -> dict[str, object]:
-    """Let only items below a prefix through."""
+    """Select only items below a prefix."""
     if not prefix:
         return {}
     query.conditions.append("namespace >= :first AND namespace < :past")

@@ -1,7 +1,7 @@
 """Full text and vectors: the indexed texts of a value, their words, and how near two vectors are.
 
-Every store is given the same words and never parses text itself. So a query finds the same in all
-of them, and no character of it can be syntax.
+All stores use these words and never parse text themselves. So a query gives the same results in
+every store, and no character in it is syntax.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 
 
 Path: TypeAlias = tuple[str | int | None, ...]
-"""Keys and places from the outermost in; None is every element of a list. Empty is all."""
+"""Keys and positions, the outermost first; None is every element of a list. Empty is everything."""
 
 _STEP = regex.compile(r"([^.\[\]]+)(?:\[(\*|[0-9]{1,9})\])*")
 
@@ -58,10 +58,10 @@ _ACCENT = regex.compile(r"[\u0300-\u036f]")
 
 
 def parse_index(index: Index) -> tuple[Path, ...]:
-    """Return the paths of what is to be indexed.
+    """Return the paths to index.
 
     Raises:
-        InvalidOperation: One of them is no path.
+        InvalidOperation: One of them is not a path.
     """
     if index is False:
         return ()
@@ -98,7 +98,7 @@ def indexed_words(texts: Iterable[str]) -> list[str]:
 
 
 def query_words(query: str) -> list[str]:
-    """Return the distinct words that a query looks for."""
+    """Return the distinct words of a query."""
     words: dict[str, None] = {}
     for run, unspaced in _runs(query[:_LONGEST_QUERY]):
         words.update(dict.fromkeys(_pairs(run) if unspaced and len(run) > 1 else [run]))
@@ -163,7 +163,7 @@ def _all_words(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _runs(text: str) -> Iterator[tuple[str, bool]]:
-    """Return what may be words, and whether each is of a script without spaces."""
+    """Return possible words, and for each if its script has no spaces."""
     for run in _RUN.findall(_folded(text)):
         if run.isascii():  # nearly all are, and this is several times faster
             yield run[:_LONGEST_WORD], False
@@ -178,7 +178,7 @@ def _pairs(run: str) -> Iterator[str]:
 
 
 def _folded(text: str) -> str:
-    """Return a text in which case, accents and compatibility forms make no difference."""
+    """Normalise case, accents and compatibility forms in a text."""
     if text.isascii():
         return text.lower()
     # Twice, since the compatibility form of a sign may be a capital letter.
@@ -193,15 +193,15 @@ Vector: TypeAlias = "array[float]"
 async def embed_texts(
     embed: Embed, texts: Sequence[str], dims: int | None
 ) -> dict[str, Vector | None]:
-    """Return the vector of each text; None for one without a direction, which nothing is near to.
+    """Return the vector of each text; None for one without a direction, which never matches.
 
     Args:
         embed: Makes the vectors; called once with each distinct text, or not at all.
         texts: The texts.
-        dims: How long the vectors have to be; None for any one length.
+        dims: The required length of the vectors; None for any common length.
 
     Raises:
-        StoreError: The embedding function failed, or what it returned does not fit.
+        StoreError: The embedding function failed, or its result is invalid.
     """
     distinct = list(dict.fromkeys(texts))
     if not distinct:

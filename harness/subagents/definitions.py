@@ -1,4 +1,4 @@
-"""Subagent definitions: what one is, what may be wrong with it, and functions as subagents."""
+"""Subagent definitions: their fields, their checks, and functions as subagents."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ __all__ = [
 ]
 
 Mode: TypeAlias = Literal["fresh", "fork"]
-"""`fresh`: it knows only its task. `fork`: it starts with all that its caller knows."""
+"""`fresh`: it knows only its task. `fork`: it starts with its caller's whole transcript."""
 
 ModelRole: TypeAlias = Literal["big", "medium", "small"]
-"""How large a model suits it, where a host that has models of its own runs it."""
+"""The suitable size of model, for hosts that run it with their own models."""
 
 _NAME = re.compile(r"[\w.-]{1,100}")
 _NOT_FOR_FORKS = (
@@ -59,28 +59,28 @@ _NOT_FOR_FORKS = (
 
 @record
 class SubAgent:
-    """Subagent: an agent that another agent can give a task.
+    """Subagent: an agent to which another agent can delegate a task.
 
     Attributes:
         name: The name by which callers choose it.
         description: What it is for; the caller's model chooses by it.
         system_prompt: Its instructions. A fork has its caller's system prompt, so it reads them
             at the head of its task, and needs none.
-        tools: Names of the tools it gets, and tools of its own; None for all of its caller's.
+        tools: Names of the tools it gets, and its own tools; None for all of its caller's.
         model: A model, or a name such as `anthropic:<model>`; None for its caller's.
         skills: Names of the skills it sees; None for all of its caller's.
         mcp_servers: Names of the mounted MCP servers whose tools it gets; None for all.
         policy: Additional rules for its calls. The stricter verdict of these and its caller's rules
             counts, so they can only narrow what it may do.
-        middleware: Added to its caller's; one of the same name replaces it.
+        middleware: Added to its caller's; replaces middleware of the same name.
         interrupt_on: Calls that need a person's decision, in addition to its caller's.
         response_format: Format of its answer; the caller reads it as JSON.
         limits: Its limits for one task, within those of the run tree; see `carried_limits.bounds`.
-        mode: `fresh`, or `fork`: it shares its caller's messages, system prompt and tools, and so
-            what the provider has cached of them.
-        public: Whether a server offers it to clients, beside the main agent. Where none is marked
-            so, all are offered.
-        capabilities: Short labels that hosts choose it by, such as "review of patches".
+        mode: `fresh`, or `fork`: it shares its caller's messages, system prompt and tools, so the
+            provider's cache of them is reused.
+        public: Whether a server offers it to clients, in addition to the main agent. If none is
+            marked as public, all are offered.
+        capabilities: Short labels by which hosts choose it, such as "review of patches".
         model_role: Recommended size of model, for hosts that run it with their own model.
         vision: Whether that model must see images.
 
@@ -148,16 +148,16 @@ class CompiledSubAgent:
         name: The name by which callers choose it.
         description: What it is for; the caller's model chooses by it.
         runnable: An `Agent`; it keeps its own model, tools and middleware, and its caller's policy
-            holds for its calls too. Or a function, sync or async, that takes the task as its one
-            parameter, besides what is injected as into a tool (`runtime: ToolRuntime`). It
-            returns what a tool may: text, a `ToolResult`, a pydantic model or a dataclass. What a
-            function has done is not kept before it returns, so after a crash it runs again.
+            also applies to its calls. Or a function, sync or async, with the task as its one
+            parameter, besides injected ones as in tools (`runtime: ToolRuntime`). It returns the
+            same types as a tool: text, a `ToolResult`, a pydantic model or a dataclass. The work of
+            a function is only stored when it returns, so after a crash it runs again.
         limits: Limits of one task, within those of the run tree. For a function, only `seconds`
-            counts. By default those the agent was built with.
+            counts. By default the limits with which the agent was built.
         public: As for `SubAgent`.
 
     Raises:
-        AgentBuildError: It is neither an agent nor such a function.
+        AgentBuildError: It is neither an agent nor a function of this kind.
     """
 
     name: str
@@ -179,7 +179,7 @@ class CompiledSubAgent:
         return isinstance(self.runnable, Agent)
 
     def function_body(self) -> ToolFunction:
-        """Return what runs the function as a tool's body.
+        """Return the function as a tool's body.
 
         Raises:
             AgentBuildError: It cannot be one.
@@ -191,7 +191,7 @@ class CompiledSubAgent:
 
     @property
     def digest(self) -> str:
-        """A SHA-256 over what tells it from others of its name in this process."""
+        """A SHA-256 that distinguishes it from others of the same name in this process."""
         said = (self.name, self.description, id(self.runnable), repr(self.limits))
         return hashlib.sha256(repr(said).encode()).hexdigest()
 
@@ -200,7 +200,7 @@ AnySubAgent: TypeAlias = SubAgent | CompiledSubAgent
 
 
 def _check(given: AnySubAgent) -> None:
-    """Find now what would otherwise come out in the middle of a run."""
+    """Raise errors now that would otherwise only occur during a run."""
     for key in ("name", "description"):
         value: object = getattr(given, key)
         if not isinstance(value, str) or not value.strip():
@@ -246,7 +246,7 @@ End with one message that stands on its own: the answer or result first, then th
 (paths with line numbers, commands, figures), then which files you changed, then what you could
 not do or are unsure of. Leave out the story of how you got there.""",
 )
-"""The subagent that is always there unless another of the same name replaces it."""
+"""The default subagent, unless another of the same name replaces it."""
 
 
 logger = logging.getLogger(__name__)
@@ -255,12 +255,12 @@ logger = logging.getLogger(__name__)
 async def run_function(
     subagent: CompiledSubAgent, description: str, runtime: ToolRuntime
 ) -> ToolResult:
-    """Return what the function makes of a task; its failure is an error result.
+    """Return the function's result for a task; a failure becomes an error result.
 
     Raises:
         Interrupted: It waits for an answer.
-        LimitReached: What it ran met a limit of the run tree.
-        CheckpointError: The journal failed under it.
+        LimitReached: It reached a limit of the run tree.
+        CheckpointError: The journal failed meanwhile.
     """
     body = subagent.function_body()
     seconds = None if subagent.limits is None else subagent.limits.seconds
@@ -287,16 +287,16 @@ def check_given(
     servers: Collection[str],
     build: Callable[[SubAgent], object],
 ) -> None:
-    """Check a subagent that is given in code.
+    """Check a subagent that is defined in code.
 
     Args:
         definition: The subagent.
-        skills: Names of the skills there are.
-        servers: Names of the MCP servers there are.
-        build: Builds it with a model that is there already.
+        skills: Names of all skills.
+        servers: Names of all MCP servers.
+        build: Builds it with an existing model.
 
     Raises:
-        AgentBuildError: It names a tool, skill, server or model that is not there, or cannot be
+        AgentBuildError: It names a tool, skill, server or model that does not exist, or cannot be
             built.
     """
     if not isinstance(definition, SubAgent):
@@ -315,9 +315,9 @@ def check_given(
 def problem_of(
     definition: SubAgent, servers: Collection[str], build: Callable[[SubAgent], object]
 ) -> str | None:
-    """Return why a subagent that a file defines cannot be used, or None; as `check_given`.
+    """Return why a subagent from a file cannot be used, or None; see `check_given`.
 
-    Skills come and go while agents work, so one that is not there yet is no problem.
+    Skills can be added while agents work, so a missing one is not an error.
     """
     try:
         _checking_check(replace(definition, skills=None), servers, build)

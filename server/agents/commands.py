@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 JOBS_DIRECTORY = "jobs"
 
 APART = "/thread"
-"""Where long results of a thread are if several users share the root: they are nobody else's."""
+"""The place of a thread's long results if several users share the root, hidden from others."""
 
 
 def files_of(settings: Settings, *, shared: bool = False) -> Backend:
@@ -45,15 +45,15 @@ def files_of(settings: Settings, *, shared: bool = False) -> Backend:
     Routes of the agent file lie over it.
 
     Args:
-        settings: What the operator chose.
-        shared: Whether the root is that of several users. What the harness keeps for a thread,
-            such as long results, is then in the thread, where others do not see it.
+        settings: The operator's settings.
+        shared: Whether several users share the root. Data that the harness stores for a thread,
+            such as long results, is then in the thread, hidden from others.
     """
     described = definition_of(settings)
     routes = {} if described is None else dict(described.parts.routes)
     own = routes.pop("/", None)
     base = own or _main_files(settings)
-    if isinstance(base, StateBackend):  # what is to be in the thread is there
+    if isinstance(base, StateBackend):  # the thread already contains the long results
         routes = {at: one for at, one in routes.items() if not isinstance(one, StateBackend)}
     place = "/"
     if own is None and shared and settings.root is not None and settings.execute == "off":
@@ -82,15 +82,15 @@ def _main_files(settings: Settings) -> Backend:
 def commands_of(
     settings: Settings, backend: Backend, principal: str = ""
 ) -> ExecuteMiddleware | None:
-    """Return what runs commands over the files; blocks while it checks that this is possible.
+    """Return the sandbox for commands over the files; blocks while it checks that this works.
 
     Args:
-        settings: What the operator chose.
-        backend: Where files live.
-        principal: Whose commands, where each principal has a root.
+        settings: The operator's settings.
+        backend: The files.
+        principal: The owner of the commands, if each principal has a root.
 
     Raises:
-        AgentBuildError: Commands are asked for and cannot be run so here.
+        AgentBuildError: Commands are enabled but cannot be run like this here.
     """
     if settings.execute == "off":
         return None
@@ -115,7 +115,7 @@ def commands_of(
 
 
 def _require_root(settings: Settings) -> None:
-    """Refuse commands that would see none of the files they are about.
+    """Refuse commands that would see none of the agent's files.
 
     Raises:
         AgentBuildError: There is no root.
@@ -131,11 +131,12 @@ def _require_root(settings: Settings) -> None:
 def require_outside(settings: Settings) -> None:
     """Refuse files in the root that commands must not read or write.
 
-    Rules for the file tools are not enough: what a command cannot change is mounted so, and a
-    mount is lost when an editor replaces the file. Directories that are only read keep theirs.
+    Rules for the file tools are not enough: files that a command must not change are mounted
+    read-only, and a mount is lost if an editor replaces the file. Mounts of read-only directories
+    remain.
 
     Raises:
-        AgentBuildError: There is one; the text names it.
+        AgentBuildError: There is one; it is in the text.
     """
     if settings.root is None:
         return
@@ -159,10 +160,10 @@ def require_outside(settings: Settings) -> None:
 def _require_held(settings: Settings, told: Sequence[ProtectedPath]) -> None:
     """Refuse instructions of every user's agents that a command of one user could write.
 
-    What is there is mounted to be read; what is not there yet cannot be.
+    Existing files are mounted read-only; missing ones cannot be.
 
     Raises:
-        AgentBuildError: There is one; the text names it.
+        AgentBuildError: There is one; it is in the text.
     """
     if settings.root is None:
         return
@@ -176,7 +177,7 @@ def _require_held(settings: Settings, told: Sequence[ProtectedPath]) -> None:
 
 
 def _instructions(settings: Settings) -> Sequence[Path]:
-    """Return what tells agents what to do; in the root it is for commands to read only."""
+    """Return the files that instruct agents; commands can only read them in the root."""
     agents = () if settings.agents is None else (settings.agents,)
     return (*agents, *settings.skills, *settings.profiles, *settings.memory)
 

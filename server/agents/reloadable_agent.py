@@ -31,10 +31,10 @@ logger = logging.getLogger(__name__)
 
 
 class ReloadableAgent:
-    """Returns the agent. Runs that have begun keep the one they began with.
+    """Returns the agent. Running runs keep their agent.
 
     Args:
-        build: Builds it from what there is now.
+        build: Builds it from the current files and settings.
     """
 
     def __init__(self, build: Callable[[], Agent]) -> None:
@@ -43,10 +43,10 @@ class ReloadableAgent:
         self._outdated = False
 
     def __call__(self) -> Agent:
-        """Return the agent; it is built when it is first needed, and when it is out of date.
+        """Return the agent; it is built at the first use, and again when it is out of date.
 
         Raises:
-            HarnessError: There is none yet, and it cannot be built.
+            HarnessError: There is no agent yet, and it cannot be built.
         """
         if self._agent is None:
             self._outdated = False

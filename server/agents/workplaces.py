@@ -63,7 +63,7 @@ class Common:
 
     Attributes:
         policy: The rules.
-        profiles: Those of models.
+        profiles: The profiles of models.
     """
 
     policy: PolicyFiles
@@ -88,8 +88,8 @@ class Parts:
     """Parts of an agent that come from files and settings.
 
     Attributes:
-        settings: Those it follows, with the principal's own paths.
-        given: The skills and subagents of the settings, where the agent has others.
+        settings: The settings, with the principal's own paths.
+        given: The skills and subagents of the settings, if the agent has others.
     """
 
     skills: SkillRegistry
@@ -107,7 +107,7 @@ class Parts:
         """Read the files. Blocks.
 
         Raises:
-            HarnessError: They cannot hold; or the principal's root cannot be made.
+            HarnessError: They cannot be applied; or the principal's root cannot be created.
         """
         own = settings.of(principal)
         if settings.root is not None and own.root is not None and settings.per_principal:
@@ -129,7 +129,7 @@ class Parts:
         """Follow settings that have changed. Blocks.
 
         Raises:
-            HarnessError: They cannot hold.
+            HarnessError: They cannot be applied.
         """
         own = settings.of(self.principal)
         skills, subagents = self.given or (self.skills, self.subagents)
@@ -162,7 +162,7 @@ def _given(settings: Settings) -> Sequence[SubAgent]:
 
 
 def skills_of(settings: Settings) -> SkillRegistry:
-    """Return the bundled skills and those of the settings, as agents get them. Blocks."""
+    """Return the bundled skills and the skills of the settings, in the form for agents. Blocks."""
     sources, untrusted = _skill_sources(settings), settings.untrusted
     return SkillRegistry(sources, untrusted=untrusted, has_shell=_has_shell(settings))
 
@@ -179,10 +179,10 @@ def _skill_sources(settings: Settings) -> list[Path | tuple[Path, str]]:
 
 @record
 class Workplace:
-    """Workplace of the agents of a principal, or of everybody.
+    """Workplace of the agents of one principal, or of all.
 
     Attributes:
-        parts: What the agent is made of.
+        parts: The agent's parts.
         agent: Returns the agent.
     """
 
@@ -191,21 +191,21 @@ class Workplace:
 
 
 class Workplaces:
-    """All workplaces; call it for the agent of whoever the id or the request belongs to.
+    """All workplaces; call it to get the agent for the owner of an id or a request.
 
     Attributes:
-        prepares: Whether `prepare` has something to do now.
-        always_prepares: Whether it may have for every request.
+        prepares: Whether `prepare` has work to do now.
+        always_prepares: Whether it may have work for every request.
 
     Args:
-        settings: What the operator chose.
-        common: What is the same for all.
+        settings: The operator's settings.
+        common: The parts that all workplaces share.
         build: Builds an agent.
-        principals: Whose threads and runs are.
-        ready: Makes what building an agent needs and takes time, and may change the parts.
+        principals: The owners of threads and runs.
+        ready: Prepares slow parts before an agent is built, and may change them.
 
     Raises:
-        HarnessError: The settings cannot hold.
+        HarnessError: The settings cannot be applied.
     """
 
     def __init__(
@@ -234,20 +234,20 @@ class Workplaces:
         return self.of(id_).agent()
 
     def of(self, id_: str = "") -> Workplace:
-        """Return the workplace of whoever a thread or run belongs to; of the caller without one.
+        """Return the workplace of the owner of a thread or run, or of the caller without an id.
 
-        Blocks when it is not there yet; `prepare` makes it, and finds whose it is.
+        Blocks if it does not exist yet; `prepare` creates it, and finds its owner.
 
         Raises:
-            HarnessError: It is nobody's, or cannot be made; nothing was done.
+            HarnessError: The owner is unknown, or it cannot be created; nothing was done.
         """
         principal = self._whose(id_) if self._per_principal else ""
         return self._made.get(principal) or self._of(principal)
 
     async def prepare(self, id_: str = "") -> None:
-        """Make the workplace of whoever a thread or run belongs to, unless it is there.
+        """Create the workplace of the owner of a thread or run, unless it exists.
 
-        Its rules are compiled, which would hold up the event loop at the first call.
+        Its rules are compiled, which would otherwise block the event loop at the first call.
 
         Raises:
             HarnessError: As for `of`.
@@ -266,11 +266,11 @@ class Workplaces:
 
     @property
     def all(self) -> Mapping[str, Workplace]:
-        """Those there are now, by principal."""
+        """The current workplaces, by principal."""
         return dict(self._made)
 
     def files(self, part: Callable[[Parts], F]) -> F | FilesOfAll:
-        """Return a part of the one workplace, or one that covers that part of all."""
+        """Return a part of the only workplace, or one that covers this part of all workplaces."""
         if not self._settings.per_principal and self._ready is None:
             return part(self._of("").parts)
         return FilesOfAll(lambda: {name: part(one.parts) for name, one in self.all.items()})
@@ -279,7 +279,7 @@ class Workplaces:
         """Follow settings that have changed. Blocks.
 
         Raises:
-            HarnessError: They cannot hold.
+            HarnessError: They cannot be applied.
         """
         with self._lock:
             for one in self.all.values():
@@ -318,9 +318,9 @@ class MountedServers:
         self._made: list[tuple[Mapping[str, MCPServer], MCPToolsMiddleware]] = []
 
     def of(self, settings: Settings) -> MCPToolsMiddleware | None:
-        """Return what offers the tools of these settings' servers; None without any.
+        """Return the middleware with the tools of these settings' servers; None without servers.
 
-        Nothing is connected before a run needs it.
+        Servers are connected when a run needs them.
         """
         described = definition_of(settings)
         if described is None or not described.parts.mcp_servers:
@@ -342,7 +342,7 @@ class MountedServers:
 
 
 def with_tokens(servers: Mapping[str, MCPServer], settings: Settings) -> dict[str, MCPServer]:
-    """Return servers that know where logins to them are kept."""
+    """Return servers with access to their stored logins."""
     from ...harness.mcp_servers.config import HttpServer
     from ..auth.mounted_logins import login_store
 

@@ -22,7 +22,7 @@ class RunConsents:
         journal: Where they are.
 
     Attributes:
-        key: Signs them; None where none last.
+        key: Signs them; None if decisions are not remembered.
     """
 
     def __init__(self, journal: Checkpointer) -> None:
@@ -32,14 +32,14 @@ class RunConsents:
 
     @property
     def remembered(self) -> Remembered | None:
-        """The decisions; None where none last."""
+        """The decisions; None if they are not remembered."""
         if self._remembered is None and self.key is not None:
-            from .remembered import Remembered  # few runs ask
+            from .remembered import Remembered  # few runs ask questions
 
             self._remembered = Remembered(self._journal, self.key)
         return self._remembered
 
     async def cover(self, call: ToolCall, tool: Tool, place: CallPlace) -> bool:
-        """Whether a decision that lasts lets a call through."""
+        """Whether a remembered decision allows a call."""
         remembered = self.remembered
         return remembered is not None and await remembered.cover(call, tool, place)

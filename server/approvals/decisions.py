@@ -1,10 +1,11 @@
-"""Decisions: what a person was shown, and who answered a question of a run, when and how.
+"""Decisions: what a person saw, and who answered a question of a run, when and how.
 
-They are records of the journal beside the questions, so they are sealed, exported and deleted with
-the thread. What was decided is in the answer itself.
+They are records of the journal next to the questions, so they are encrypted, exported and deleted
+with the thread. The answer itself contains the decision.
 
-Results show the beginning of long arguments. Who approves such a call sends the digest that comes
-with all of them: with the question as a resource, or at the end of the pages of `wait`.
+Results only show the start of long arguments. To approve such a call, a client sends the digest
+that comes with the complete arguments: with the question as a resource, or at the end of the pages
+of `wait`.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ __all__ = [
 ]
 
 How: TypeAlias = Literal["reply", "form", "task", "rule", "cli"]
-"""`reply`: by the tool; `form`: by a form that the client put to its user; `task`: as the input of
-a task; `rule`: by a decision that was made before; `cli`: on the command line."""
+"""`reply`: by the tool; `form`: by a form that the client showed its user; `task`: as the input of
+a task; `rule`: by an earlier decision; `cli`: on the command line."""
 
 DECISIONS_NS = "decisions"
 
@@ -64,9 +65,9 @@ def _digest(tool: str, args: Mapping[str, JsonValue]) -> str:
 async def note_decisions(
     journal: Checkpointer, run: Run, answered: Collection[str], how: How
 ) -> None:
-    """Keep who has just answered some questions of a run: the caller.
+    """Record the caller as the one who has just answered some questions of a run.
 
-    What was answered is stored already, and holds even if this cannot be.
+    The answers are already stored, and are valid even if this fails.
 
     Args:
         journal: Where the run is.
@@ -133,7 +134,7 @@ def _record(question: Interrupt, payload: dict[str, JsonValue]) -> Interrupt:
 
 
 def by_rule(call: ToolCall, place: CallPlace, rule: str, by: str, client: str) -> Interrupt:
-    """Return the record of a call that an earlier decision let through."""
+    """Return the record of a call that an earlier decision allowed."""
     return Interrupt(
         id=f"dec_{sha256(f'{place.run_id} {call.id} {rule}'.encode()).hexdigest()[:16]}",
         thread_id=place.thread_id,
@@ -169,7 +170,7 @@ def args_text(question: Interrupt) -> str:
 
 
 def whole_arguments(questions: Iterable[Interrupt]) -> str:
-    """Return all arguments of the calls that results do not show whole, each with its digest."""
+    """Return the arguments of calls that results do not show completely, each with its digest."""
     parts = [
         f"\n{one.id}: {one.payload.get('tool')} {args_text(one)}\ndigest: {args_digest(one)}\n"
         for one in questions
@@ -181,7 +182,7 @@ def whole_arguments(questions: Iterable[Interrupt]) -> str:
 def seen_whole(
     run_id: str, answers: Mapping[str, JsonValue], asked: Iterable[Interrupt]
 ) -> dict[str, JsonValue]:
-    """Return answers without the proof of what was seen.
+    """Return answers without the digests of shown arguments.
 
     Args:
         run_id: The run.
@@ -189,8 +190,8 @@ def seen_whole(
         asked: The questions.
 
     Raises:
-        HarnessError: A call is approved that was not shown whole, or other than it is. Nothing was
-            stored.
+        HarnessError: An approved call was not shown completely, or was shown differently. Nothing
+            was stored.
     """
     questions = {one.id: one for one in asked}
     found: dict[str, JsonValue] = {}

@@ -1,16 +1,16 @@
-"""Questions of a run, put to the person behind the client.
+"""Questions of a run to the person behind the client.
 
 The client's declared capabilities decide how a question is asked:
 
 - `live`: a client of the handshake era with form elicitation is asked while its call is open.
 - `retry`: a client of 2026-07-28 with form elicitation gets `input_required` and calls again.
-- `none`: everybody else gets an ordinary result with the questions, and the `reply` tool.
+- `none`: other clients get an ordinary result with the questions, and the `reply` tool.
 
-Forms are one choice and plain texts, because some hosts show nothing else. Accepting a form gives
-its content, declining rejects the call, and cancelling decides nothing: hosts without a person
-cancel at once, so the question stays open.
+Forms have one choice and plain texts, because some hosts support nothing else. Accepting a form
+returns its content, declining rejects the call, and cancelling decides nothing: hosts without a
+person cancel at once, so the question stays open.
 
-Run events are given as text and as data, for a client that was away.
+Run events are returned as text and as data, for a client that was away.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Way: TypeAlias = Literal["live", "retry", "none"]
 Context: TypeAlias = ServerRequestContext[Any, Any]
 
 MAX_FORM_CHARS = 20_000
-"""Of those that a form shows; it approves none that it does not show whole."""
+"""The most characters of arguments that a form shows; it cannot approve calls with more."""
 
 _PLAIN = ("string", "number", "integer", "boolean")
 _FORM_KEYS = ("type", "properties", "required")
@@ -76,7 +76,7 @@ class Decisions:
 
 
 def way_to_ask(ctx: Context) -> Way:
-    """Return how the client of this request can be asked; not at all if it may not decide."""
+    """Return how the client of this request can be asked; `none` if it may not decide."""
     if not current_caller.get().may("approve"):
         return "none"
     capabilities = ctx.session.client_capabilities
@@ -95,7 +95,7 @@ def input_required(
 
     Args:
         questions: For the person.
-        state: What the repeated call brings back.
+        state: The state that the repeated call returns.
         calls: For the client's model.
     """
     requests: InputRequests = {
@@ -111,17 +111,17 @@ def input_required(
 async def ask_live(
     ctx: Context, questions: Sequence[Interrupt], responses: dict[str, InputResponse]
 ) -> None:
-    """Ask one question after the other over the open connection; stop at one left undecided.
+    """Ask one question after the other over the open connection; stop at an undecided one.
 
     Args:
         ctx: The request that waits for the run.
         questions: For the person.
-        responses: Filled as they come: what has been decided is kept when the rest is given up.
+        responses: Filled with each answer, so that decisions are kept if the rest is abandoned.
     """
     for one in questions:
         try:
             response = await ctx.session.elicit_form(_message(one), _form(one), ctx.request_id)
-        except (MCPError, ValidationError):  # declared, but not able to; `reply` is left
+        except (MCPError, ValidationError):  # declared, but not supported; `reply` still works
             return
         responses[one.id] = response
         if response.action == "cancel":
@@ -143,7 +143,7 @@ def decisions(questions: Sequence[Interrupt], responses: Mapping[str, InputRespo
 
 
 def too_late(stored: Mapping[str, JsonValue]) -> list[str]:
-    """Say which answers came too late, given what stands in their place by question."""
+    """Describe which answers came too late, given the stored answers by question."""
     return [
         f"{question} was answered before, with {json.dumps(answer, ensure_ascii=False)}; that "
         "answer counts, and the new one was not stored."
@@ -227,7 +227,7 @@ def _message(question: Interrupt) -> str:
 
 
 def _fits_form(question: Interrupt) -> bool:
-    """Whether a form shows the arguments of a call whole."""
+    """Whether a form shows the complete arguments of a call."""
     args = json.dumps(question.payload.get("args"), ensure_ascii=False, indent=1)
     return len(args) <= MAX_FORM_CHARS
 
@@ -295,7 +295,7 @@ def show(question: Interrupt) -> dict[str, JsonValue]:
 
 
 def call_lines(shown: Mapping[str, JsonValue]) -> str:
-    """Return the call that a question is about, as `show` gives it, in words."""
+    """Return a description of a question's call, which `show` returned."""
     choices = " | ".join(cast("list[str]", shown["decisions"]))
     whole = shown.get("args_chars")
     size = f" ({whole} characters)" if whole else ""

@@ -1,10 +1,10 @@
 """Remembered decisions: rules that a person made from an approval, for later calls.
 
-A rule lets calls of one tool by one agent through where the policy would ask; it never lets through
-what the policy denies, or wants decided each time. It holds on one thread or on all of one owner's,
-and until it is revoked. Rules are records of the journal, in a place of each owner's that no thread
-can have. They are signed with the server's key, so that whoever can only write there, such as by an
-import, makes no rule.
+A rule allows calls of one tool by one agent for which the policy would ask. It never allows calls
+that the policy denies, or wants decided each time. It applies to one thread or to all threads of
+its owner, until it is revoked. Rules are records of the journal, in a place for each owner that no
+thread can have. They are signed with the server's key, so that write access to the journal, for
+example by an import, is not enough to create a rule.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = ["Match", "Remembered", "RememberedRule", "proposed"]
 MatchKind: TypeAlias = Literal["exact", "path", "below", "command", "any"]
 MOST_RULES = 1_000
 PROPOSAL_SECONDS = 600.0
-"""How long a person may look at a rule before it is stored."""
+"""How long a person may take before a proposed rule is stored."""
 
 _RUNNERS = frozenset({"execute", "shell"})
 """Tools of our own that run commands."""
@@ -52,7 +52,7 @@ class Match:
 
     Attributes:
         kind: `exact` for the same arguments, `path` for any with this path, `below` for any path in
-            this directory, `command` for command lines that begin so, `any` for all.
+            this directory, `command` for command lines with this start, `any` for all.
         value: The arguments as canonical JSON, the path, the directory, or the command.
     """
 
@@ -66,17 +66,17 @@ class RememberedRule:
 
     Attributes:
         id: Unguessable.
-        owner: Whose threads it is for, as their ids say it; empty for the local user's.
+        owner: The owner of its threads, as in their ids; empty for the local user.
         tool: The tool's name.
-        agent: Names of the agents from the main one to the one whose calls it lets through, joined
-            by `/`.
-        match: Which arguments.
+        agent: Names of the agents from the main one to the one whose calls it allows, joined by
+            `/`.
+        match: The matching arguments.
         thread_id: The thread it is limited to; empty for all.
         created_at: Unix time.
         by: The principal who decided; empty for the local user.
         client: The program they used.
-        run_id: The run whose question they answered.
-        question_id: The question.
+        run_id: The run of the answered question.
+        question_id: The answered question.
     """
 
     id: str
@@ -92,7 +92,7 @@ class RememberedRule:
     question_id: str
 
     def covers(self, call: ToolCall, tool: Tool | None, place: CallPlace) -> bool:
-        """Whether a call is one that it lets through."""
+        """Whether it allows a call."""
         names = [*place.agent_path[::2]]
         if call.name != self.tool or "/".join(names) != self.agent or not self._holds_on(place):
             return False
@@ -147,7 +147,7 @@ class Remembered:
         self._key = key
 
     async def of(self, owner: str) -> list[RememberedRule]:
-        """Return an owner's rules that hold, oldest first.
+        """Return an owner's valid rules, oldest first.
 
         Raises:
             HarnessError: The journal cannot be read.
@@ -160,7 +160,7 @@ class Remembered:
         return found
 
     async def add(self, rule: RememberedRule) -> None:
-        """Store a rule; from now on it holds.
+        """Store a rule, which applies from now on.
 
         Raises:
             HarnessError: There are too many, or the journal cannot be written; nothing was stored.
@@ -190,7 +190,7 @@ class Remembered:
         """End a rule, and return it.
 
         Raises:
-            HarnessError: There is none of that id, or the journal cannot be written.
+            HarnessError: There is no rule with this id, or the journal cannot be written.
         """
         rule = next((one for one in await self.of(owner) if one.id == rule_id), None)
         if rule is None:
@@ -200,9 +200,9 @@ class Remembered:
         return rule
 
     async def cover(self, call: ToolCall, tool: Tool, place: CallPlace) -> bool:
-        """Whether a rule lets a call through; noted with the thread if one does.
+        """Whether a rule allows a call; recorded in the thread if one does.
 
-        Rules are read for each call that would be asked about, so revoking works at once.
+        Rules are read for each call that would need a decision, so revoking works at once.
         """
         try:
             rules = await self.of(owner_of(place.run_id))
@@ -240,7 +240,7 @@ class Remembered:
         """Return a rule that `seal` made not long ago.
 
         Raises:
-            HarnessError: It is none of this server's, or too old.
+            HarnessError: It is not from this server, or too old.
         """
         try:
             sealed = json.loads(base64.urlsafe_b64decode(text))
@@ -277,7 +277,7 @@ def _safely(rule: RememberedRule, call: ToolCall, tool: Tool, place: CallPlace) 
 def proposed(question: Interrupt, tool: Tool | None) -> Sequence[RememberedRule]:
     """Return the rules that the caller's approval of a question may become, narrowest first.
 
-    Each of them covers the call that is asked about.
+    Each of them covers the call in question.
     """
     name = str(question.payload.get("tool"))
     args = cast("dict[str, JsonValue]", question.payload.get("args") or {})
@@ -286,7 +286,7 @@ def proposed(question: Interrupt, tool: Tool | None) -> Sequence[RememberedRule]
     matches = [Match("exact", canonical(args))]
     path, command = args.get("path"), args.get("command")
     if (tool is None or tool.open_world) and name not in _RUNNERS:
-        path = command = None  # other arguments, such as a host, would be left open
+        path = command = None  # other arguments, such as a host, would not be restricted
     if isinstance(command, str):
         words = command.split()
         matches += [Match("command", " ".join(words[:n])) for n in (2, 1) if len(words) > n]
@@ -322,7 +322,7 @@ def proposed(question: Interrupt, tool: Tool | None) -> Sequence[RememberedRule]
 
 @record
 class _Asked:
-    """The place of a call that is asked about."""
+    """The place of a call in question."""
 
     thread_id: str
     run_id: str

@@ -1,7 +1,7 @@
 """Doctor: checks the setup, and connects to the server the way each client does.
 
-The checks run in a fixed order; a tiny model call is made on request only. The report for people
-has a line for each finding, and below it what to do about it.
+The checks run in a fixed order; a tiny model call is only made on request. The report for people
+has a line for each finding, with the fix below it.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ class Examination:
         options: Of `serve`, as given.
         flags: Their values, for `load_settings`.
         config: The value of `--config`.
-        name: What clients call the server.
-        clients: Names of the clients to be, in order.
+        name: The server's name in clients.
+        clients: Names of the clients to simulate, in order.
         live: Whether to call the model.
-        machine: Where we are.
+        machine: The machine to check.
         application: The `module:attribute` of `serve`; None for the built-in agent.
     """
 
@@ -71,7 +71,7 @@ class Examination:
     application: str | None = None
 
     async def run(self) -> AsyncGenerator[Finding | Handshake]:
-        """Look at everything; yield what was found as soon as it is known."""
+        """Run all checks; yield each finding as soon as it is known."""
         parts = (examine_packages, examine_plugins)
         for finding in await anyio.to_thread.run_sync(
             lambda: [one for look in parts for one in look()]
@@ -179,7 +179,7 @@ class Report:
             self._below("fix: ", fix)
 
     def end(self, broken: int) -> None:
-        """Print what it comes to."""
+        """Print the summary."""
         words = "Nothing is broken." if not broken else f"Broken: {broken}. See `fix` above."
         self._print(Text(f"\n{words}", style="bold"))
 

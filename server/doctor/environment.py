@@ -57,7 +57,7 @@ def examine_key(settings: Settings, environ: Mapping[str, str]) -> Iterator[Find
     if held:
         yield ok("model", f"{full}; {held[0]} is set here")
     else:
-        # Only in place of the default model is a client asked for its own.
+        # A client's model only replaces the default model.
         task = (
             "`task` fails"
             if settings.model
@@ -119,7 +119,7 @@ def _docker_problem() -> str | None:
 
 
 def _failure(command: Sequence[str], env: Mapping[str, str] | None) -> str | None:
-    """Run a command; return what is wrong, or None."""
+    """Run a command; return its problem, or None."""
     try:
         done = subprocess.run(
             command,
@@ -138,7 +138,7 @@ def _failure(command: Sequence[str], env: Mapping[str, str] | None) -> str | Non
 
 
 def examine_search() -> Iterator[Finding]:
-    """Look for ripgrep, and run it."""
+    """Find ripgrep, and run it."""
     from ...harness.backends.ripgrep import find_ripgrep
 
     found = find_ripgrep()
@@ -191,7 +191,7 @@ def examine_files(settings: Settings) -> Iterator[Finding]:
 def _of_subagents(
     settings: Settings, agents: SubAgentRegistry, skills: Collection[str]
 ) -> Iterator[str]:
-    """Yield what is wrong with subagents, also what only shows when an agent is to use them."""
+    """Yield problems with subagents, including those that only occur when an agent uses them."""
     from ...harness.definitions import no_such
     from ...harness.errors import HarnessError
     from ...harness.subagents.definitions import SubAgent
@@ -201,7 +201,7 @@ def _of_subagents(
     try:
         agent = built_agent(settings, agents)
     except HarnessError as error:
-        logger.debug("no agent can be built: %s", error)  # other findings say why
+        logger.debug("no agent can be built: %s", error)  # other findings give the reason
     yield from agents.errors.values()
     del agent  # it had to be there until now
     for one in agents.subagents.values():
@@ -236,7 +236,7 @@ _REQUIREMENT = re.compile(r"\s*([A-Za-z0-9._-]+)\s*(?:\[[^\]]*\])?\s*\(?([^;)]*)
 
 
 def examine_packages() -> Iterator[Finding]:
-    """Look at the interpreter and the installed distributions."""
+    """Check the interpreter and the installed distributions."""
     python = f"{platform.python_version()} ({sys.executable})"
     if sys.version_info < OLDEST_PYTHON:
         needed = ".".join(map(str, OLDEST_PYTHON))
@@ -263,10 +263,10 @@ def examine_packages() -> Iterator[Finding]:
 
 
 def wrong_versions(required: Sequence[str]) -> Iterator[str]:
-    """Yield what is missing or outside of its limits; extras and other systems are left out.
+    """Yield missing distributions and wrong versions; extras and other systems are skipped.
 
     Args:
-        required: Requirements as distributions state them, such as `mcp<3,>=2.3`.
+        required: Requirements in the format of distributions, such as `mcp<3,>=2.3`.
     """
     for one in required:
         found = _REQUIREMENT.match(one)
@@ -289,7 +289,7 @@ def _is_for_this_system(marker: str) -> bool:
 
 
 def _holds(installed: str, bound: str) -> bool:
-    """Whether a version keeps a limit; kinds of limits that we do not write hold."""
+    """Whether a version meets a limit; unknown kinds of limits count as met."""
     bound = bound.strip()
     if bound.startswith(">="):
         return _numbers(installed) >= _numbers(bound[2:])

@@ -1,8 +1,8 @@
 """Findings: one check each, with its result and how to fix it; the known clients and entries.
 
-A known client is what it sends when it connects, and its limits. These are measured on the
-published client, except for Claude Desktop, VS Code and Cursor, where they come from documentation
-and users' reports. An installed entry is a client's entry that starts this server.
+A known client consists of its messages when it connects, and its limits. These are measured on the
+published client, except for Claude Desktop, VS Code and Cursor, for which they come from
+documentation and users' reports. An installed entry is a client's entry that starts this server.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 
 
 Status: TypeAlias = Literal["ok", "note", "broken"]
-"""`note`: it works, with less; `broken`: something asked for does not work."""
+"""`note`: it works, with limitations; `broken`: a requested feature does not work."""
 
 
 @record
@@ -40,10 +40,10 @@ class Finding:
     """One thing that was looked at.
 
     Attributes:
-        about: What it is.
-        status: How it is.
-        text: What was found.
-        fix: What to do about it; empty if nothing needs doing.
+        about: The checked item.
+        status: The result.
+        text: The finding.
+        fix: How to fix it; empty if there is nothing to fix.
     """
 
     about: str
@@ -62,12 +62,12 @@ def ok(about: str, text: str) -> Finding:
 
 
 def note(about: str, text: str, fix: str = "") -> Finding:
-    """Return a finding that something is missing which not everybody needs."""
+    """Return a finding that an optional part is missing."""
     return Finding(about, "note", text, fix)
 
 
 def broken(about: str, text: str, fix: str) -> Finding:
-    """Return a finding that something asked for does not work."""
+    """Return a finding that a requested feature does not work."""
     return Finding(about, "broken", text, fix)
 
 
@@ -84,19 +84,19 @@ class KnownClient:
     """One client as the server meets it.
 
     Attributes:
-        name: As `install` calls it.
-        title: As people call it.
-        protocol: The revision it asks for first.
+        name: Its name for `install`.
+        title: Its name for people.
+        protocol: The revision that it requests first.
         calls_itself: Name in its `clientInfo`.
-        capabilities: What it declares.
-        tool_name: How a tool is called before its model; `{server}` and `{tool}` are replaced.
-        longest_name: Characters such a name may have; a longer one is cut or dropped.
-        shows: Which half of a result its model sees.
+        capabilities: Its declared capabilities.
+        tool_name: The name of a tool for its model; `{server}` and `{tool}` are replaced.
+        longest_name: The most characters of that name; longer ones are cut or dropped.
+        shows: The half of a result that its model sees.
         largest_result: Characters of a result it shows whole.
         call_seconds: How long it waits for a call; None if no limit is known.
-        most_tools: How many tools of all servers it accepts; None if no limit is known.
+        most_tools: The most tools of all servers; None if no limit is known.
         instructions: Characters of the server's instructions it keeps; None for all.
-        cannot: What it does not do, in words.
+        cannot: Unsupported features, in words.
     """
 
     name: str
@@ -120,7 +120,7 @@ class KnownClient:
 
     @property
     def can_be_asked(self) -> bool:
-        """Whether it puts the server's questions to its user."""
+        """Whether it shows the server's questions to its user."""
         return "elicitation" in self.capabilities
 
 
@@ -225,7 +225,7 @@ KNOWN_CLIENTS: Mapping[str, KnownClient] = {one.name: one for one in _ALL}
 
 
 def examine_entries(machine: Machine, name: str, clients: frozenset[str]) -> Iterator[Finding]:
-    """Look at the entry of that name in the files of these clients, of user and project."""
+    """Check the entry with that name in the files of these clients, of user and project."""
     found = False
     for client in CLIENTS.values():
         seen: set[Path] = set()  # in the home directory both scopes may have the same file
@@ -276,7 +276,7 @@ def _is_there(program: str) -> bool:
 
 
 def _has_key(entry: Mapping[str, Any]) -> bool:
-    """Whether it holds a key itself, not the name of a variable."""
+    """Whether it contains a key itself, not the name of a variable."""
     for group in ("env", "environment"):
         held = entry.get(group)
         value = cast("dict[str, object]", held).get(KEY_VARIABLE) if isinstance(held, dict) else ""

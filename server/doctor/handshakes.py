@@ -1,4 +1,4 @@
-"""Handshakes: starts the real server and does what each client does first."""
+"""Handshakes: starts the real server and connects the way each client does."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ GOOD_SECONDS = 2.0
 """Claude Code's probe gives up after 2.6 s."""
 
 LATE_SECONDS = 10.0
-"""Codex, and others, give a server up that has not answered by then."""
+"""Codex and others give up on a server that has not answered by then."""
 
 GIVE_UP_SECONDS = 30.0
 
 LOOKS = {"threads": True, "skill": False}
-"""Tools that only look and need no arguments -> whether the result has a structured half, too;
+"""Read-only tools without required arguments -> whether the result also has a structured half;
 documents have none."""
 
 SOURCES = Path(deep_agent_mcp.__file__).resolve().parents[1]
@@ -54,9 +54,9 @@ class Handshake:
         client: The client.
         seconds: From the start of the server to its first answer; None if there was none.
         tools: How many there are.
-        does: What works, in words.
-        problems: What does not, each with what to do about it.
-        notes: What works with less, in words.
+        does: Working features, in words.
+        problems: Problems, each with its fix.
+        notes: Limitations, in words.
     """
 
     client: KnownClient
@@ -87,13 +87,13 @@ class Handshake:
 
 
 ALONE = {"DEEP_AGENT_REPLICAS": "false", "DEEP_AGENT_SHARED_ROOT": "false"}
-"""So that a server joins no others, whatever a file of settings says."""
+"""Prevents the server from joining others, regardless of a settings file."""
 
 
 def server_command(options: Sequence[str], state: Path, settings: Settings) -> list[str]:
-    """Return what starts a server with these options, but with threads and state of its own.
+    """Return the command for a server with these options, but with separate threads and state.
 
-    So no run of another server is taken over, and no thread of the user is seen.
+    So it takes over no run of another server, and sees no thread of the user.
     """
     own = ["--state-dir", str(state), "--transport", "stdio"]
     if settings.journal is not None:
@@ -108,10 +108,10 @@ async def shake_hands(
     """Start a server and take a client's first steps.
 
     Args:
-        client: Who.
+        client: The client.
         options: Of `serve`.
-        settings: What they and the environment come to.
-        name: What the client calls the server.
+        settings: The settings from the options and the environment.
+        name: The server's name in the client.
     """
     made = Handshake(client)
     with tempfile.TemporaryDirectory(prefix="deep-agent-doctor-", dir=_outside(settings)) as place:
@@ -165,7 +165,7 @@ async def _steps(wire: Wire, made: Handshake, settings: Settings, name: str) -> 
 
 
 async def _greet(wire: Wire, made: Handshake) -> dict[str, Any]:
-    """Open the connection as this client does; return what the server says of itself."""
+    """Open the connection the way this client does; return the server's description of itself."""
     client = wire.client
     if client.is_modern:
         greeting = await wire.request("server/discover", {})
@@ -185,7 +185,7 @@ async def _greet(wire: Wire, made: Handshake) -> dict[str, Any]:
 
 
 def judge_speed(made: Handshake) -> None:
-    """Check that the first answer came before clients give up."""
+    """Check that the first answer arrived before clients give up."""
     seconds = made.seconds or 0.0
     if seconds > LATE_SECONDS:
         fix = "Start it from a faster disk, or with fewer programs running."
@@ -198,7 +198,7 @@ def judge_speed(made: Handshake) -> None:
 
 
 def judge_instructions(made: Handshake, text: str) -> None:
-    """Hold the server's instructions against what the client keeps of them."""
+    """Compare the server's instructions with the client's limit."""
     kept = made.client.instructions
     if not text:
         made.notes.append("the server gave no instructions")
@@ -207,7 +207,7 @@ def judge_instructions(made: Handshake, text: str) -> None:
 
 
 def judge_names(made: Handshake, names: Sequence[str], server_name: str) -> None:
-    """Hold the tools against how many, and how long names, the client takes."""
+    """Compare the tools with the client's limits for their number and the length of names."""
     client = made.client
     if not names:
         made.problems.append(("there are no tools", "See the server's log."))
@@ -222,7 +222,7 @@ def judge_names(made: Handshake, names: Sequence[str], server_name: str) -> None
 
 
 def _judge_result(made: Handshake, tool: str, result: Mapping[str, Any], has_both: bool) -> None:
-    """Hold a real result against what this client shows of one."""
+    """Compare a real result with the client's limits for results."""
     client = made.client
     blocks = cast("list[dict[str, Any]]", result.get("content") or [])
     text = "\n".join(str(one.get("text", "")) for one in blocks)

@@ -1,7 +1,6 @@
 """State checks: the state directory and its journal, installed plugins, mounted servers.
 
-Plugins, and the Python agent that the server is to have, are loaded. Each MCP server that agents
-use is connected to.
+It loads plugins and the server's Python agent, and connects to each MCP server that agents use.
 """
 
 from __future__ import annotations
@@ -139,7 +138,7 @@ async def _elsewhere(settings: Settings) -> Finding:
 
 
 async def examine_replicas(settings: Settings) -> list[Finding]:
-    """Look who shares the journal, and whether the keys fit what they share beside it."""
+    """Check who shares the journal, and that the keys match the other shared data."""
     if not settings.replicas:
         return []
     from ..auth.shared_state import open_shared_state
@@ -182,7 +181,7 @@ def _version(path: Path) -> int:
 
 
 async def _opened(settings: Settings, text: str) -> Finding:
-    """Open the journal as a server does; its version is ours, so that changes nothing."""
+    """Open the journal the way a server does; this changes nothing, because its version is ours."""
     from ...harness.errors import HarnessError
     from ..threads.journals import open_journal
 
@@ -197,7 +196,7 @@ async def _opened(settings: Settings, text: str) -> Finding:
 
 
 def examine_plugins() -> Iterator[Finding]:
-    """Import every installed plugin; without any there is nothing to tell."""
+    """Import every installed plugin; without plugins there is no finding."""
     for group in GROUPS:
         for name, found in entry_points(group).items():
             about = f"{group} plugin"
@@ -240,7 +239,7 @@ async def examine_agent(name: str, settings: Settings) -> Finding:
 async def examine_mounted(settings: Settings) -> list[Finding]:
     """Connect to the MCP servers of the agent file, all at once, each within `connect_timeout`.
 
-    Tools of theirs that subagents name are looked for, too.
+    Also checks that tools exist that subagents use from them.
     """
     described = definition_of(settings)
     if described is None or not described.parts.mcp_servers:
@@ -262,7 +261,7 @@ async def examine_mounted(settings: Settings) -> list[Finding]:
 
 
 def _missing_tools(agent: Agent) -> list[Finding]:
-    """Return the tools of connected servers that subagents name and that are not there."""
+    """Return tools that subagents use but connected servers do not have."""
     from ...harness.mcp_servers import MCPToolsMiddleware
     from ...harness.middleware.subagents import SubAgentMiddleware
 

@@ -29,7 +29,7 @@ _META = "io.modelcontextprotocol/"
 
 
 class WireError(Exception):
-    """The server ended, answered with an error, or with something that is no answer."""
+    """The server ended, answered with an error, or sent an invalid answer."""
 
 
 @dataclass(slots=True)
@@ -37,10 +37,10 @@ class Wire:
     """A connection as one client makes it. Make one with `Wire.to`.
 
     Attributes:
-        client: Whom we speak as.
+        client: The simulated client.
         process: The server.
         started: When it was started, by the monotonic clock.
-        errors: Where its stderr goes.
+        errors: The file for its stderr.
     """
 
     client: KnownClient
@@ -77,10 +77,10 @@ class Wire:
                     await _end(process)
 
     async def request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a request and return its result; what the server asks meanwhile is answered.
+        """Send a request and return its result; answers questions of the server meanwhile.
 
         Raises:
-            WireError: There is no good answer.
+            WireError: There is no valid answer.
         """
         number = await self._ask(method, params)
         while True:
@@ -96,7 +96,7 @@ class Wire:
         return cast("dict[str, Any]", message["result"])
 
     async def open(self, method: str, params: Mapping[str, Any], first: str) -> None:
-        """Send a request that stays open, and wait for the notification it begins with.
+        """Send a request that stays open, and wait for its first notification.
 
         Raises:
             WireError: It ended instead.
@@ -164,7 +164,7 @@ class Wire:
 
 
 def _answer(method: str) -> dict[str, Any]:
-    """Return what this client answers a request of the server with."""
+    """Return this client's answer to a request of the server."""
     results: dict[str, dict[str, Any]] = {
         "ping": {},
         "roots/list": {"roots": []},
@@ -176,7 +176,7 @@ def _answer(method: str) -> dict[str, Any]:
 
 
 async def _end(process: Process) -> None:
-    """End the server as hosts do: close its input, then ask, then force."""
+    """End the server the way hosts do: close its input, then terminate it, then kill it."""
     assert process.stdin is not None and process.stdout is not None
     with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
         await process.stdin.aclose()

@@ -1,6 +1,6 @@
 """Clients that `install` knows: where their files are, the shape of an entry, how they get keys.
 
-What differs is data here, one `Client` each. Nothing in it touches a file.
+The differences are data here, one `Client` each. Nothing here accesses a file.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class Start:
     """Command that a client starts.
 
     Attributes:
-        program: With an absolute path.
+        program: The program, with an absolute path.
         arguments: Of the program.
-        key: What to write into the entry as the API key, or the client's way to name the variable
-            that has it; None for nothing.
+        key: The value of the entry's API key, or the client's reference to a variable; None for no
+            key.
     """
 
     program: str
@@ -61,7 +61,7 @@ class Start:
 
 @record
 class Input:
-    """A question VS Code asks once, and keeps the answer of where secrets are kept."""
+    """A question that VS Code asks once; it stores the answer as a secret."""
 
     path: tuple[str, ...]
     value: Mapping[str, JsonValue]
@@ -77,21 +77,21 @@ class Client:
     """One client.
 
     Attributes:
-        name: What the command line calls it.
-        title: What people call it.
-        next: What to do after a change.
-        reference: What it replaces by the value of `ANTHROPIC_API_KEY`; None if it cannot.
-        entry: Returns the value of our member of the object that holds all servers.
+        name: Its name on the command line.
+        title: Its name for people.
+        next: The user's next step after a change.
+        reference: The text that it replaces by the value of `ANTHROPIC_API_KEY`; None if it cannot.
+        entry: Returns the value of our member in the object of all servers.
         group: Path to that object.
-        format: Of its file.
-        folder: What it replaces by the project's directory in arguments; None if there is no such
-            thing or servers are started there anyway.
+        format: The format of its file.
+        folder: The text in arguments that it replaces by the project's directory; None if it has
+            none, or starts servers there anyway.
         starts_in_project: Whether a project's servers run in the project's directory.
-        key_advice: How to give it the key where the entry does not.
-        newer_group: Where newer versions keep servers; used if the file has it already.
-        newer_entry: The entry there.
-        question: What to ask the user for the key with.
-        toolsets: The sets of tools that suit it; empty for all.
+        key_advice: How to provide the key if the entry does not contain it.
+        newer_group: Path to the servers in newer versions; used if the file already has it.
+        newer_entry: The entry for newer versions.
+        question: The question to the user for the key.
+        toolsets: The suitable sets of tools; empty for all.
     """
 
     name: str
@@ -244,7 +244,7 @@ Scope: TypeAlias = Literal["user", "project"]
 
 
 def _app_data(machine: Machine) -> Path:
-    """Where programs with a window keep what they know of a user."""
+    """The user's settings directory of programs with a window."""
     if machine.is_windows:
         return machine.variable("APPDATA", machine.home / "AppData" / "Roaming")
     if machine.platform == "darwin":
@@ -308,4 +308,4 @@ PLACES: Mapping[str, Mapping[Scope, Callable[[Machine], Path]]] = {
     else {"user": user}
     for name, user in _USER.items()
 }
-"""Client -> scope -> where the file is. Claude Desktop knows no projects."""
+"""Client -> scope -> path of the file. Claude Desktop has no projects."""

@@ -33,12 +33,12 @@ class InstallError(Exception):
 
 @record
 class Placement:
-    """Whose list of servers is meant.
+    """A client's list of servers, and the name of our entry.
 
     Attributes:
         client: The client.
         scope: Its list for all projects, or that of the current one.
-        name: Of our entry.
+        name: The name of our entry.
     """
 
     client: Client
@@ -50,7 +50,7 @@ class Placement:
         """Check the words of a command line.
 
         Raises:
-            InstallError: There is no such client or scope, or the name will not do.
+            InstallError: The client or scope is unknown, or the name is not valid.
         """
         known = CLIENTS[client]
         if scope not in PLACES[client]:
@@ -80,11 +80,11 @@ class Request:
     """Request to install an entry.
 
     Attributes:
-        placement: Where.
+        placement: The list of servers.
         options: Of `serve`, each path as `PathOption`.
         key: The API key to write down; None to name the variable where the client can.
-        needs_key: Whether the model needs one at all.
-        note: What to know about the options; empty for nothing.
+        needs_key: Whether the model needs a key.
+        note: A note about the options; may be empty.
     """
 
     placement: Placement
@@ -103,7 +103,7 @@ class PathOption:
 
     def written(self, placement: Placement, machine: Machine) -> str:
         """Return it as it must stand in the entry."""
-        if "${" in self.value or "{env:" in self.value:  # the client's own business
+        if "${" in self.value or "{env:" in self.value:  # left to the client
             return self.prefix + self.value
         given = Path(self.value).expanduser()
         full = Path(os.path.normpath(machine.directory / given))
@@ -120,11 +120,11 @@ class Change:
     """Change that would be written.
 
     Attributes:
-        file: As it is.
-        text: As it will be.
+        file: The current file.
+        text: The new text.
         snippet: The entry alone, in the file's format, without the key.
-        note: What to know about it; empty for nothing.
-        removes: Whether it takes our entry out; a file in which nothing is left goes then.
+        note: A note about the change; may be empty.
+        removes: Whether it removes our entry; a file that is then empty is deleted.
     """
 
     file: ConfigFile
@@ -135,16 +135,16 @@ class Change:
 
     @property
     def is_needed(self) -> bool:
-        """Whether the file would be another one."""
+        """Whether the file would change."""
         return self.text != self.file.text
 
     @classmethod
     def install(cls, request: Request, machine: Machine) -> Change:
-        """Return what an installation writes.
+        """Return the change of an installation.
 
         Raises:
-            InstallError: It cannot be done.
-            NotInstalled: There is no command that a client could start.
+            InstallError: It is not possible.
+            NotInstalled: There is no command for clients to start.
             ConfigFileError: The file cannot be read.
         """
         placement = request.placement
@@ -167,10 +167,10 @@ class Change:
 
     @classmethod
     def removal(cls, placement: Placement, machine: Machine) -> Change:
-        """Return what a removal leaves.
+        """Return the change of a removal.
 
         Raises:
-            InstallError: It cannot be done.
+            InstallError: It is not possible.
             ConfigFileError: The file cannot be read.
         """
         document, name = document_of(placement.client), placement.name
@@ -180,7 +180,7 @@ class Change:
             return cls(file, document.without_entry(file.text, name), removes=True)
 
     def carry_out(self) -> Path | None:
-        """Write it, if anything changes, and return where the old text is kept.
+        """Write it, if anything changes, and return the path of the backup.
 
         Raises:
             ConfigFileError: It cannot be written; the file is as it was.
@@ -270,7 +270,7 @@ def _check_unicode(text: str) -> None:
 
 
 class _Explained:
-    """Says which file an error is about."""
+    """Adds the file to errors."""
 
     def __init__(self, file: ConfigFile) -> None:
         self._file = file

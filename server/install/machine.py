@@ -1,9 +1,9 @@
 """Machine: platform, home directory and program, and the clients' files on it.
 
-They decide where files are and what is started. A file is read whole, replaced whole, and never
-lost. A change is written beside the file and moved over it, so a client that reads meanwhile sees
-the old text or the new one. The previous content is kept as a backup. A link is followed, and
-stays.
+They determine the paths of files and the command to start. Files are read and replaced as a whole,
+and never lost. A change is written to a new file, which is moved over the old one, so a client that
+reads meanwhile sees the old text or the new one. The previous content is kept as a backup. Links
+are followed and preserved.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class Machine:
     """Facts about this machine.
 
     Attributes:
-        platform: As `sys.platform`.
+        platform: Like `sys.platform`.
         home: The user's directory.
-        directory: The current one; what `project` means.
+        directory: The current directory, used for `project`.
         environ: The environment.
-        arguments: How this process was called, as `sys.argv`.
+        arguments: The command line of this process, like `sys.argv`.
         python: The interpreter.
-        prefix: Of the environment it runs in.
+        prefix: The prefix of its environment.
     """
 
     platform: str
@@ -73,12 +73,12 @@ class Machine:
 
     @property
     def is_windows(self) -> bool:
-        """Whether files are where Windows has them."""
+        """Whether files are in the places of Windows."""
         return self.platform == "win32"
 
     @property
     def is_run_by_uv(self) -> bool:
-        """Whether this process runs in one of the environments that `uvx` throws away."""
+        """Whether this process runs in a temporary environment of `uvx`."""
         return bool(self.environ.get("UV")) and bool(_UV_CACHES & {*self.prefix.parts})
 
     def variable(self, name: str, default: Path) -> Path:
@@ -182,7 +182,7 @@ class ConfigFile:
             path = Path(os.path.realpath(path, strict=False))
             if not os.path.lexists(path):
                 return cls(path)
-            if not path.is_file():  # a pipe would be waited for, and a link to itself is nothing
+            if not path.is_file():  # reading a pipe would wait, and a link to itself has no file
                 raise ConfigFileError(f"{path} is not a file. Nothing was changed.")
             with path.open("rb") as file:
                 status = os.fstat(file.fileno())

@@ -1,8 +1,7 @@
 """Skill import: checks a directory or an archive before installing skills from it.
 
-An archive is unpacked into a place that is thrown away, within the bounds of a skill, and without
-links and paths that lead out of it. Only the files that the format names are copied, whole or not
-at all.
+An archive is unpacked into a temporary place, within the limits of a skill, without links and paths
+that leave it. Only the files of the format are copied, all of them or none.
 """
 
 from __future__ import annotations
@@ -41,18 +40,18 @@ _MAGIC = (b"#!", b"\x7fELF", b"MZ", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe", b"
 
 
 class SkillImportError(Exception):
-    """A source that cannot be taken in; the text says why. Nothing was kept."""
+    """A source cannot be imported; the text says why. Nothing was stored."""
 
 
 def unpacked(source: Path, place: Path) -> Path:
-    """Return a directory with what a source holds.
+    """Return a directory with the contents of a source.
 
     Args:
         source: A directory, which is returned as it is, or an archive.
         place: An empty directory for the contents of an archive.
 
     Raises:
-        SkillImportError: It is neither, is damaged, or holds more than skills may.
+        SkillImportError: It is neither, is damaged, or exceeds the limits of skills.
     """
     if source.is_dir():
         return source
@@ -64,7 +63,7 @@ def unpacked(source: Path, place: Path) -> Path:
         raise SkillImportError(
             f"{source}: not a directory or an archive. Archives end in {', '.join(ARCHIVES)}."
         )
-    # A skill may lie at the top of its archive; its folder is named like the archive, then.
+    # A skill may be at the top of its archive; then its folder is named like the archive.
     inside = place / source.name[: -len(ending)]
     inside.mkdir(parents=True)
     try:
@@ -93,7 +92,7 @@ def _unzip(source: Path, place: Path) -> None:
 
 
 def _copied(data: IO[bytes], file: IO[bytes], size: int) -> bool:
-    """Copy so many bytes and no more; return whether that was all."""
+    """Copy at most this many bytes; return whether that was everything."""
     left = size
     while part := data.read(min(_CHUNK, left + 1)):
         left -= len(part)
@@ -176,7 +175,7 @@ def _skill_files(directory: Path, depth: int) -> Iterator[Path]:
 
 
 def executables(skill: Skill) -> Sequence[str]:
-    """Return the files of a skill that somebody, or an agent, could run as programs."""
+    """Return the files of a skill that a person or an agent could run as programs."""
     return [one.path for one in skill.files if _can_run(skill.directory / one.path)]
 
 
@@ -188,15 +187,15 @@ def _can_run(path: Path) -> bool:
 
 
 def take_in(skill: Skill, target: Path, *, replace: bool = False) -> Path:
-    """Copy a skill into a directory of skills, whole or not at all; return its new folder.
+    """Copy a skill into a directory of skills, all of it or nothing; return its new folder.
 
     Args:
         skill: One of `skills_in`.
-        target: Holds one folder for each skill; made if it is not there.
-        replace: Whether a skill of that name may be replaced.
+        target: The directory with one folder for each skill; created if missing.
+        replace: Whether a skill with the same name may be replaced.
 
     Raises:
-        SkillImportError: One of its name is there, or it cannot be written.
+        SkillImportError: A skill with its name exists, or it cannot be written.
     """
     place = target / skill.name
     if place.exists() and not replace:

@@ -50,13 +50,13 @@ Context: TypeAlias = ServerRequestContext[Any, Any]
 SamplingWay: TypeAlias = Literal["live", "retry", "none"]
 
 _GONE = (CONNECTION_CLOSED, "Connection closed")
-"""What the SDK raises when the client is gone; clients use that code for refusals, too."""
+"""The SDK's error code for a lost client, which clients also use for refusals."""
 
 _MAX_REFUSAL = 500
 
 
 def offer_of(ctx: Context) -> Offer:
-    """Return what the client of this request offers of its model."""
+    """Return which features of its model the client of this request offers."""
     capabilities = ctx.session.client_capabilities
     sampling = capabilities.sampling if capabilities else None
     if sampling is None:
@@ -67,7 +67,7 @@ def offer_of(ctx: Context) -> Offer:
 def way_to_sample(ctx: Context, run_id: str) -> SamplingWay:
     """Return how the client of this request can be asked for a run.
 
-    Only for the caller's own: what an admin may read is still not for their model.
+    Only for the caller's own runs: an admin may read others' runs, but their model may not.
     """
     caller = current_caller.get()
     if offer_of(ctx) != "tools" or owner_of(run_id) != caller.owner or not caller.may("delegate"):
@@ -99,7 +99,7 @@ class LiveSampler:
         self._ended = False
 
     def look(self) -> None:
-        """Begin to ask what has not been asked on this request."""
+        """Start to ask calls that were not yet asked on this request."""
         for run in self._queue.runs(self._thread_id):
             for key, call in run.calls.items():
                 if not self._ended and key not in self._begun:
@@ -108,7 +108,7 @@ class LiveSampler:
                     self._group.start_soon(self._ask, run, call)
 
     async def finish(self) -> bool:
-        """Begin nothing more and wait for the client; return whether it was at work."""
+        """Stop starting calls and wait for the client; return whether it was working."""
         was_at_work = self._open > 0
         self._ended = True
         while self._open:
@@ -132,7 +132,7 @@ class LiveSampler:
             self._idle.set()
 
     async def _answer(self, call: SampledCall) -> CreateMessageResultWithTools | ModelError | None:
-        """Return what the client says; None if it is gone, when the call waits for another."""
+        """Return the client's answer; None if it is gone, and the call waits for another."""
         about = ServerMessageMetadata(related_request_id=self._ctx.request_id)
         session = self._ctx.session
         try:
@@ -186,7 +186,7 @@ async def live_sampling(
 
 
 class OpenRequests:
-    """Takes back what clients are asked when the server ends."""
+    """Cancels requests to clients when the server ends."""
 
     def __init__(self) -> None:
         self._scopes: set[anyio.CancelScope] = set()
@@ -194,7 +194,7 @@ class OpenRequests:
 
     @contextmanager
     def asking(self, seconds: float) -> Generator[anyio.CancelScope]:
-        """Let the block wait for a client.
+        """Run the block while it waits for a client.
 
         The block is left once `seconds` are over, the yielded scope is cancelled, or the server
         ends; then it is left at its first wait.
@@ -240,7 +240,7 @@ def _is_count(value: object) -> bool:
 
 
 def declared(offer: Offer | None) -> str:
-    """Say how much of its model a client offers."""
+    """Record how much of its model a client offers."""
     if offer == "plain":
         return "this client declares sampling, but not with tools (`sampling.tools`)"
     return "this client declares no sampling"
@@ -252,8 +252,8 @@ class SamplingModel:
     It reports no tokens, so limits on tokens and cost cannot be kept. Answers come whole.
 
     Args:
-        hint: Part of a model's name that the client may go by; empty for none.
-        max_tokens: Bound of one answer.
+        hint: Part of a model's name as a hint for the client; empty for none.
+        max_tokens: The most tokens of one answer.
         context_window: Input tokens of the smallest model that may answer, if that is known.
     """
 
@@ -283,7 +283,7 @@ class SamplingModel:
         """Yield the answer.
 
         Raises:
-            ModelError: The client lends no model, refuses, or answers what cannot be used.
+            ModelError: The client offers no model, refuses, or gives an unusable answer.
         """
         params = params_of(request, hint=self._hint, max_tokens=self._max_tokens)
         call = SampledCall(params, request.agent)
@@ -299,10 +299,10 @@ class SamplingModel:
 
 
 def _willing_run() -> SampledRun:
-    """Return the run to ask for.
+    """Return the run that asks.
 
     Raises:
-        ModelError: There is none, or its client does not lend its model.
+        ModelError: There is no run, or its client does not offer its model.
     """
     run = current_run.get()
     if run is None:

@@ -1,8 +1,8 @@
 """A model call as the protocol's `sampling/createMessage`, and its answer as a message of ours.
 
 The protocol's rules (2025-11-25 and 2026-07-28): every `tool_use` has its `tool_result` in the next
-message, and that message holds nothing else. Reasoning and provider blocks of other models are left
-out; they mean nothing to the client's.
+message, and that message contains nothing else. Reasoning and provider blocks of other models are
+left out, because the client's model cannot use them.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ if TYPE_CHECKING:
 __all__ = ["AGENT_META", "MAX_TOKENS", "Answer", "answer_of", "params_of"]
 
 MAX_TOKENS = 16_000
-"""Bound of one answer; what most models of today can give."""
+"""The most tokens of one answer, which most current models support."""
 
 AGENT_META = "deep-agent-mcp/agent"
-"""Key in the request's `_meta`: which agent asks."""
+"""Key in the request's `_meta` for the asking agent."""
 
 Answer = CreateMessageResult | CreateMessageResultWithTools
 
@@ -81,7 +81,7 @@ _STOP_REASONS = {
 def params_of(
     request: ChatRequest, *, hint: str = "", max_tokens: int = MAX_TOKENS
 ) -> CreateMessageRequestParams:
-    """Return a model call as the client is asked.
+    """Return a model call as a request to the client.
 
     Args:
         request: The call. Tools that only a provider could run are left out.
@@ -90,7 +90,7 @@ def params_of(
     """
     choice = request.tool_choice
     specs = [one for one in request.tools if isinstance(one, ToolSpec)]
-    if choice not in ("auto", "any", "none"):  # the protocol has no word for one certain tool
+    if choice not in ("auto", "any", "none"):  # the protocol cannot require a specific tool
         specs = [one for one in specs if one.name == choice]
     tools = [
         Tool(name=one.name, description=one.description, input_schema=one.parameters)
@@ -121,7 +121,7 @@ def answer_of(result: Answer, request: ChatRequest) -> AIMessage:
     tells the model which tools there are.
 
     Raises:
-        ModelError: It is none that an agent could go on with.
+        ModelError: An agent cannot continue with it.
     """
     content: list[AnswerBlock] = []
     given = result.content if isinstance(result.content, list) else [result.content]
@@ -203,7 +203,7 @@ def _messages(messages: Sequence[Message]) -> list[SamplingMessage]:
         for one in turn:
             if isinstance(one, HumanMessage):
                 _add(made, "user", list(_blocks(one.content)))
-            elif isinstance(one, ToolMessage) and one in results:  # its call is gone
+            elif isinstance(one, ToolMessage) and one in results:  # its call is missing
                 text = f"Result of an earlier call of {one.name or 'a tool'}: {one.text}"
                 _add(made, "user", [TextContent(text=clean_text(text))])
     if not made or made[-1].role == "assistant":

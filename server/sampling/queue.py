@@ -1,13 +1,12 @@
 """Sampling queue: passes a run's model calls to requests of the client that answers them.
 
-A call is parked in the memory of the process that carries its run, which waits in it as it would
-for any other model. Nothing of it is in the journal and nothing is lost with it: a run that goes on
-elsewhere asks again. A run that no client attends to is paused, and goes on with the next client
-that can answer.
+A call waits in the memory of the process that executes its run, like for any other model. It is not
+stored in the journal, and nothing is lost if the process ends: a run that continues elsewhere asks
+again. A run without a client is paused, and continues with the next client that can answer.
 
-Where several servers share a journal, a run goes to the server that its client talks to: the one
-that carries it pauses it when it asks a model and the client is elsewhere. An answer that a client
-brings to a server before the run is there is kept: the same call gets it.
+If several servers share a journal, a run moves to the server of its client: the executing server
+pauses it when it asks a model and the client is elsewhere. If a client's answer reaches a server
+before the run does, the answer is stored for the same call.
 """
 
 from __future__ import annotations
@@ -53,10 +52,10 @@ LOOK_AGAIN_SECONDS = 1.0
 """How often a run that shall be paused is looked at while its other calls are at work."""
 
 LEASE_SECONDS = 600.0
-"""How long a client may take to answer what it has been given."""
+"""How long a client may take to answer its calls."""
 
 GATHER_SECONDS = 2.0
-"""How long calls wait for those of other subagents, to be put to the client in one round."""
+"""How long calls wait for calls of other subagents, to be sent to the client in one round."""
 
 MOST_KEPT = 64
 """Answers to calls of runs that are not here yet, of one thread."""
@@ -71,7 +70,7 @@ PARKED = (
 
 
 def is_parked(run: Run) -> bool:
-    """Whether a run was paused for want of a client."""
+    """Whether a run was paused because it had no client."""
     return run.status == "paused" and run.reason == PARKED
 
 
@@ -79,10 +78,10 @@ class SampledRun:
     """A run while it is executed.
 
     Args:
-        queue: Where clients look for its calls.
+        queue: The queue in which clients find its calls.
         thread_id: Its thread.
         pause: Pauses it for a reason.
-        offer: What the client lends that made it go; None if it goes on by itself.
+        offer: The offer of the client that started it; None if it continues without one.
     """
 
     def __init__(
@@ -107,7 +106,7 @@ class SampledRun:
             self._move()
 
     async def ask(self, call: SampledCall) -> Answer:
-        """Wait for the answer of a client's model; pauses the run when no client attends to it.
+        """Wait for the answer of a client's model; pauses the run if it has no client.
 
         Raises:
             ModelError: The client has refused, or failed.
@@ -144,7 +143,7 @@ class SampledRun:
         return call.answer
 
     def look(self) -> None:
-        """See again whether a client attends to the calls."""
+        """Check again whether the calls have a client."""
         for wait in self._waits:
             wait.cancel()
 
@@ -155,13 +154,13 @@ class SampledRun:
             self.close(key if key in self.calls else same.get(digest_in(key), ""), response)
 
     def close(self, key: str, answer: InputResponse | ModelError) -> None:
-        """Give the answer to a call, if it is still open."""
+        """Answer a call, if it is still open."""
         call = self.calls.pop(key, None)
         if call is not None:
             call.close(answer if isinstance(answer, ModelError) else answer_in(answer))
 
     async def gathered(self) -> None:
-        """Wait until nothing but calls of the client's model is going on."""
+        """Wait until only calls of the client's model are running."""
         while self.activity.is_more_than(len(self.calls)):
             await self.moved.wait()
 
@@ -171,14 +170,14 @@ class SampledRun:
 
 
 current_run: ContextVar[SampledRun | None] = ContextVar("sampled_run", default=None)
-"""The run a model is asked for."""
+"""The run that asks a model."""
 
 
 class SamplingQueue:
     """The calls of all runs this process executes.
 
     Args:
-        changed: Told of a thread with a new call; must not block.
+        changed: Called with a thread that has a new call; must not block.
     """
 
     def __init__(self, changed: Callable[[str], None]) -> None:
@@ -194,7 +193,7 @@ class SamplingQueue:
     def carrying(
         self, run_id: str, thread_id: str, pause: Callable[[str], None], offer: Offer | None
     ) -> Generator[SampledRun]:
-        """Let a run ask while it is executed, in the task that executes it."""
+        """Allow a run to ask during the block, in the task that executes it."""
         run = self._runs[run_id] = SampledRun(self, thread_id, pause, offer)
         token = current_run.set(run)
         try:

@@ -1,4 +1,4 @@
-"""Sampled calls: the calls of a client's model, their keys, and what their runs do meanwhile."""
+"""Sampled calls: the calls of a client's model, their keys, and their runs' activity meanwhile."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class SampledCall:
     """One call of the client's model.
 
     Attributes:
-        params: What it is asked.
-        agent: Who asks.
-        key: Names the call and who asks; never used again.
-        answer: What it said, or why there is no answer.
-        closed: Set once there is an answer, or it is no longer wanted.
-        was_asked: Whether a client has been given it.
+        params: The request.
+        agent: The asking agent.
+        key: Identifies the call and the asking agent; never reused.
+        answer: The answer, or why there is none.
+        closed: Set once there is an answer, or it is no longer needed.
+        was_asked: Whether it was sent to a client.
     """
 
     params: CreateMessageRequestParams
@@ -46,7 +46,7 @@ class SampledCall:
     _askers: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
 
     def __post_init__(self) -> None:
-        # Within `input_required` there is no `_meta`, so the key says it, too.
+        # `input_required` has no `_meta`, so the key contains it, too.
         self.key = f"{new_id('smp')}-{self.digest}" + (f".{self.agent}" if self.agent else "")
 
     @property
@@ -56,12 +56,12 @@ class SampledCall:
         return blake2b(said.encode(), digest_size=12).hexdigest()
 
     def hand_out(self) -> CreateMessageRequest:
-        """Return the call as a client is given it."""
+        """Return the call in the form for a client."""
         self.was_asked = True
         return CreateMessageRequest(params=self.params)
 
     def close(self, answer: Answer | ModelError | None) -> None:
-        """Say what came of it; only the first time counts."""
+        """Set its result; only the first one counts."""
         if self.closed.is_set():
             return
         self.answer = answer
@@ -89,14 +89,14 @@ class Activity:
     _models: set[tuple[str, ...]] = field(default_factory=set[tuple[str, ...]])
 
     def hear(self, event: Event) -> bool:
-        """Take an event in; return whether it was about a call."""
+        """Process an event; return whether it concerned a call."""
         path = event.path
         match event.data.get("event"):
             case "tool_start":
                 self._tools.add(path)
             case "tool_end":
                 self._tools.discard(path)
-                # A subagent that failed does not say that its model call is over.
+                # A failed subagent does not report the end of its model call.
                 self._models = {one for one in self._models if one[: len(path)] != path}
             case "model_start":
                 self._models.add(path)
@@ -109,7 +109,7 @@ class Activity:
     def is_more_than(self, asked: int) -> bool:
         """Whether something is at work beside so many calls of the client's model.
 
-        A tool call whose subagent asks a model is not at work itself.
+        A tool call does not count while its subagent asks a model.
         """
         if asked < len(self._models):
             return True
@@ -119,12 +119,12 @@ class Activity:
 
 
 def is_call(key: str) -> bool:
-    """Whether a key is one of a call of a client's model."""
+    """Whether a key belongs to a call of a client's model."""
     return key.startswith("smp_")
 
 
 def digest_in(key: str) -> str:
-    """Return what a key says of its call's contents."""
+    """Return the digest of a call's contents in its key."""
     return key.partition(".")[0].rpartition("-")[2]
 
 

@@ -1,1 +1,1 @@
-"""Settings: what an operator can choose, and where the values come from."""
+"""Settings: the operator's options, and the sources of their values."""

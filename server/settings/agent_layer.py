@@ -2,9 +2,10 @@
 
 The schema of agent files has the tables of the agent, and `[server]` from the settings.
 
-The operator trusts its words, not its powers. So it may have what describes an agent, and nothing
-that runs code, names files outside of the root, sends a key or a variable somewhere, or widens what
-agents may do. Everything that is not named here is refused, so a new key is until it is added.
+The operator trusts its text, but does not give it rights. So it may describe an agent, but may not
+run code, refer to files outside the root, send a key or a variable somewhere, or extend the rights
+of agents. Everything that is not listed here is refused, so new keys are refused until they are
+added.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ _OPERATOR = f"and this file {_WHERE}. Move the file elsewhere and name it with -
 
 
 def require_plain(text: AgentFileText, root: Path) -> None:
-    """Refuse what a file in the root may not say. Reads no other file and imports nothing.
+    """Refuse keys that a file in the root may not have. Reads no other file and imports nothing.
 
     Args:
         text: The file.
@@ -75,7 +76,7 @@ def require_plain(text: AgentFileText, root: Path) -> None:
 
 
 def require_no_code(text: AgentFileText, file: AgentFile) -> None:
-    """Refuse names of Python objects and plugins where names of tools may be.
+    """Refuse names of Python objects and plugins in lists of tools.
 
     Raises:
         DefinitionError: There is one.

@@ -78,10 +78,10 @@ def require_complete_auth(chosen: _Chosen) -> None:
 
 
 def require_fitting_roots(chosen: _Chosen) -> None:
-    """Refuse roots of principals with what would mix them up.
+    """Refuse roots of principals together with settings that would mix them up.
 
     Raises:
-        ValueError: They do not go together.
+        ValueError: They cannot be combined.
     """
     own = [*chosen.skills, *chosen.memory, *([chosen.agents] if chosen.agents else [])]
     if chosen.root is None or not is_template(chosen.root):
@@ -98,10 +98,10 @@ def require_fitting_roots(chosen: _Chosen) -> None:
 
 
 def require_shareable(chosen: _Chosen) -> None:
-    """Refuse replicas with what only one machine has.
+    """Refuse replicas together with settings that exist on only one machine.
 
     Raises:
-        ValueError: They do not go together.
+        ValueError: They cannot be combined.
     """
     if not chosen.replicas:
         if chosen.shared_root:
@@ -127,10 +127,10 @@ def require_shareable(chosen: _Chosen) -> None:
 
 
 def require_fitting_engine(chosen: _Chosen) -> None:
-    """Refuse an engine that cannot execute what the settings ask for.
+    """Refuse an engine that does not support the settings.
 
     Raises:
-        ValueError: They do not go together.
+        ValueError: They cannot be combined.
     """
     if chosen.workers == 0 and (chosen.engine == "local" or not chosen.replicas):
         raise ValueError(

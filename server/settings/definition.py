@@ -1,4 +1,4 @@
-"""Agent definition: the agent of an agent file, as the server keeps it among the settings."""
+"""Agent definition: the agent of an agent file, as part of the server's settings."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class ServedDefinition:
     """Agent of an agent file.
 
     Attributes:
-        path: Where the file is.
-        file: What it says, the settings left out; with the texts of the files it names.
-        parts: What is made of it for `create_deep_agent`.
-        named: Those files.
-        modules: Files of the Python modules it names.
-        text: The file as it was read, for messages.
+        path: The path of the file.
+        file: Its content without the settings, with the texts of files that it refers to.
+        parts: The arguments from it for `create_deep_agent`.
+        named: The files that it refers to.
+        modules: Files of the Python modules that it refers to.
+        text: The text of the file, for messages.
     """
 
     path: Path
@@ -41,7 +41,7 @@ class ServedDefinition:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What `create_deep_agent` is given besides middleware and what settings decide."""
+        """The arguments of `create_deep_agent`, except middleware and those from settings."""
         agent, parts = self.file.agent, self.parts
         return {
             "tools": parts.tools,
@@ -68,7 +68,7 @@ class ServedDefinition:
 
     @contextmanager
     def locating(self) -> Generator[None]:
-        """Say of errors of building the agent inside the block what in the file they are about."""
+        """Add the place in the file to errors of building the agent inside the block."""
         try:
             yield
         except AgentBuildError as error:
@@ -97,7 +97,7 @@ class ServedDefinition:
                 return ()
 
     def __eq__(self, other: object) -> bool:
-        """Whether both say the same, and name the same files."""
+        """Whether both have the same content and the same files."""
         if not isinstance(other, ServedDefinition):
             return NotImplemented
         return (self.path, self.file, self.named) == (other.path, other.file, other.named)
@@ -108,5 +108,5 @@ class ServedDefinition:
 
 
 def definition_of(settings: Settings) -> ServedDefinition | None:
-    """Return what the agent file says about the agent; None without one."""
+    """Return the definition from the agent file; None without one."""
     return cast("ServedDefinition | None", settings.definition)

@@ -1,8 +1,8 @@
-"""Host and Origin checks, so that no foreign web page can use this server.
+"""Host and Origin checks, which prevent other web sites from using this server.
 
-A page of another site reaches a local server through its own name (DNS rebinding) or by sending
-requests across origins. Headers are parsed as a whole and compared part by part; what does not
-parse is refused.
+A page of another site can reach a local server through its own host name (DNS rebinding) or with
+requests across origins. Headers are parsed as a whole and compared part by part; invalid ones are
+refused.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from ...harness._internal.records import record
 __all__ = ["LOOPBACK_NAMES", "Refusal", "ServedHosts", "host_name", "is_loopback"]
 
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
-"""Names of this machine for itself, which are always served."""
+"""Names of this machine for itself, which are always allowed."""
 
 MOST_CHARS = 300
-"""The longest host is 255 characters long; a scheme and a port come with it."""
+"""The longest host has 255 characters, plus a scheme and a port."""
 
 _HOST = r"(?P<host>\[[0-9a-f:.]+\]|[a-z0-9_](?:[a-z0-9._-]*[a-z0-9_])?)"
 _PORT = r"(?::(?P<port>[1-9][0-9]{0,4}))?"
@@ -54,7 +54,7 @@ def host_name(text: str) -> str:
     """Return a host name or address in lower case, an IPv6 address short and in brackets.
 
     Raises:
-        ValueError: It is none, or comes with a scheme, a port, a path or a wildcard.
+        ValueError: It is not a host, or has a scheme, a port, a path or a wildcard.
     """
     found = _AUTHORITY.fullmatch(text if text.count(":") < 2 or "[" in text else f"[{text}]")
     host = None if found is None or found["port"] else _normal(found["host"])
@@ -67,8 +67,8 @@ class ServedHosts:
     """The hosts by which clients reach a server.
 
     Args:
-        allowed: Names besides the loopback ones. Pages of these hosts may use the server whatever
-            port they come from; pages of this machine only from the port that they ask.
+        allowed: Names besides the loopback ones. Pages of these hosts may use the server from any
+            port; pages of this machine only from the same port as the server's.
     """
 
     def __init__(self, allowed: Iterable[str] = ()) -> None:
@@ -83,8 +83,8 @@ class ServedHosts:
         Args:
             hosts: The values of all its Host headers.
             origins: The values of all its Origin headers; programs send none.
-            by_address: Whether any IP address will do as the host. A page that reached the server
-                by a name of its own would send that name.
+            by_address: Whether any IP address is allowed as the host. A page that reached the
+                server through its own host name would send that name.
         """
         asked = _parsed(_AUTHORITY, hosts)
         if asked is None:
@@ -110,7 +110,7 @@ class _Address:
 
 
 def _parsed(pattern: re.Pattern[str], values: Sequence[str]) -> _Address | None:
-    """Return what a header names; None if it came more than once, or names nothing."""
+    """Return the value of a header; None if it occurs more than once, or is empty."""
     if len(values) != 1 or len(values[0]) > MOST_CHARS:
         return None
     found = pattern.fullmatch(values[0])

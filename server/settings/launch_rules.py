@@ -1,10 +1,10 @@
 """Launch rules: protect files that programs read when they start, as globs in a root.
 
-Launch files are places from which programs read settings or code when they start. What an agent
-writes there acts later and with more rights than the agent has: the line that starts this server in
-a client's file, with its bounds, or a hook that git runs. So a person decides, see `protect`. Files
-that somebody starts by name, such as a `Makefile`, or that run only after a push, are left out:
-people look at them, and agents are asked to write them every day. Patterns are globs from the root;
+Launch files are places from which programs read settings or code when they start. Text that an
+agent writes there takes effect later, with more rights than the agent has: for example a client's
+entry for this server, with its limits, or a git hook. So a person decides, see `protect`. Files
+that people start by name, such as a `Makefile`, or that only run after a push, are not included:
+people review them, and agents are asked to write them every day. Patterns are globs from the root;
 they match at any depth unless they begin with a slash.
 """
 
@@ -32,11 +32,11 @@ _AT_START = "programs take settings or code from there when they start"
 
 
 _REDIRECTS = ("/**/.git",)
-"""Globs of what leads a program to settings elsewhere if it is a file. If it is a directory, what
-is in it is written every day."""
+"""Globs of paths that, as files, redirect a program to settings elsewhere. As directories, their
+contents are written every day."""
 
 _SEARCH_DEPTH = 3
-"""How many levels below the root commands' sandboxes look for such places, each time."""
+"""How many levels below the root each sandbox for commands searches for launch files."""
 
 _HOME = Path("/home/of/anybody")
 _PLATFORMS = ("linux", "darwin", "win32")
@@ -48,7 +48,7 @@ _USUAL = (
     # Editors and development environments
     ".devcontainer/**", ".devcontainer.json", ".idea/**", ".fleet/**", ".zed/**", ".vimrc", ".exrc",
     ".vim/**", ".nvimrc", ".nvim.lua", ".config/nvim/**", ".emacs", ".emacs.d/**", ".dir-locals.el",
-    # git: what it runs, what says so, and what says where that is
+    # git: its hooks, its configuration, and references to them
     ".git/hooks/**", ".git/config", ".git/config.worktree", ".git/commondir",
     ".git/modules/**/config", ".git/modules/**/config.worktree", ".git/modules/**/commondir",
     ".git/modules/**/hooks/**", ".git/worktrees/**/commondir", ".git/worktrees/**/config.worktree",
@@ -103,7 +103,7 @@ class LaunchRules(CompositePolicy):
 
 
 def _launch_globs(settings: Settings, root: Path, prefix: str) -> Sequence[str]:
-    """Return the globs of what programs read when they start, see `launch_files`."""
+    """Return the globs of files that programs read when they start, see `launch_files`."""
     given = settings.protect_paths
     globs = [
         escaped(prefix) + anchored(one)
@@ -122,12 +122,12 @@ def _launch_globs(settings: Settings, root: Path, prefix: str) -> Sequence[str]:
 def _at_start(
     settings: Settings, prefix: str, globs: Sequence[str], *, files_only: bool = False
 ) -> Policy:
-    """Return the rules about what programs read when they start.
+    """Return the rules about files that programs read when they start.
 
     Args:
-        settings: What the operator chose.
-        prefix: Where the file tools have the root.
-        globs: Where such files are.
+        settings: The operator's settings.
+        prefix: The root's path in the file tools.
+        globs: Globs of these files.
         files_only: See `Policy`.
     """
     rules = [
@@ -182,7 +182,7 @@ def place_glob(prefix: str, place: str, *, is_directory: bool) -> str:
 
 
 def escaped(path: str) -> str:
-    """Return a path as the glob that fits it alone."""
+    """Return a glob that matches only this path."""
     return _WILD.sub(r"\\\1", path)
 
 
@@ -199,7 +199,7 @@ def below(root: Path, path: Path) -> str | None:
 
 
 def _steps(path: Path) -> Iterator[Path]:
-    """Yield each link on the way to a file where it really stands, and the file at last."""
+    """Yield the real path of each link on the way to a file, and finally the file."""
     at, left, links = Path(path.anchor), [*reversed(path.parts[1:])], 0
     while left:
         name = left.pop()
@@ -219,7 +219,7 @@ def _steps(path: Path) -> Iterator[Path]:
 
 @cache
 def _launch_patterns() -> Sequence[str]:
-    """Return the patterns of all such places: those of known clients, and the usual ones."""
+    """Return the patterns of all launch files: those of known clients, and the usual ones."""
     found: dict[str, None] = {}
     for names in PROJECT_FILES.values():
         found |= dict.fromkeys(_with_folder(PurePosixPath(name)) for name in names)
@@ -237,7 +237,7 @@ def _client_files(machine: Machine) -> Sequence[Path]:
 
 
 def _is_exempt(pattern: str) -> bool:
-    """Whether a pattern says what is no such place."""
+    """Whether a pattern excludes files."""
     return pattern.startswith("!")
 
 

@@ -1,19 +1,20 @@
 """Protected paths: the server's own files inside the root that agents work in.
 
-What binds agents must not be in their hands. Of keys, and of the state with everybody's threads,
-they see nothing. Policy files, the configuration and profiles, which say who is sent the model's
-key, they can read. Skills and memory are theirs to edit. So are the files of subagents, but not to
-those whom such a file bounds: a subagent could lift its own bounds. Where rules tell agents apart,
-nobody edits them: whoever writes one of a name that more is allowed to would have that too.
+Agents must not control their own limits. They cannot see keys, or the state with all users'
+threads. They can read policy files, the configuration and profiles, which decide who receives the
+model's key. They can edit skills and memory. They can also edit the files of subagents, except for
+subagents that are limited by a file, which could remove their own limits. If rules distinguish
+agents, no agent can edit these files, because it could gain rights with a file for a name that has
+them.
 
-Where several users share the root, nobody can edit what instructs every user's agents: skills,
-memory and the files of subagents. One user's words would be another one's instructions.
+If several users share the root, no agent can edit files that instruct every user's agents: skills,
+memory and the files of subagents. Otherwise one user's text would be another user's instructions.
 
-What programs read when they start, such as the line in a client's file that starts this server, is
-a person's to change, see `launch_files`.
+Changes to files that programs read when they start, such as a client's entry for this server, need
+a person, see `launch_files`.
 
-Rules in front of the file tools say so. They reach what is not there yet, links, and spellings
-that lead to the same file. For commands that is not enough, see `server.agents.commands`.
+Rules for the file tools enforce this. They cover missing files, links, and other spellings of the
+same file. For commands that is not enough, see `server.agents.commands`.
 """
 
 from __future__ import annotations
@@ -61,10 +62,10 @@ class ProtectedPath:
     """A file or directory that binds agents; it need not exist.
 
     Attributes:
-        name: What it is, for messages.
-        path: Where it was named.
-        secret: Whether agents must not read it either.
-        is_directory: Whether it stands for all that is in it.
+        name: Its description, for messages.
+        path: Its configured path.
+        secret: Whether agents must not read it, either.
+        is_directory: Whether it covers all its contents.
     """
 
     name: str
@@ -74,7 +75,7 @@ class ProtectedPath:
 
 
 def protected_paths(settings: Settings) -> Sequence[ProtectedPath]:
-    """Return what agents must not change, or not see, wherever it is."""
+    """Return the paths that agents must not change, or not see, in any location."""
     found = [
         ProtectedPath("the state directory", settings.state_dir, secret=True, is_directory=True)
     ]
@@ -88,7 +89,7 @@ def protected_paths(settings: Settings) -> Sequence[ProtectedPath]:
         ProtectedPath(name, path, secret=True) for name, path in keys.items() if path is not None
     ]
     found += [ProtectedPath("the policy", path) for path in settings.policy]
-    # The one at the usual place is not read now, but by the next server that is given no other.
+    # The file at the default place is not read now, but by the next server without another file.
     configurations = dict.fromkeys((settings.config_file, default_config_file()))
     found += [
         ProtectedPath("the configuration", path) for path in configurations if path is not None
@@ -100,7 +101,7 @@ def protected_paths(settings: Settings) -> Sequence[ProtectedPath]:
 
 
 def _of_agent_file(settings: Settings) -> list[Path]:
-    """Return the agent file and what it names; and where one would be trusted."""
+    """Return the agent file with its files, and the path where one would be trusted."""
     found = [] if settings.agent_file is None else [settings.agent_file]
     described = definition_of(settings)
     if described is not None:
@@ -111,7 +112,7 @@ def _of_agent_file(settings: Settings) -> list[Path]:
 
 
 def instructing_paths(settings: Settings) -> Sequence[ProtectedPath]:
-    """Return what tells the agents of several users what to do, and is not the server's own."""
+    """Return the files that instruct the agents of several users, except the server's own."""
     if not settings.serves_several:
         return ()
     found = [ProtectedPath("the skills", path, is_directory=True) for path in settings.skills]
@@ -122,17 +123,17 @@ def instructing_paths(settings: Settings) -> Sequence[ProtectedPath]:
 
 
 class GuardedRules(CompositePolicy):
-    """The operator's rules, and those that keep agents from the server's own files, as of now.
+    """The current rules of the operator, and rules that protect the server's own files from agents.
 
-    Agents keep it for as long as they run, so it follows where those files are. Safe on any
-    thread; all but judging blocks.
+    Agents keep it for as long as they run, so it follows changes of those files' locations. Safe on
+    any thread; all methods except judging block.
 
     Args:
-        settings: Where the files are.
-        backend: Where agents have the root; see `files_of`.
+        settings: The settings with the locations of the files.
+        backend: The agents' files, with the root; see `files_of`.
         rules: The rules of the policy files.
-        principal: Whose agents, where each principal has a root.
-        place: Where the file tools have the root, where that is no choice of the settings.
+        principal: The owner of the agents, if each principal has a root.
+        place: The root's path in the file tools, if the settings do not decide it.
 
     Raises:
         AgentBuildError: All of the root is the server's own.
@@ -164,7 +165,7 @@ class GuardedRules(CompositePolicy):
 
     def compile(self) -> None:
         """Compile the many patterns of launch files. Blocks for some ten milliseconds."""
-        with self._lock:  # one thread for all who ask
+        with self._lock:  # one thread for all callers
             if self._launch is not None:
                 self._launch.parts()
 
@@ -223,7 +224,7 @@ class GuardedRules(CompositePolicy):
                 self._guards = before
 
     def _guarding(self, settings: Settings) -> Sequence[CallPolicy]:
-        """Return the rules that stand beside the operator's."""
+        """Return the rules in addition to the operator's."""
         own = settings.of(self._principal)
         if own.root is None:
             return ()
@@ -244,10 +245,10 @@ def _own_rules(
     """Return the rules about the server's own files.
 
     Args:
-        settings: Those of a principal.
-        everybodys: The same before its own paths were put in.
-        prefix: Where the file tools have the root.
-        rules: The operator's.
+        settings: The settings of a principal.
+        everybodys: The same settings without the principal's own paths.
+        prefix: The root's path in the file tools.
+        rules: The operator's rules.
     """
     root = settings.root
     assert root is not None
@@ -271,12 +272,12 @@ def _own_rules(
 
 @dataclass(frozen=True, slots=True)
 class _GuardedAgents(CompositePolicy):
-    """Rules about subagents' files that are stricter while the operator's tell agents apart.
+    """Rules about subagents' files, stricter while the operator's rules distinguish agents.
 
     Attributes:
-        rules: Those of the operator, as they are now.
-        own: What holds always.
-        apart: What holds besides.
+        rules: The operator's current rules.
+        own: Rules that always apply.
+        apart: Rules that apply in addition.
     """
 
     rules: PolicyFiles
@@ -324,14 +325,14 @@ def _told(file: ProtectedPath, root: Path, prefix: str) -> Iterator[Rule]:
 
 
 def _unchanged(globs: Sequence[str], reason: str, agent: str | None = None) -> Rule:
-    """Return a rule that leaves reading; a tool that says nothing of itself may write."""
+    """Return a rule that only allows reading; a tool without hints may write."""
     return Rule(
         "deny", path=list(globs), reason=reason, read_only=False, agent=agent, source=_SOURCE
     )
 
 
 def _prefix(settings: Settings, backend: Backend) -> str:
-    """Return where the file tools have the root; empty if it is all they have."""
+    """Return the root's path in the file tools; empty if it is their whole tree."""
     if settings.execute == "off":
         return ""
     from ...harness.backends.mounts import mounted_directories  # few run commands

@@ -1,9 +1,9 @@
 """Reloadable settings: apply the configuration file again when it is saved.
 
-Some settings hold for new runs and calls as soon as they are saved. The others are woven into what
-stands already (the address, the journal, the sandbox), so they wait for the next start, and the
-log says so. A file that is broken or gone leaves the last good settings in force: to fall back to
-defaults for the moment an editor needs would lift what the operator has forbidden.
+Some settings apply to new runs and calls as soon as they are saved. The others affect parts that
+already exist (the address, the journal, the sandbox), so they wait for the next start, and the log
+says so. If the file is invalid or missing, the last good settings stay in force: falling back to
+defaults while an editor saves would remove the operator's restrictions.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class SettingsSnapshot:
 
     Attributes:
         settings: All of them.
-        errors: What is wrong with the newest version of the file, by path.
-        waiting: Names of settings that the file has changed and that wait for the next start.
+        errors: Errors in the newest version of the files, by path.
+        waiting: Names of changed settings that wait for the next start.
         digests: One entry per setting and error; a changed value means that it changed.
     """
 
@@ -57,7 +57,7 @@ class SettingsSnapshot:
 
     @property
     def digests(self) -> Mapping[str, str]:
-        """One entry per setting; a changed value means that it changed. Keys are not in it."""
+        """One entry per setting; a changed value means that it changed. It contains no keys."""
         known = {
             name: repr(getattr(self.settings, name))
             for name in (*_AT_ONCE, *_IN_THE_AGENT, *_OF_FILES)
@@ -69,11 +69,10 @@ class ReloadableSettings(FollowedFiles[SettingsSnapshot]):
     """Settings that follow their file. Safe to read from any thread.
 
     Args:
-        settings: Those the server starts with.
-        read: Reads all sources again; flags and environment as they were at the start. None for
-            settings that stay as they are.
-        in_python: Whether the agent is built in Python, and so keeps the files and the store that
-            it was given.
+        settings: The settings at the start of the server.
+        read: Reads all sources again, with the flags and the environment of the start. None for
+            settings that never change.
+        in_python: Whether the agent is built in Python, and so keeps its files and its store.
     """
 
     def __init__(
@@ -98,12 +97,12 @@ class ReloadableSettings(FollowedFiles[SettingsSnapshot]):
 
     @property
     def waiting(self) -> Sequence[str]:
-        """What the file has changed and what waits for the next start."""
+        """The changes of the file, and the settings that wait for the next start."""
         return self.snapshot.waiting
 
     @property
     def roots(self) -> Sequence[Path]:
-        """The files to watch for changes: regular ones, or those that are not there yet."""
+        """The files to watch for changes: regular or missing ones."""
         if self._read is None:
             return ()
         settings = self.snapshot.settings
@@ -114,7 +113,7 @@ class ReloadableSettings(FollowedFiles[SettingsSnapshot]):
         return tuple(one for one in every if one.is_file() or not one.exists())
 
     def follow(self, apply: Callable[[Settings], None]) -> None:
-        """Say who follows a change. It may block, and refuse with a `HarnessError`."""
+        """Register a follower of changes. It may block, and refuse with a `HarnessError`."""
         self._follow = apply
 
     def reload(self) -> bool:
@@ -142,7 +141,7 @@ class ReloadableSettings(FollowedFiles[SettingsSnapshot]):
         return agent if agent is not None and str(agent) in str(error) else self._path
 
     def _bytes(self) -> Sequence[bytes]:
-        """Return what each of the files has, the configuration file's first."""
+        """Return the content of each file, the configuration file first."""
         return [self._bytes_of(one) for one in self.roots]
 
     def _bytes_of(self, path: Path) -> bytes:
@@ -161,7 +160,7 @@ class ReloadableSettings(FollowedFiles[SettingsSnapshot]):
         old = self.snapshot
         wanted = self._read()
         if self._bytes() != texts:
-            return old  # it is being written, and another notice will follow
+            return old  # it is being written, and another notification will follow
         if wanted.config_file is None and old.settings.config_file is not None:
             raise self._gone(self._path)  # and it is back by now
         at_once = self._changeable()
@@ -194,11 +193,11 @@ class ReloadableSettings(FollowedFiles[SettingsSnapshot]):
         return SettingsSnapshot(settings, {}, waiting)
 
     def _changeable(self) -> frozenset[str]:
-        """Return what can change while the server runs.
+        """Return the settings that can change while the server runs.
 
-        Background tasks belong to the one agent that started them; and what commands must not
-        touch is decided when their sandbox is made, as what is a principal's own is when its files
-        are first used.
+        Background tasks belong to the agent that started them. Paths that commands must not change
+        are fixed when their sandbox is created, and a principal's own paths when its files are
+        first used.
         """
         if self._started.background_subagents:
             return _AT_ONCE
@@ -214,7 +213,7 @@ class ReloadableSettings(FollowedFiles[SettingsSnapshot]):
         old, new = definition_of(self._started), definition_of(wanted)
         started = self._started
         if old is None or new is None or started.background_subagents:
-            return ()  # none, or all of it waits
+            return ()  # no change, or all changes wait
         vectors = [None if one.file.store is None else one.file.store.vectors for one in (old, new)]
         waits = {
             "[files]": (self._in_python or started.execute != "off")

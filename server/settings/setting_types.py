@@ -2,7 +2,7 @@
 
 A root may be per principal: `root = "/srv/{principal}"`. A principal's name becomes a directory
 name that no other principal has, on any file system: neither case nor Unicode forms make two of
-them one, and none leads elsewhere.
+them equal, and none leads elsewhere.
 """
 
 from __future__ import annotations
@@ -71,17 +71,17 @@ _MOST_CHARS = 120
 
 
 def is_template(path: Path) -> bool:
-    """Whether a path stands for one of each principal."""
+    """Whether a path is a template with a path for each principal."""
     return PLACEHOLDER in str(path)
 
 
 def of_principal(path: Path, principal: str) -> Path:
-    """Return the path of one principal; one that is no template is everybody's."""
+    """Return the path of one principal; a path that is not a template is shared."""
     return Path(str(path).replace(PLACEHOLDER, directory_name(principal)))
 
 
 def parent_of_all(path: Path) -> Path:
-    """Return the directory that holds what a template stands for."""
+    """Return the directory that contains all paths of a template."""
     return next(one for one in path.parents if PLACEHOLDER not in str(one))
 
 
@@ -107,7 +107,7 @@ def directory_name(principal: str) -> str:
 
 
 def made_root(path: Path, template: Path) -> Path:
-    """Return a principal's root, made at its first use, for this user alone. Blocks.
+    """Return a principal's root, created at its first use, for this user only. Blocks.
 
     Raises:
         HarnessError: It cannot be made, or something else is there.
@@ -141,7 +141,7 @@ def _directory(value: Path) -> Path:
 
 
 def _directories(value: Path) -> Path:
-    """Accept a directory, or one of each principal, which is made when it is needed."""
+    """Accept a directory, or a template for principals, which is created at first use."""
     if not is_template(value):
         return _directory(value)
     if not parent_of_all(value).is_dir():
@@ -204,12 +204,12 @@ def _model_glob(value: str) -> str:
 
 
 def is_sampling(name: str) -> bool:
-    """Whether a model's name stands for the client's model."""
+    """Whether a model's name means the client's model."""
     return name.partition(":")[0] == "sampling"
 
 
 def _model_name(value: str) -> str:
-    from ...harness.models.registry import UnknownModel, full_name  # few name one
+    from ...harness.models.registry import UnknownModel, full_name  # rarely used
 
     if not is_sampling(value):
         try:
@@ -230,7 +230,7 @@ def _policy_file(value: Path) -> Path:
 
 
 def _place(value: str) -> str:
-    from ...harness.policy import PolicyError, Rule  # few name one
+    from ...harness.policy import PolicyError, Rule  # rarely used
 
     try:
         Rule("ask", path=anchored(value))
@@ -265,7 +265,7 @@ def _journal_keys(value: SecretStr) -> SecretStr:
 
 
 def _journal_url(value: SecretStr) -> SecretStr:
-    from ...harness.agent_file.places import journal_plugin, scheme_of  # few name one
+    from ...harness.agent_file.places import journal_plugin, scheme_of  # rarely used
 
     url = value.get_secret_value()
     try:
@@ -281,7 +281,7 @@ def _store_url(value: SecretStr) -> SecretStr:
 
 
 def _place_url(value: SecretStr, *accepted: str) -> SecretStr:
-    from ...harness.agent_file.places import scheme_of  # few name one
+    from ...harness.agent_file.places import scheme_of  # rarely used
 
     if scheme_of(value.get_secret_value()) not in accepted:
         raise ValueError(f"not a URL that begins with {', '.join(f'{one}:' for one in accepted)}")

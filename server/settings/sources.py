@@ -1,9 +1,9 @@
 """Reads the settings: flags over environment over a TOML file over defaults.
 
-Every value remembers where it came from, so that a wrong one is reported as
-`setting 'port' = 'abc' (from environment DEEP_AGENT_PORT): …`. Sources are four plain mappings laid
-over each other and validated once by pydantic; pydantic-settings would cost 17 ms of start-up and
-does not say which source a refused value came from.
+Every value remembers its source, so that a wrong one is reported as
+`setting 'port' = 'abc' (from environment DEEP_AGENT_PORT): …`. The sources are four plain mappings,
+merged and validated once by pydantic; pydantic-settings would cost 17 ms of start-up and does not
+report the source of a refused value.
 
 The file is `--config`, else `DEEP_AGENT_CONFIG`, else `config.toml` in the platform's configuration
 directory if it exists. Paths in it are relative to the file; all others to the current directory.
@@ -51,7 +51,7 @@ __all__ = [
 ENV_PREFIX = "DEEP_AGENT_"
 
 AGENT_FILE_NAME = "deep-agent.toml"
-"""The agent file that `trust_root` lets a root have."""
+"""The agent file that `trust_root` allows in a root."""
 
 logger = logging.getLogger(__name__)
 
@@ -71,9 +71,9 @@ _NAME_LISTS = frozenset(
 )
 _GLOB_LISTS = frozenset({"protect_paths"})
 _CONFIG_FILE = "config_file"
-"""Named by `--config` and `DEEP_AGENT_CONFIG`, and by nothing else."""
+"""Only set by `--config` and `DEEP_AGENT_CONFIG`."""
 _NOT_SET = frozenset({_CONFIG_FILE, "definition"})
-"""Fields that are no settings to choose."""
+"""Fields that are not settings."""
 _PATHS = (
     frozenset({"agent_file", "root", "agents", "state_dir", "tls_cert", "tls_key", *SECRET_FILES})
     | _PATH_LISTS
@@ -92,7 +92,7 @@ _FLAGS = {
 
 
 def default_config_file() -> Path:
-    """Where a configuration file is looked for when none is named."""
+    """The path of the default configuration file."""
     return Path(platformdirs.user_config_dir(APP_NAME, appauthor=False)) / "config.toml"
 
 
@@ -110,7 +110,7 @@ def load_settings(
         environ: The environment; `DEEP_AGENT_<FIELD>`, and of tables `DEEP_AGENT_LIMITS_<NAME>`.
             Lists are separated as in `PATH` (paths, globs of paths) or by commas (names).
         config: The `--config` flag.
-        warn: Told about `DEEP_AGENT_` variables that mean nothing.
+        warn: Called for unknown `DEEP_AGENT_` variables.
 
     Raises:
         SettingsError: A value is refused, a key is unknown or the file cannot be read. Nothing
@@ -125,7 +125,7 @@ def load_settings(
 
 
 def _add_agent_file(merged: Layer, above: Layer, environ: Mapping[str, str]) -> None:
-    """Add what the agent file says to what the configuration file says, if there is one."""
+    """Merge the agent file, if there is one, with the configuration file."""
     chosen = {**merged, **above}
     named = chosen.get("agent_file")
     trusts = str(chosen["trust_root"].raw).lower() in _TRUE if "trust_root" in chosen else False
@@ -159,13 +159,13 @@ _TRUE = ("true", "1", "yes", "on")
 
 
 def keyword_settings(given: Mapping[str, object]) -> Settings:
-    """Return the settings of a program that names them itself: no environment, no file.
+    """Return the settings of a program that passes them itself: no environment, no file.
 
     Args:
-        given: Values by field name; tables as mappings.
+        given: Values by field name, with tables as mappings.
 
     Raises:
-        SettingsError: A value is refused, or there is no such setting. Nothing has been started.
+        SettingsError: A value is refused, or a setting is unknown. Nothing has been started.
     """
     merged: Layer = {}
     for name, value in given.items():
@@ -265,7 +265,7 @@ def _read_toml(path: Path, named_by: str) -> dict[str, object]:
 
 
 def _anchored(key: str, raw: object, folder: Path) -> object:
-    """Make relative paths of a file relative to the file, not to where the server is started."""
+    """Resolve relative paths in a file against the file, not against the current directory."""
     if key in _URLS and isinstance(raw, str):
         scheme, _, path = raw.partition(":")
         if scheme.lower() == "sqlite" and path and not path.startswith("/"):

@@ -1,9 +1,9 @@
-"""State directory: what must survive a server, and how servers find each other in it.
+"""State directory: data that must survive a server, and how servers find each other in it.
 
-Several servers may share one directory (a host starts one per session). Each holds a lock on a
-file named after its id for as long as it lives, and the operating system drops the lock when the
-process ends in whatever way. So a run whose `owner` is no longer alive can be continued by anyone.
-What must not happen beside anybody else's work finds out by the same locks, and keeps others out.
+Several servers may share one directory (a host starts one per session). Each holds a lock on a file
+named after its id for as long as it lives, and the operating system releases the lock when the
+process ends in any way. So any server can continue a run whose `owner` is no longer alive. Work
+that needs the directory exclusively uses the same locks to detect others, and to keep them out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["StateDir", "StateDirError", "read_private_file"]
 
 
 ALONE_SECONDS = 1.0
-"""How long to wait for somebody who keeps the directory to themselves."""
+"""How long to wait for a process with exclusive access to the directory."""
 
 _IN_USE = (
     "a server or another command uses the state directory {path}; nothing was done. Stop the "
@@ -46,7 +46,7 @@ class StateDir:
 
     Attributes:
         path: The directory.
-        killed: Servers whose end this process has noticed, and that did not end by themselves.
+        killed: Servers that ended abnormally, as far as this process has noticed.
     """
 
     path: Path
@@ -54,7 +54,7 @@ class StateDir:
 
     @classmethod
     def open(cls, path: Path) -> StateDir:
-        """Make the directory, private to this user, if it is missing.
+        """Create the directory, private to this user, if it is missing.
 
         Raises:
             StateDirError: It cannot be made or written.
@@ -75,9 +75,9 @@ class StateDir:
         return self.path / "journal.sqlite3"
 
     def key(self, name: str) -> bytes:
-        """Return the key in a file of that name; made once, so that restarts keep it.
+        """Return the key in a file with that name, created once, so that restarts keep it.
 
-        It appears whole or not at all, so that servers that start together agree on it.
+        The file is created atomically, so that servers that start together agree on the key.
         """
         path = self.path / name
         if not path.exists():
@@ -96,17 +96,18 @@ class StateDir:
 
     @contextmanager
     def claim(self) -> Generator[str]:
-        """Live as a server: yield this server's id, known alive to others until the exit.
+        """Register as a server: yield its id, which others see as alive until the exit.
 
         Raises:
-            StateDirError: Somebody keeps the directory to themselves.
+            StateDirError: Another process has exclusive access to the directory.
         """
         from filelock import FileLock
 
         owner = secrets.token_hex(8)
         try:
             with FileLock(self._lock_file(owner), mode=0o600):
-                # After the lock, as `alone` looks the other way round: one of both sees the other.
+                # After the lock, because `alone` checks in the opposite order: one of the two sees
+                # the other.
                 if self._alone_file.exists():
                     with self._held_alone(_NOT_STARTED.format(path=self.path)):
                         pass
@@ -116,10 +117,10 @@ class StateDir:
 
     @contextmanager
     def alone(self) -> Generator[None]:
-        """Keep everybody else from claiming the directory.
+        """Prevent all others from claiming the directory.
 
         Raises:
-            StateDirError: Somebody has claimed it, or keeps it to themselves.
+            StateDirError: Another process has claimed it, or has exclusive access.
         """
         with self._held_alone(_IN_USE.format(path=self.path)):
             if any(map(_is_locked, self._servers.glob("*.lock"))):
@@ -132,7 +133,8 @@ class StateDir:
 
         lock = FileLock(self._alone_file, mode=0o600)
         try:
-            # Those who claim the directory hold this for a moment, to see that they can.
+            # Processes that claim the directory hold this lock for a moment, to check that they
+            # can.
             lock.acquire(timeout=ALONE_SECONDS, poll_interval=0.01)
         except Timeout:
             raise StateDirError(refusal) from None
@@ -152,7 +154,7 @@ class StateDir:
             return False
         if _is_locked(path):
             return True
-        _discard(path)  # left by a dead server; its id never comes back
+        _discard(path)  # left by a dead server; ids are never reused
         self.killed.add(owner)
         return False
 
@@ -178,7 +180,7 @@ def _is_locked(path: Path) -> bool:
 
 
 def _discard(path: Path) -> None:
-    with suppress(OSError):  # someone else may have removed it, or look at it right now (Windows)
+    with suppress(OSError):  # another process may have removed it, or have it open (Windows)
         path.unlink()
 
 
@@ -199,7 +201,7 @@ def read_private_file(path: Path) -> str:
         ValueError: It cannot be read, or others can read or change it; the text says what to do.
     """
     try:
-        # A pipe would be waited for, and a device has no end.
+        # Reading a pipe would wait, and a device has no end.
         if not path.is_file():
             raise ValueError("not an existing file")
         with path.open("rb") as file:
@@ -207,7 +209,7 @@ def read_private_file(path: Path) -> str:
             data = file.read(_MOST_BYTES)
     except OSError as error:
         raise ValueError(f"it cannot be read: {error.strerror or error}") from error
-    # What `>` of Windows PowerShell writes.
+    # The encoding that `>` of Windows PowerShell writes.
     utf16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     return data.decode("utf-16" if utf16 else "utf-8-sig", "replace")
 

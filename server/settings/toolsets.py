@@ -1,8 +1,8 @@
 """Toolsets: the tools that clients are offered.
 
-An operator chooses sets (`toolsets`), takes single tools out (`exclude_tools`), or leaves only
-what changes nothing (`read_only`). The choice holds for all clients alike: 2026-07-28 forbids
-lists that differ by connection. Agents have tools of their own, which this does not touch.
+An operator selects sets (`toolsets`), removes single tools (`exclude_tools`), or keeps only
+read-only tools (`read_only`). The selection is the same for all clients: 2026-07-28 forbids lists
+that differ by connection. Agents have their own tools, which this does not affect.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Toolset: TypeAlias = Literal[
 ]
 
 ANSWERING = ("wait", "reply", "cancel")
-"""What every tool needs whose calls may take long or ask."""
+"""Tools that are required by every tool with calls that may take long or ask questions."""
 
 _SETS: Mapping[Toolset, tuple[str, ...]] = {
     "todos": ("write_todos",),
@@ -53,14 +53,14 @@ COMPACT_ARGUMENTS: Mapping[str, tuple[str, ...]] = {
 """The arguments that the set `compact` shows; the tools take all others as well."""
 
 READ_ONLY = frozenset({"ls", "read_file", "glob", "grep", "skill", "wait", "threads"})
-"""Those whose hints say that they change nothing."""
+"""Tools with a hint that they change nothing."""
 
 _PLAIN_WORDS = frozenset({"task", "wait", "reply", "cancel", "threads", "skill", "job", "execute"})
 _PARTS = re.compile(r"(?<=[.;:]) +")
 
 
 def comma_list(value: object) -> object:
-    """Take names with commas between them apart, as flags of other servers have them."""
+    """Split names at commas, like flags of other servers."""
     given = [value] if isinstance(value, str) else value
     if not isinstance(given, list | tuple):
         return value
@@ -72,7 +72,7 @@ def known_tool(name: str) -> str:
     """Return the name of a tool.
 
     Raises:
-        ValueError: There is no such tool.
+        ValueError: The tool is unknown.
     """
     if name not in _TOOLS:
         raise ValueError(f"there is no such tool; tools are {', '.join(sorted(_TOOLS))}")
@@ -80,7 +80,7 @@ def known_tool(name: str) -> str:
 
 
 class ToolChoice(Protocol):
-    """The settings that say which tools clients are offered."""
+    """The settings that select the tools for clients."""
 
     @property
     def execute(self) -> str: ...
@@ -100,7 +100,7 @@ def require_a_tool(choice: ToolChoice) -> None:
     """Refuse a choice that is a mistake.
 
     Raises:
-        ValueError: It leaves no tool, or names commands where there are none.
+        ValueError: It leaves no tool, or selects commands although they are disabled.
     """
     there = _TOOLS
     if choice.execute == "off":
@@ -118,7 +118,7 @@ def require_a_tool(choice: ToolChoice) -> None:
 
 
 def withheld_tools(choice: ToolChoice) -> frozenset[str]:
-    """Return the names of the tools that clients are not offered.
+    """Return the names of tools that are withheld from clients.
 
     `wait`, `reply` and `cancel` come with every set that lacks them if calls may stop for an
     approval.
@@ -134,7 +134,7 @@ def withheld_tools(choice: ToolChoice) -> frozenset[str]:
 
 
 def without(text: str, withheld: Iterable[str]) -> str:
-    """Return a text of ours without the sentences that send somebody to a withheld tool."""
+    """Return a text of ours without sentences that refer to withheld tools."""
     names = frozenset(withheld)
     if not names:
         return text
@@ -151,7 +151,7 @@ def _line(line: str, mention: re.Pattern[str]) -> str:
 
 @lru_cache(maxsize=8)
 def _mention(names: frozenset[str]) -> re.Pattern[str]:
-    """Return what finds the names; those that are English words too, only as names."""
+    """Return a pattern that finds the names; names that are also English words, only as names."""
     ways: list[str] = []
     for name in sorted(names):
         if name in _PLAIN_WORDS or len(name) < 3:

@@ -1,7 +1,7 @@
 """Files in a real directory, confined to it, with every change recorded before it is made.
 
-A change is first written to the journal with what the file held before, then made at once by
-replacing the file. So a thread can put files back as they were; see `DirectoryBackend.restore`.
+A change is first written to the journal with the file's earlier content, then made atomically by
+replacing the file. So a thread can restore earlier files; see `DirectoryBackend.restore`.
 """
 
 from __future__ import annotations
@@ -71,19 +71,19 @@ def native_to_virtual(path: str, root: PurePath) -> str | None:
 
 
 class DirectoryBackend:
-    """A real directory; nothing outside of it can be reached.
+    """A real directory; nothing outside it can be reached.
 
-    Links that stay inside are followed, others refused. Deleting and replacing is refused for
-    files above `max_undo_bytes`, because it could not be undone. What a change records is content:
-    a file that was deleted comes back with the default mode, and empty directories are not kept.
+    Links that stay inside are followed, others refused. Files above `max_undo_bytes` cannot be
+    deleted or replaced, because that could not be undone. A change only records content: a restored
+    file has the default mode, and empty directories are not restored.
 
     Args:
         root: The directory; it must exist.
         max_undo_bytes: Largest content kept for undo, per file, and per deleted directory.
         max_read_bytes: Larger files are not read, and skipped by grep.
-        tree: Another implementation of confinement than the platform's best.
-        ripgrep: Whether grep uses ripgrep, if it is installed. The results are the same
-            without, but take longer in large directories.
+        tree: An implementation of confinement, instead of the platform's best.
+        ripgrep: Whether grep uses ripgrep, if it is installed. The results are the same without it,
+            but take longer in large directories.
 
     Raises:
         AgentBuildError: The root is not a directory.
@@ -116,8 +116,8 @@ class DirectoryBackend:
     def canonical(self, path: str) -> str:
         """Return the canonical path; real paths inside the root are accepted too.
 
-        A path that reads both ways (the root is `/app` and holds an `app`) counts from the root
-        of the files. Call it once, before the policy judges the path.
+        An ambiguous path (the root is `/app` and contains an `app`) is relative to the root of the
+        files. Call it once, before the policy judges the path.
 
         Raises:
             FileError: The path is not usable.
@@ -130,9 +130,9 @@ class DirectoryBackend:
         return checked_path(path)
 
     def real_path(self, path: str) -> str:
-        """Return a canonical path with all links resolved, whether or not something is there.
+        """Return a canonical path with all links resolved, even if nothing exists there.
 
-        A path that leads out of the files is returned as it is; nothing can be done with it.
+        A path that leaves the root is returned unchanged; all operations refuse it.
         """
         real = os.path.realpath(self.root.joinpath(*path.split("/")[1:]))
         return native_to_virtual(real, self.root) or path
@@ -149,11 +149,11 @@ class DirectoryBackend:
         return lock
 
     def can_restore(self, path: str) -> bool:
-        """Return True: every change is recorded with what was there before."""
+        """Return True: every change is recorded with the earlier content."""
         return True
 
     async def require_restorable(self, changes: Sequence[FileChange], *, force: bool) -> None:
-        """Raise what `restore` would raise before it does anything."""
+        """Raise the errors that `restore` would raise before it changes anything."""
         await self._plan(changes, force)
 
     async def restore(
@@ -165,22 +165,22 @@ class DirectoryBackend:
         checkpointer: JournalWriter,
         force: bool = False,
     ) -> list[str]:
-        """Undo changes and return the paths that were put back.
+        """Undo changes and return the restored paths.
 
-        The undoing is recorded like any other change, so that it can be undone as well.
+        The restore is recorded like any other change, so it can be undone as well.
 
         Args:
-            changes: What to undo, newest first, as `Checkpointer.file_changes` returns them.
+            changes: The changes to undo, newest first, as returned by `Checkpointer.file_changes`.
             thread_id: The thread to record it for.
             run_id: The run to record it for.
             checkpointer: Where to record it.
-            force: Undo also what somebody else changed afterwards or in between; what they wrote
-                is recorded before it is replaced.
+            force: Also undo changes by others, made afterwards or in between; their content is
+                recorded before it is replaced.
 
         Raises:
             FileError: `changed`: a file is not as the thread left it. `too_large`: one outgrew
                 `max_undo_bytes`. Nothing was done in either case.
-            ToolError: The disk failed in between; the text says what was put back.
+            ToolError: The disk failed in between; the text lists the restored files.
         """
         plan = await self._plan(changes, force)
         if not plan:
@@ -265,7 +265,8 @@ class DirectoryFiles:
         """See `Files`.
 
         Raises:
-            ToolError: It took longer than ten seconds; an `Unhurried` test gets what there is.
+            ToolError: It took longer than ten seconds. An `Unhurried` test gets partial results
+                instead.
         """
         path = checked_path(path)
         return await self._search.glob(glob_matcher(pattern, path), path, limit)

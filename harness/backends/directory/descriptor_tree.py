@@ -1,8 +1,8 @@
 """Confinement by directory descriptors (POSIX).
 
-Every path is walked from the root's descriptor one name at a time, never following a link in the
-kernel. A link is read and walked by the same rules, so one that stays inside works and one that
-leads out is refused, also when it is put there between two system calls.
+Every path is walked from the root's descriptor one name at a time; the kernel never follows a link.
+Links are read and walked by the same rules, so a link that stays inside works and one that leaves
+the root is refused, even if it is created between two system calls.
 """
 
 from __future__ import annotations
@@ -156,10 +156,10 @@ class DescriptorTree:
         return found
 
     def _require_same(self, place: _Place, present: Present) -> FileMetadata | None:
-        """Return what the file that is there keeps, or None; raise if it is not `present`."""
+        """Return the file's attributes to keep, or None; raise if it is not `present`."""
         try:
             with opened_regular(place.name, place.path, dir_fd=place.fd) as fd:
-                kept = FileMetadata.of(fd)  # first, so that what is written meanwhile is noticed
+                kept = FileMetadata.of(fd)  # first, so that writes in between are noticed
                 data = read_open(fd, place.path, len(present.data or b""))
         except FileNotFoundError:
             require_same(present, None)
@@ -196,7 +196,7 @@ class DescriptorTree:
 
     @contextmanager
     def _at(self, path: str, *, create: bool = False, links: int = _MAX_LINKS) -> Generator[_Place]:
-        """Walk to the directory that holds the last name of `path`, links resolved."""
+        """Walk to the directory that contains the last name of `path`, links resolved."""
         walk = _Walk(self._root, path, links)
         try:
             yield walk.go(create=create)
@@ -267,14 +267,14 @@ def _refuse(error: OSError) -> None:
 
 
 def _require_version(place: _Place, kept: FileMetadata) -> None:
-    """Raise `changed` when another program wrote the file while ours was made."""
+    """Raise `changed` if another program wrote the file while ours was created."""
     status = os.stat(place.name, dir_fd=place.fd, follow_symlinks=False)
     if version(status) != kept.version:
         raise changed(place.path)
 
 
 def _put_new(temporary: str, place: _Place) -> bool:
-    """Give a file its name if nothing has it; return False where disks cannot do that.
+    """Give a file its name if the name is free; return False if the disk does not support this.
 
     Raises:
         FileError: `changed`: another program made a file of that name.
@@ -331,7 +331,7 @@ def _below(fd: int, name: str, path: str, depth: int, wanted: PathTest) -> Itera
     try:
         child = os.open(name, _DIR_FLAGS, dir_fd=fd)
     except OSError:
-        return  # gone, unreadable, or swapped for a link meanwhile
+        return  # gone, unreadable, or replaced by a link since
     try:
         yield from _walk(child, path, depth, wanted)
     finally:

@@ -1,8 +1,8 @@
 """Confinement by checked real paths, for platforms without directory descriptors.
 
-Each operation resolves the path with all of its links and refuses what lies outside of the root.
-Between the check and the use a link could be swapped by another program of the same user; this
-guards against mistakes and against models, not against such a program.
+Each operation resolves the path with all of its links and refuses paths outside the root. Another
+program of the same user could replace a link between the check and the use. The check protects
+against mistakes and against models, but not against that program.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ _FORBIDDEN = re.compile(r'[<>:"|?*\x01-\x1f]')
 
 
 def windows_problem(name: str) -> str | None:
-    """Return why Windows would take a name for something else than a plain file, or None.
+    """Return why a name is not a plain file for Windows, or None.
 
-    Device names, alternate streams (`a.txt:x`) and trailing dots or spaces would reach another
-    file than the one the policy judged.
+    Device names, alternate streams (`a.txt:x`) and trailing dots or spaces would reach a different
+    file from the one the policy judged.
     """
     if _RESERVED.match(name):
         return "it is the name of a device"
@@ -217,7 +217,7 @@ def _walk(directory: str, prefix: str, depth: int, wanted: PathTest) -> Iterator
     except OSError:
         if depth == 0:
             raise
-        return  # gone or unreadable meanwhile
+        return  # gone or unreadable since
     for entry in entries:
         if not nameable(entry.name):
             continue
@@ -230,6 +230,6 @@ def _walk(directory: str, prefix: str, depth: int, wanted: PathTest) -> Iterator
 
 
 def _junction(entry: os.DirEntry[str]) -> bool:
-    """Whether a directory is a Windows junction, which is a link by another name."""
+    """Whether a directory is a Windows junction, which is a kind of link."""
     tag = getattr(entry.stat(follow_symlinks=False), "st_reparse_tag", 0)
     return tag == getattr(stat, "IO_REPARSE_TAG_MOUNT_POINT", -1)

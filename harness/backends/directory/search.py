@@ -1,9 +1,9 @@
-"""Directory search and restore: finds files by name or content, and puts earlier contents back.
+"""Directory search and restore: finds files by name or content, and restores earlier contents.
 
 Names are found along a walk; contents are searched with ripgrep's help.
 
 A change is recorded before it is made, so a crash can leave a record of a change that never
-happened. Such a record is recognised (the file is still as it was before) and does no harm.
+happened. This record is recognised (the file is unchanged) and does no harm.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["DirectorySearch", "Undo", "apply", "plan"]
 
 
 LIKELY_SHARE = 0.7
-"""Part of a search's time for finding out where to look."""
+"""Fraction of a search's time for finding candidate files."""
 
 _T = TypeVar("_T")
 _Document: TypeAlias = tuple[str, Callable[[], bytes | None]]
@@ -43,9 +43,9 @@ class DirectorySearch:
 
     Attributes:
         tree: The files.
-        root: Where they are on disk.
+        root: Their root on disk.
         limit: Larger files are not read.
-        ripgrep: Whether ripgrep is asked where to look.
+        ripgrep: Whether ripgrep selects the candidate files.
     """
 
     tree: Tree
@@ -89,7 +89,7 @@ class DirectorySearch:
             test.late = True
 
     async def _likely(self, path: str, expression: Expression, budget: Budget) -> Candidates | None:
-        """Return the files below a directory that may match; None when nobody can say."""
+        """Return the files below a directory that may match; None if unknown."""
         program = find_ripgrep() if self.ripgrep else None
         if program is None:
             return None
@@ -98,7 +98,7 @@ class DirectorySearch:
             return None
         if not await anyio.to_thread.run_sync(self.tree.is_dir, path):
             return None
-        # Links in the path were found to stay inside; if one is swapped now, it yields only names.
+        # The links in the path stay inside; if one is replaced now, it only yields names.
         directory = os.path.join(self.root, path[1:])
         seconds = budget.left * LIKELY_SHARE
         return await candidates(program, wide, directory, most_bytes=self.limit, seconds=seconds)
@@ -122,7 +122,7 @@ class _TimeIsUp(ToolError):
 
 
 def _within(budget: Budget, path: str, test: PathTest) -> PathTest:
-    """Return the test, which ends the walk through `path` when there is no time left."""
+    """Return the test, which ends the walk through `path` when the time is over."""
 
     def timely(full: str) -> bool:
         if budget.over():
@@ -136,7 +136,7 @@ def _within(budget: Budget, path: str, test: PathTest) -> PathTest:
 
 
 async def _search(function: Callable[[Budget], _T], budget: Budget) -> _T:
-    """Run a search in a thread; when the caller goes away, the thread ends soon after."""
+    """Run a search in a thread; if the caller is cancelled, the thread ends soon after."""
     try:
         return await anyio.to_thread.run_sync(function, budget, abandon_on_cancel=True)
     finally:
@@ -145,17 +145,17 @@ async def _search(function: Callable[[Budget], _T], budget: Budget) -> _T:
 
 @record
 class Undo:
-    """One file to put back: what is there now, and the content it had (None: it did not exist)."""
+    """One file to restore: its current and its earlier content (None: it did not exist)."""
 
     present: Present
     target: bytes | None
 
 
 def plan(tree: Tree, changes: Sequence[FileChange], limit: int, force: bool) -> list[Undo]:
-    """Return what to do to undo `changes`, given newest first.
+    """Return the steps to undo `changes`, which are ordered newest first.
 
     Raises:
-        FileError: `changed`, naming every file that somebody else changed, unless `force`.
+        FileError: `changed`, with every file that others have changed, unless `force`.
     """
     by_path: dict[str, list[FileChange]] = {}
     for change in changes:
@@ -184,7 +184,7 @@ def plan(tree: Tree, changes: Sequence[FileChange], limit: int, force: bool) -> 
 
 
 def _ours(present: bytes | None, history: Sequence[FileChange]) -> bool:
-    """Whether nobody else's content is in the chain from the file now to the oldest change."""
+    """Whether the chain from the current file to the oldest change has no content by others."""
     current = _digest(present)
     for change in history:
         before = _digest(change.before)
@@ -199,10 +199,10 @@ def _digest(data: bytes | None) -> str | None:
 
 
 def apply(tree: Tree, steps: Sequence[Undo]) -> list[str]:
-    """Put the files back and return their paths.
+    """Restore the files and return their paths.
 
     Raises:
-        ToolError: One could not be put back; the text says which were.
+        ToolError: A file could not be restored; the text lists the restored ones.
     """
     done: list[str] = []
     for step in steps:

@@ -1,13 +1,12 @@
 """A directory on disk, confined: the seam between the directory backend and the platform.
 
-A `Tree` does blocking file operations below one root and nowhere else; it is called in worker
-threads. Paths are canonical (`harness.backends.base.canonical_path`). `DirectoryBackend` picks the
-implementation: descriptors that do not follow links where the platform has them, checked real
-paths elsewhere.
+A `Tree` does blocking file operations, only below one root; it is called in worker threads. Paths
+are canonical (`harness.backends.base.canonical_path`). `DirectoryBackend` picks the implementation:
+descriptors that do not follow links if the platform has them, otherwise checked real paths.
 
 Mode, owner and extended attributes survive the replacement of a file. On Linux, this includes the
-access control list. What the system does not let us keep is given up in the direction of less
-access.
+access control list. If the system does not allow that, the new file has less access rather than
+more.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ class Present:
 
     Attributes:
         path: The canonical path with links resolved.
-        data: The file's content, or None when there is no file.
+        data: The file's content, or None if there is no file.
     """
 
     path: str
@@ -105,7 +104,7 @@ class Leaf(NamedTuple):
         return os.stat(self.name, dir_fd=self.dir_fd, follow_symlinks=False)
 
     def read(self, limit: int) -> bytes | None:
-        """Return its bytes, or None when it is gone, unreadable or larger than `limit`."""
+        """Return its bytes, or None if it is gone, unreadable or larger than `limit`."""
         try:
             return read_regular(self.name, self.path, limit, dir_fd=self.dir_fd)
         except (OSError, FileError):
@@ -124,37 +123,37 @@ class Tree(Protocol):
         ...
 
     def walk(self, path: str, wanted: PathTest = every_path) -> Iterator[Leaf]:
-        """Yield the wanted files below a directory in a stable order, following no links."""
+        """Yield the wanted files below a directory in a stable order, without following links."""
         ...
 
     def pick(self, paths: Iterable[str]) -> Iterator[Leaf]:
-        """Yield what is at paths, as `walk` would; those whose directory is gone are left out.
+        """Yield the files at paths, like `walk`; files in missing directories are left out.
 
-        It is fastest where neighbours are in one directory.
+        It is fastest if consecutive paths are in the same directory.
         """
         ...
 
     def is_dir(self, path: str) -> bool:
-        """Whether a directory, not a file, is at the path; `not_found` when nothing is."""
+        """Whether the path is a directory, not a file; raises `not_found` if nothing is there."""
         ...
 
     def present(self, path: str, limit: int, *, create: bool = False) -> Present:
-        """Return what a write to the path would replace.
+        """Return the file that a write to the path would replace.
 
         With `create` missing parent directories are made, else a missing parent is `not_found`.
         """
         ...
 
     def replace(self, present: Present, data: bytes) -> None:
-        """Put `data` in the file's place at once; `changed` when it is not as `present` says."""
+        """Replace the file atomically; raises `changed` if it differs from `present`."""
         ...
 
     def remove(self, present: Present) -> None:
-        """Delete the file; `changed` when it is not as `present` says."""
+        """Delete the file; raises `changed` if it differs from `present`."""
         ...
 
     def remove_empty(self, path: str) -> None:
-        """Delete a directory that holds nothing but directories."""
+        """Delete a directory that contains only directories."""
         ...
 
     def contents(self, path: str, limit: int) -> Sequence[Present]:
@@ -261,13 +260,13 @@ def opened_regular(name: str, path: str, *, dir_fd: int | None = None) -> Genera
 
 
 def read_open(fd: int, path: str, limit: int) -> bytes:
-    """Return the bytes of an open file; `too_large` above `limit`, also when it grows meanwhile."""
+    """Return the bytes of an open file; `too_large` above `limit`, even if it grows meanwhile."""
     size = max(os.fstat(fd).st_size, 0)
     _require_size(size, limit, path)
     most = min(size, _CHUNK) + 1
     first = os.read(fd, most)
     if len(first) < most:
-        return first  # all of it, so nearly every file is read at once
+        return first  # nearly every file is read in one call
     pieces, total = [first], len(first)
     while total <= limit and (piece := os.read(fd, _CHUNK)):
         pieces.append(piece)
@@ -303,11 +302,11 @@ class FileMetadata:
 
     Attributes:
         mode: Permission bits.
-        uid: The user it belongs to; 0 where there are none.
-        gid: The group it belongs to.
-        extended: The attributes of users, and the access control list, by name. Those that give a
-            program rights are left out: its content is not what was trusted any more.
-        version: Changes when somebody writes into the file, or puts another in its place.
+        uid: The user that owns it; 0 on systems without users.
+        gid: The group that owns it.
+        extended: The attributes of users, and the access control list, by name. Attributes that
+            give rights to a program are left out, because its content has changed.
+        version: Changes whenever the file is written or replaced.
     """
 
     mode: int
@@ -318,25 +317,25 @@ class FileMetadata:
 
     @classmethod
     def of(cls, fd: int) -> FileMetadata:
-        """Return those of an open file."""
+        """Return the attributes of an open file."""
         status = os.fstat(fd)
         mode = stat.S_IMODE(status.st_mode)
         return cls(mode, status.st_uid, status.st_gid, _extended(fd), version(status))
 
     def give(self, fd: int) -> None:
-        """Give them to an open file of our own, before anything is written into it."""
+        """Set them on a newly created open file, before anything is written to it."""
         if sys.platform == "win32":
             return
         mode = self._own(fd)
         if sys.platform == "linux":
             for name, value in self.extended.items():
-                # The next bytes are ours; a disk without such attributes has none to lose.
+                # The content will be ours; a disk without these attributes has none to lose.
                 with suppress(OSError):
                     os.setxattr(fd, name, value)
         os.fchmod(fd, mode)
 
     def _own(self, fd: int) -> int:
-        """Hand the file over, and return the mode that suits whom it belongs to now."""
+        """Set the file's owner, and return the mode that suits its owner now."""
         assert sys.platform != "win32"
         status = os.fstat(fd)
         if (status.st_uid, status.st_gid) != (self.uid, self.gid):
@@ -350,13 +349,13 @@ class FileMetadata:
         if status.st_uid != self.uid:
             mode &= ~stat.S_ISUID
         if status.st_gid != self.gid:
-            # Another group gets what everybody has.
+            # A different group gets the rights of everybody.
             mode = mode & ~(stat.S_ISGID | stat.S_IRWXG) | (mode & stat.S_IRWXO) << 3
         return mode
 
 
 def version(status: os.stat_result) -> tuple[int, ...]:
-    """Return what `Attributes.version` is for a file with this status."""
+    """Return the `Attributes.version` of a file with this status."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
@@ -364,7 +363,7 @@ def _extended(fd: int) -> dict[str, bytes]:
     if sys.platform != "linux":
         return {}
     found: dict[str, bytes] = {}
-    with suppress(OSError):  # a disk without them, or one removed meanwhile
+    with suppress(OSError):  # the disk has no attributes, or it was removed since
         for name in os.listxattr(fd):
             if name == _ACCESS_LIST or name.startswith("user."):
                 found[name] = os.getxattr(fd, name)

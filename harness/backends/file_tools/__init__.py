@@ -1,1 +1,1 @@
-"""The file tools of agents: what they check, what they answer, and past results as files."""
+"""The file tools of agents: their checks, their answers, and past results as files."""

@@ -1,11 +1,11 @@
 """File guards: checks before a file is changed, refusals, and the lines a change adds or removes.
 
-A model changes only what it has seen, a file is changed once in an answer, and agents that run
-side by side do not undo each other's changes.
+A model can only change files that it has seen, and each file once per answer. Agents that run side
+by side do not undo each other's changes.
 
-Subagents called in one answer run side by side, each on the files as they were when it began:
-where files are part of the state, the later of two changes would undo the earlier one. What is
-known here is lost with the process, and with it no more than this warning.
+Subagents called in one answer run side by side, each with the files at its start. If files are part
+of the state, the later of two changes would undo the earlier one. The records here are lost when
+the process ends; only this warning is then missing.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ async def require_free(
 ) -> bytes | None:
     """Refuse a change that would undo the one of an agent that runs beside (C1.15).
 
-    Where both see the same file, it is enough to know what is in it now; that is returned, and
-    must still be there when the file is replaced.
+    If both see the same file, its current content is sufficient; it is returned, and must be
+    unchanged when the file is replaced.
     """
     if not CLAIMS.taken(runtime.run_id, runtime.ns, f"{backend.description} {path}"):
         return None
@@ -104,7 +104,7 @@ async def require_free(
 
 @contextmanager
 def claimed(backend: Backend, runtime: ToolRuntime, path: str) -> Generator[None]:
-    """Note that the call changes a file, for agents that run beside; no more if it fails."""
+    """Record that the call changes a file, for parallel agents; a failure removes the record."""
     place = f"{backend.description} {path}"
     before = CLAIMS.take(runtime.run_id, runtime.ns, place)
     try:
@@ -122,7 +122,7 @@ def _same(canonical: Callable[[str], str], written: str, path: str) -> bool:
 
 
 def seen(path: str, data: bytes) -> dict[str, Any]:
-    """Return the state write that says that this thread knows the content of a file."""
+    """Return the state write that records that this thread knows the content of a file."""
     return {"file_digests": {path: sha256(data).hexdigest()}}
 
 
@@ -151,7 +151,7 @@ def require_seen(runtime: ToolRuntime, path: str, data: bytes) -> None:
 
 
 async def read(files: Files, path: str) -> bytes:
-    """Return a file's bytes; an error names what is near."""
+    """Return a file's bytes; an error also lists existing names."""
     try:
         return await files.read(path)
     except FileError as error:
@@ -159,7 +159,7 @@ async def read(files: Files, path: str) -> bytes:
 
 
 async def require_file(files: Files, path: str) -> None:
-    """Raise unless a file is there; a directory would take what policy rules protect with it."""
+    """Raise unless the path is a file; a directory may contain files that policy rules protect."""
     try:
         await files.ls(path)
     except FileError as error:
@@ -174,7 +174,7 @@ async def require_file(files: Files, path: str) -> None:
 
 
 async def with_hint(files: Files, error: FileError) -> FileError:
-    """Return a `not_found` error that also names what is there."""
+    """Return a `not_found` error that also lists existing names."""
     if error.code != "not_found":
         return error
     parent, _, name = error.path.rpartition("/")
@@ -193,7 +193,7 @@ async def with_hint(files: Files, error: FileError) -> FileError:
 
 @dataclass(slots=True)
 class Claim:
-    """A change. It is settled once its agent went on: agents it calls later know of it."""
+    """A change. It is settled once its agent has continued: agents that it calls later know it."""
 
     ns: str
     settled: bool = False
@@ -204,7 +204,7 @@ class ConcurrentEdits:
     """Changes of paths by run.
 
     Attributes:
-        max_runs: How many runs are remembered; those used last are kept.
+        max_runs: How many runs are remembered, the most recently used ones.
     """
 
     max_runs: int = 1_024
@@ -220,7 +220,7 @@ class ConcurrentEdits:
         return not (claim.settled and _is_below(ns, claim.ns))
 
     def take(self, run_id: str, ns: str, path: str) -> Claim | None:
-        """Note that the agent of `ns` changes a path; return what was known of it."""
+        """Record that the agent of `ns` changes a path; return the previous record."""
         claims = self._runs.setdefault(run_id, {})
         before = claims.get(path)
         claims[path] = Claim(ns)
@@ -230,14 +230,14 @@ class ConcurrentEdits:
         return before
 
     def put_back(self, run_id: str, path: str, claim: Claim | None) -> None:
-        """Make what is known of a path what it was."""
+        """Restore the previous record of a path."""
         claims = self._runs.get(run_id, {})
         claims.pop(path, None)
         if claim is not None:
             claims[path] = claim
 
     def settle(self, run_id: str, ns: str) -> None:
-        """Note that the agent of `ns` continues: what agents below it changed is in its state."""
+        """Record that the agent of `ns` continues: its state has the changes of agents below it."""
         for claim in self._runs.get(run_id, {}).values():
             if claim.ns == ns or _is_below(claim.ns, ns):
                 claim.ns, claim.settled = ns, True
@@ -252,7 +252,7 @@ def _is_below(ns: str, other: str) -> bool:
 
 
 CLAIMS = ConcurrentEdits()
-"""Those of this process."""
+"""The edits of this process."""
 
 
 MOST_BYTES = 4 << 20
@@ -262,12 +262,12 @@ MOST_BYTES = 4 << 20
 async def changed_lines(
     before: bytes | None, after: bytes, *, created: bool
 ) -> dict[str, JsonValue]:
-    """Return what `counted_lines` does; nothing if the old content is not known.
+    """Return the result of `counted_lines`; empty if the old content is not known.
 
     Args:
-        before: The old content; None if there was none, or if it is not known.
+        before: The old content; None if the file did not exist, or the content is not known.
         after: The new content.
-        created: Whether there was no file.
+        created: Whether the file did not exist.
     """
     if before is None and not created:
         return {}
@@ -276,10 +276,10 @@ async def changed_lines(
 
 
 def counted_lines(before: bytes, after: bytes) -> dict[str, JsonValue]:
-    """Return how many lines are `added` and `removed`; nothing for files that are no text.
+    """Return how many lines are `added` and `removed`; empty for files that are not text.
 
-    Lines that moved count as neither. A change that does nothing else, or only changes the end of
-    a line, counts as one line.
+    Moved lines count as neither. A change that only moves lines, or only changes the end of a line,
+    counts as one line.
     """
     if len(before) + len(after) > MOST_BYTES or b"\0" in before or b"\0" in after:
         return {}

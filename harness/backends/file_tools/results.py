@@ -1,11 +1,11 @@
 """File tool results: search matches, text and media files, as text and as data.
 
 A search ends at a number of results or after a time. The number grows with the requested offset,
-and the order is stable, so one page leads to the next until there are no more. If time ran out, the
-answer says so, and suggests a narrower search.
+and the order is stable, so callers can page through all results. If time ran out, the answer says
+so, and suggests a narrower search.
 
-Media files (images, documents, recordings, films) are recognised by their first bytes. A file's
-name proves nothing, and a PDF may look like text because it need not contain a NUL.
+Media files (images, documents, audio, video) are recognised by their first bytes. A file's name
+proves nothing, and a PDF without a NUL may look like text.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def match_line(row: Row) -> str:
 
 
 def span(listing: Listing, offset: int, total: int, what: str) -> str:
-    """Return which rows are shown, such as `entries 1-20 of 45`."""
+    """Return the range of shown rows, such as `entries 1-20 of 45`."""
     if not listing.rows:
         return f"no {what}" if not total else f"{total} {what}, offset {offset} is past the end"
     return f"{what} {offset + 1}-{listing.end} of {total}"
@@ -144,7 +144,7 @@ def found_schema(results: JsonValue) -> dict[str, JsonValue]:
 MAX_RESULTS = 1_000
 """Files, or lines, that are looked for beyond the offset."""
 MAX_COUNTED = 20_000
-"""Lines that are looked for to name or count files."""
+"""The most lines that are searched to list or count files."""
 MOST = 50_000
 """Results that are looked for, whatever the offset."""
 
@@ -162,10 +162,10 @@ class SearchResults:
     """Rows from the first on.
 
     Attributes:
-        rows: What was found, before any offset.
-        more: Whether a larger offset gets further results.
-        rest: Why the rows are not all and how to get those that no offset gets; empty if none.
-        note: What else to say of them.
+        rows: The results, before any offset.
+        more: Whether a larger offset returns more results.
+        rest: Why rows are missing that no offset returns, and how to get them; empty if none are.
+        note: Further text about the results.
     """
 
     rows: Sequence[Row]
@@ -174,7 +174,7 @@ class SearchResults:
     note: str = ""
 
     def judged(self, wanted: object) -> SearchResults:
-        """Return what was found with what its test says of itself."""
+        """Return results with the remarks of their test."""
         if not isinstance(wanted, Unignored):
             return self
         return replace(
@@ -187,7 +187,7 @@ class SearchResults:
 async def found_files(
     files: Files, wanted: str | PathTest, path: str, offset: int
 ) -> SearchResults:
-    """Return files that match, newest first, at least to one page beyond the offset."""
+    """Return matching files, newest first, at least to one page beyond the offset."""
     limit = min(offset + MAX_RESULTS, MOST)
     test = Unhurried(glob_matcher(wanted, path))
     entries = await files.glob(test, path, limit=limit + 1)
@@ -207,7 +207,7 @@ async def found_lines(
     Args:
         search: Finds lines up to a number.
         mode: `content`, `files` or `count`.
-        offset: Rows that will be left out.
+        offset: Rows that will be skipped.
     """
     limit = min(offset + MAX_RESULTS, MOST) if mode == "content" else MAX_COUNTED
     while True:
@@ -234,7 +234,7 @@ def answer(
     name: str,
     call: Mapping[str, JsonValue],
 ) -> ToolResult:
-    """Return a page of what was found, as text and as data, with the call for the next."""
+    """Return a page of results, as text and as data, with the call for the next page."""
     total = len(found.rows)
     notes = [span(listing, offset, total, head)]
     if found.more:
@@ -260,7 +260,7 @@ MAX_IMAGE_BYTES = 3_500_000
 """A provider's bound is 5 MB in base64."""
 
 MAX_OTHER_BYTES = 8_000_000
-"""Of a provider's bound of 32 MB for a request, with room for others."""
+"""Of a provider's limit of 32 MB for a request, with space for other media."""
 
 _BEGINNINGS = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -276,7 +276,7 @@ _BEGINNINGS = (
 )
 
 _RIFF = {b"WEBP": "image/webp", b"WAVE": "audio/wav"}
-"""Of files that begin with `RIFF` and a length: what follows."""
+"""Media types of files that start with `RIFF` and a length, by the bytes after those."""
 
 _BRANDS = {
     b"M4A ": "audio/mp4",
@@ -288,16 +288,16 @@ _BRANDS = {
     **dict.fromkeys((b"3gp4", b"3gp5", b"3gp6", b"3gp7"), "video/3gpp"),
     b"crx ": None,
 }
-"""Of ISO base media files (ISO 14496-12): those whose major brand is no film in MP4. None: raw."""
+"""ISO base media files (ISO 14496-12) with a major brand other than MP4 video. None: raw."""
 
 _BRAND = 64
-"""A file's first box, which names its brand, is not longer."""
+"""The greatest length of a file's first box, which contains its brand."""
 
 _WORDS = {"image": "an image", "audio": "a recording", "video": "a film"}
 
 
 def media_type_of(data: bytes) -> str | None:
-    """Return the media type that the first bytes of a file tell, or None if they tell none."""
+    """Return the media type of a file from its first bytes, or None if unknown."""
     for beginning, media in _BEGINNINGS:
         if data.startswith(beginning):
             return "video/x-matroska" if media == "video/webm" and _is_matroska(data) else media
@@ -309,7 +309,7 @@ def media_type_of(data: bytes) -> str | None:
 
 
 def media_content(path: str, data: bytes) -> str | tuple[TextBlock | MediaBlock, ...] | None:
-    """Return a media file to look at or listen to, a notice for one too large, None for others."""
+    """Return a media file as content, a notice for one that is too large, None for other files."""
     media = media_type_of(data)
     if media is None:
         return None
@@ -323,7 +323,7 @@ def media_content(path: str, data: bytes) -> str | tuple[TextBlock | MediaBlock,
 
 
 def binary_notice(path: str, data: bytes) -> str:
-    """Return what is said of a file that is neither media nor text."""
+    """Return the notice about a file that is neither media nor text."""
     size = size_text(len(data))
     return f"[{shown(path)} is a binary file of {size}; there is no text to show]"
 
@@ -341,7 +341,7 @@ def _block(kind: str, media: str, data: str, path: str) -> MediaBlock:
 
 
 def _is_matroska(data: bytes) -> bool:
-    """Whether the document type of an EBML header is Matroska's own."""
+    """Whether the document type of an EBML header is Matroska."""
     return b"matroska" in data[:_BRAND]
 
 
@@ -363,7 +363,7 @@ _HERTZ = (44_100, 48_000, 32_000)
 
 
 def _frame_length(header: bytes) -> int | None:
-    """Return the bytes of a frame of layer III, or None if it is none."""
+    """Return the bytes of a frame of layer III, or None if it is not one."""
     if len(header) < 4 or header[0] != 0xFF or header[1] & 0xE6 != 0xE2:
         return None
     version, rate, hertz = header[1] >> 3 & 3, header[2] >> 4, header[2] >> 2 & 3

@@ -1,7 +1,7 @@
 """The file tools, over any backend.
 
-Reading or writing a file remembers its digest in the thread; an edit needs the digest of what is
-there now, so a model never edits what it has not seen. Answers fit on a page; see `pages`.
+Reading or writing a file stores its digest in the thread. An edit needs the digest of the current
+content, so a model never edits content that it has not seen. Answers fit on a page; see `pages`.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class FileCalls:
     """The bodies of the tools; their signatures are the schemas.
 
     Args:
-        backend: Where the files are.
-        page_chars: Most characters of file text, or of results, in one answer.
+        backend: The files.
+        page_chars: The most characters of file text, or of results, in one answer.
         history: Whether the thread's messages can be read below `history_directory(backend)`.
     """
 
@@ -268,7 +268,7 @@ class FileCalls:
         return answer(found, head, listing, offset, "grep", asked)
 
     def _budget(self, *repeated: str) -> int:
-        """Return the characters left for results when the header repeats these arguments."""
+        """Return the characters left for results if the header repeats these arguments."""
         return max(1_000, self._page_chars - 3 * sum(map(len, repeated)))
 
     def _files(self, runtime: ToolRuntime, path: str) -> Files:
@@ -320,7 +320,7 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
 }
 
 ALL_FILE_TOOLS: tuple[str, ...] = tuple(_OPTIONS)
-"""Names of the file tools there are."""
+"""Names of all file tools."""
 
 FILE_TOOLS = tuple(name for name in ALL_FILE_TOOLS if name != "delete_file")
 """Names of the tools that an agent has by default."""
@@ -344,11 +344,11 @@ def file_tools(
     """Return file tools over a backend, each with title, hints and the schema of its data.
 
     Args:
-        backend: Where the files are.
-        names: Which tools.
+        backend: The files.
+        names: Names of the tools.
         page_chars: See `FileCalls`.
         history: See `FileCalls`.
-        descriptions: What the model reads about a tool in the place of our own text, by name.
+        descriptions: Descriptions for the model that replace our own, by tool name.
     """
     calls = FileCalls(backend, page_chars, history)
     tools = [_template(name).with_body(getattr(calls, name)) for name in names]

@@ -1,12 +1,12 @@
-"""Visible files: those of a backend that the policy lets a call see, and past messages as files.
+"""Visible files: the files of a backend that the policy allows a call to see, and past messages.
 
-The gate has judged the paths that the call names. Other paths are judged here: where links lead,
-and which files a listing or a search comes to. A listing leaves out what `read_file` would be
-refused. A search also leaves out what could only be read with a person's approval.
+The gate has judged the paths in the call. Other paths are judged here: the targets of links, and
+the files in a listing or a search. A listing leaves out files that `read_file` would refuse. A
+search also leaves out files that need a person's approval to be read.
 
-The thread's own messages are read-only files, so an agent can read what has left the model's view.
-They are made from the thread's state when they are read, so they fork and rewind with it and take
-no space.
+The thread's own messages are read-only files, so an agent can read messages that the model no
+longer sees. They are made from the thread's state when they are read, so they fork and rewind with
+it and take no space.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _Found = TypeVar("_Found", FileEntry, GrepMatch)
 
 
 def authorized_files(files: Files, backend: Backend, runtime: ToolRuntime) -> Files:
-    """Return the files a call may see: all of them when no rule is about paths."""
+    """Return the files a call may see: all of them if no rule is about paths."""
     policy = authorization_of(runtime)
     if policy is None or not policy.policy.reads_paths:
         return files
@@ -58,10 +58,10 @@ class AuthorizedFiles:
 
     Attributes:
         files: All of the files.
-        policy: What the policy says to the caller.
-        real: Returns a path with links resolved, blocking; None where there are no links.
-        named: The paths that the call names, each with a slash at its end; none outside of calls,
-            where whoever reads judges what is read.
+        policy: The policy's decisions for the caller.
+        real: Returns a path with links resolved, blocking; None if the backend has no links.
+        named: The paths in the call, each with a slash at its end; empty outside calls, where the
+            reader judges the paths.
     """
 
     files: Files
@@ -91,7 +91,7 @@ class AuthorizedFiles:
         return await self.files.write(path, data, expected=expected)
 
     async def delete(self, path: str) -> None:
-        """See `Files`. All that a directory holds must be allowed as well."""
+        """See `Files`. All contents of a directory must be allowed as well."""
         await self._require(path)
         await self._require_below(path)
         await self.files.delete(path)
@@ -136,7 +136,7 @@ class AuthorizedFiles:
         return self.files.update()
 
     async def _require(self, path: str) -> str:
-        """Return the real path; refuse what the gate has not judged unless the policy allows it."""
+        """Return the real path; refuse one neither judged by the gate nor allowed by the policy."""
         real = await anyio.to_thread.run_sync(self.real, path) if self.real else path
         if real == path and (not self.named or path_forms(path).exact in self.named):
             return real
@@ -153,7 +153,7 @@ class AuthorizedFiles:
         )
 
     async def _require_below(self, path: str) -> None:
-        """Refuse a directory that holds what the call could not name."""
+        """Refuse a directory with contents that the call would not be allowed to access."""
         waiting = [path]
         while waiting:
             directory = waiting.pop()
@@ -177,7 +177,7 @@ class AuthorizedFiles:
                     waiting.append(one.path)
 
     async def _is_link(self, path: str, directory: str) -> bool:
-        """Whether a path in a directory is a link; deleting one leaves alone where it leads."""
+        """Whether a path in a directory is a link; deleting it does not affect its target."""
         if self.real is None:
             return False
         above = await anyio.to_thread.run_sync(self.real, directory)
@@ -187,7 +187,7 @@ class AuthorizedFiles:
     async def _visible(
         self, found: Sequence[_Found], below: str, real: str, *, contents: bool = False
     ) -> list[_Found]:
-        """Return what was found below a path without what is hidden; each path is judged once."""
+        """Return results below a path without hidden ones; each path is judged once."""
 
         def judge() -> list[_Found]:
             paths = {one.path for one in found}
@@ -197,7 +197,7 @@ class AuthorizedFiles:
         return await work_apart(judge, items=len(found))
 
     def _hides(self, path: str, below: str, real: str, *, contents: bool = False) -> bool:
-        """Whether a path found below another is hidden by its name or by its real place."""
+        """Whether a path found below another is hidden by its name or by its real path."""
         if self.policy.hides(path, contents=contents):
             return True
         if real != below:

@@ -1,9 +1,9 @@
-"""The conformance kit: what every checkpointer promises, checked against yours.
+"""The conformance kit: checks your checkpointer against the guarantees of the protocol.
 
     async def test_my_checkpointer(tmp_path):
         await verify(lambda: MyCheckpointer(tmp_path / f"{uuid4()}.db"))
 
-Each law gets a new, empty journal. `LAWS` holds them one by one, for a parametrised test.
+Each law gets a new, empty journal. `LAWS` lists them, for a parametrised test.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LAWS: tuple[Law, ...] = (
     *runs.EVENT_LAWS,
     *rewriting.LAWS,
 )
-"""All laws, in an order in which the first to break tells most."""
+"""All laws, ordered so that the first broken one is the most informative."""
 
 
 class NotConforming(AssertionError):

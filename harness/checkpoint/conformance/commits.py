@@ -1,6 +1,6 @@
 """Commit laws: a step is stored whole or not at all, and never over another writer's step.
 
-The writes of unfinished steps are covered too; they are all that a resume needs.
+The writes of unfinished steps are covered too; a resume needs nothing else.
 """
 
 from __future__ import annotations

@@ -55,9 +55,9 @@ class Law:
     """One promise of a checkpointer.
 
     Attributes:
-        group: What it is about, such as `forks`.
+        group: The topic, such as `forks`.
         name: The promise, in words.
-        check: Raises when an empty journal does not keep it.
+        check: Raises if an empty journal breaks it.
     """
 
     group: str
@@ -65,7 +65,7 @@ class Law:
     check: Callable[[Checkpointer], Awaitable[None]]
 
     async def verify(self, make: MakeJournal) -> None:
-        """Check the law on a journal of its own.
+        """Check the law on a separate journal.
 
         Raises:
             AssertionError: The law is broken.
@@ -80,7 +80,7 @@ class Laws(list[Law]):
     """The laws of one group, in order.
 
     Args:
-        group: What they are about.
+        group: The topic.
     """
 
     def __init__(self, group: str) -> None:
@@ -90,7 +90,7 @@ class Laws(list[Law]):
     def law(
         self, check: Callable[[Checkpointer], Awaitable[None]]
     ) -> Callable[[Checkpointer], Awaitable[None]]:
-        """Add a function as a law; its name says what is promised."""
+        """Add a function as a law; its name states the promise."""
         self.append(Law(self.group, check.__name__.replace("_", " "), check))
         return check
 
@@ -218,7 +218,7 @@ def interrupt(
 
 
 def values(writes: Sequence[StoredWrite]) -> list[str]:
-    """Return what was written, as text."""
+    """Return the written values as text."""
     return [write.value.decode() for write in writes]
 
 

@@ -1,4 +1,4 @@
-"""Copies, removals and sizes; what stays after a removal is whole."""
+"""Copies, removals and sizes; remaining data is complete after a removal."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _SUB = "task:call_1@ckpt_1"
 
 
 async def _branched(journal: Checkpointer) -> tuple[list[str], list[str]]:
-    """Make a branch of four steps, and one of two that grew from its second and holds the head."""
+    """Make a branch of four steps, and one from its second step with two more and the head."""
     old = await grow(journal, "a", "b", "c", "d")
     fork = step_batch(old[1], "c'", source="fork", salt="branch")
     await journal.commit(fork)
@@ -271,7 +271,7 @@ async def a_prune_that_says_nothing_or_leaves_no_head_is_refused(journal: Checkp
 
 
 async def _two_runs(journal: Checkpointer) -> list[str]:
-    """Let two runs take turns, each with a namespace, a question and a file of its own."""
+    """Let two runs take turns, each with its own namespace, question and file."""
     parent: str | None = None
     ids: list[str] = []
     for number, run_id in enumerate(["run_1", "run_1", "run_2", "run_1", "run_2"]):

@@ -3,8 +3,8 @@
 Replacing a thread's records is how keys are changed and secrets removed.
 
 A journal must admit each generated batch as `checkpoint.admission` does. The batches come from a
-seed, most of them near the head, so each refusal occurs many times. Plain dictionaries follow what
-is stored and give the facts.
+seed, most of them near the head, so each refusal occurs many times. Plain dictionaries track the
+stored data and give the facts.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _LARGE = b"large " * 20_000
 
 
 def _louder(record: R, /) -> R:
-    """Change everything a rewrite may change, and tries to change what it may not."""
+    """Change everything that a rewrite may change, and try to change everything else."""
     made: Record = record
     match made:
         case StoredWrite():
@@ -218,7 +218,7 @@ class Stored:
     logs: dict[str, str] = field(default_factory=dict[str, str])
 
     def facts(self, batch: Batch) -> Facts:
-        """Return what decides on a batch."""
+        """Return the facts that decide about a batch."""
         place, thread = (batch.thread_id, batch.ns), batch.thread_id
         known = self.checkpoints.get(place, [])
         named = {*(one.id for one in batch.runs), *(one.run_id for one in batch.fences)}
@@ -254,7 +254,7 @@ class Stored:
 
 
 def random_batch(chance: Random, stored: Stored, threads: Sequence[str], run_prefix: str) -> Batch:
-    """Return a batch near what is stored, which may be admitted or not."""
+    """Return a batch close to the stored data, which may be admitted or refused."""
     thread, ns = chance.choice(threads), chance.choice(("", "", "task:1"))
     known = stored.checkpoints.get((thread, ns), [])
     parent = _some_parent(chance, known)
@@ -293,7 +293,7 @@ def random_batch(chance: Random, stored: Stored, threads: Sequence[str], run_pre
 
 
 def _some_run(chance: Random, stored: Stored, thread: str, run_prefix: str) -> Run:
-    """Return a run of which an earlier attempt may be stored, or a later one."""
+    """Return a run; an earlier or a later attempt of it may be stored."""
     run_id = run_prefix + chance.choice(_RUNS)
     known = stored.runs.get(run_id)
     key = known.idempotency_key if known else chance.choice((None, f"{run_prefix}key"))

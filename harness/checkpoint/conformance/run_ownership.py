@@ -38,7 +38,7 @@ run = partial(ended_run, status="running")
 
 
 async def _begun(journal: Checkpointer, run_id: str = "run_1", attempt: int = 1) -> None:
-    """Begin an attempt of a run."""
+    """Start an attempt of a run."""
     begun = run(run_id, attempt=attempt, owner=f"p{attempt}")
     await journal.commit(Batch(THREAD, runs=[begun], fences=[Fence(run_id, attempt, begins=True)]))
 
@@ -311,7 +311,7 @@ async def _is_busy(journal: Checkpointer, batch: Batch, run_id: str) -> None:
 
 
 async def _all_at_once(actions: list[Callable[[], Awaitable[None]]]) -> list[HarnessError]:
-    """Run actions at the same time; return what they were refused with."""
+    """Run actions at the same time; return the errors of refused ones."""
     refusals: list[HarnessError] = []
 
     async def act(action: Callable[[], Awaitable[None]]) -> None:

@@ -1,7 +1,7 @@
 """Snapshot and listing laws: snapshots, branches, pages of checkpoints and threads, deletion.
 
-A snapshot stands for the writes before it, only for those who ask for it. Each branch owns its
-writes. What a caller already has need not be read again.
+A snapshot replaces the writes before it, but only for callers that ask for it. Each branch owns its
+writes. Data that a caller already has need not be read again.
 """
 
 from __future__ import annotations

@@ -1,25 +1,25 @@
 """A journal in a Redis server: for many processes and machines.
 
 Needs the extra `redis`, an asyncio event loop, and Redis 7.0 or later (or Valkey) without modules.
-Redis Cluster is refused: a commit concerns a thread, its runs, and values that threads share, and
-a cluster does nothing across its parts at once.
+Redis Cluster is refused: a commit changes a thread, its runs, and values shared between threads,
+and a cluster has no atomic operation across its nodes.
 
 **What survives.** A commit is one script of the server: all of it is stored or nothing, and every
-other process sees it at once. Once `commit` has returned, the batch survives the death of any
-client. Whether it survives the death of the *server* is the server's setting. With `appendonly no`
-that is what its last snapshot held; with `appendonly yes` and `appendfsync everysec` all but the
-last second; with `appendfsync always`, all. From Redis 7.2 on, with `appendonly yes`, a `synced`
-commit waits until the server's disk has it (`WAITAOF`): with `everysec` that takes up to a second
-a step, with `always` a millisecond or two. Replicas are not waited for: a failover may lose
-what the new primary had not received. A server that may evict keys (`maxmemory-policy
-allkeys-…`) tears threads apart.
+other process sees it at once. Once `commit` has returned, the batch survives a crash of any client.
+The server's settings decide what survives a crash of the *server*. With `appendonly no`, its last
+snapshot survives; with `appendonly yes` and `appendfsync everysec`, everything but the last second;
+with `appendfsync always`, everything. From Redis 7.2 on, with `appendonly yes`, a `synced` commit
+waits until the server's disk has it (`WAITAOF`): with `everysec` that takes up to a second a step,
+with `always` a millisecond or two. Commits do not wait for replicas: a failover may lose data that
+the new primary had not received. A server that may evict keys (`maxmemory-policy allkeys-…`)
+damages threads.
 
-**How long the server is held up.** Redis does one thing at a time. Scripts read at most 500 steps
+**How long the server is blocked.** Redis does one thing at a time. Scripts read at most 500 steps
 or rows at once; deleting and copying a thread are each one script, and pruning and rewriting write
 each thread back in one transaction. Measured with steps of 1 KB: a commit takes 0.06 ms, a page of
 500 steps 2 ms, copying a thread of 1,000 steps 4 ms, of 10,000 steps 94 ms.
 
-Redis requirements: checks that a server can hold a journal, and how durable it is.
+Redis requirements: checks that a server can store a journal, and how durable it is.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Trust:
 
     Attributes:
         can_sync: Whether a commit can wait until it is on the server's disk.
-        warning: What its settings may lose, or cost; empty if nothing.
+        warning: Data loss or costs that its settings may cause; empty if there are none.
     """
 
     can_sync: bool
@@ -68,17 +68,17 @@ class Trust:
 
 
 async def check_server(session: Session, prefix: str, place: str) -> Trust:
-    """See whether a server will do, and make the journal if it is not there.
+    """Check that a server is suitable, and create the journal if it is missing.
 
     Args:
         session: A connection to the server.
-        prefix: What the journal's keys begin with.
+        prefix: Prefix of the journal's keys.
         place: The journal, for errors.
 
     Raises:
-        ServerFailed: The server cannot be asked.
+        ServerFailed: The server does not answer.
         NewerDatabase: A newer version wrote the journal.
-        CheckpointError: The server or the journal is not one for us; nothing was touched.
+        CheckpointError: The server or the journal is not suitable; nothing was changed.
     """
     replies = await session.exchange(
         ("INFO",), ("CONFIG", "GET", "appendfsync", "save", "maxmemory", "maxmemory-policy")
@@ -92,7 +92,7 @@ async def check_server(session: Session, prefix: str, place: str) -> Trust:
     if not (stored.isdigit() and Version.parse(int(stored[:18])).admits(VERSION)):
         raise newer(place, stored)
     appends = "\naof_enabled:1" in info
-    # With `no`, nobody asks the disk, and a commit would wait in vain.
+    # With `no`, the server never syncs the disk, and a commit would wait in vain.
     asks = config.get("appendfsync") != "no"
     can_sync = appends and asks and server_version(info) >= _WAITS_FOR_DISK
     return Trust(can_sync, _warning(appends, config, can_sync=can_sync))
@@ -105,7 +105,7 @@ def _information(reply: Any) -> str:
 
 
 def _settings(reply: Any) -> dict[str, str]:
-    """Return settings; none where the server does not tell them, as managed ones do not."""
+    """Return settings; empty if the server does not show them, like many managed servers."""
     if isinstance(reply, Exception):
         return {}
     words = [word.decode(errors="replace") for word in reply]
@@ -149,21 +149,21 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 _DAMAGE = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
-"""What keys that the journal never wrote lead to."""
+"""Errors from keys that were not written by the journal."""
 
 
 class RedisCheckpointer(JournalFacade):
-    """A `Checkpointer` over keys of a Redis server; what it promises is said above.
+    """A `Checkpointer` over keys of a Redis server; the module describes its guarantees.
 
-    It connects at the first use, or by `open()` or `async with` if its errors are wanted early.
-    Commits that wait for the server at the same time go to it together, each a step of its own. A
+    It connects at the first use, or with `open()` or `async with` if you want errors early. Commits
+    that wait for the server at the same time are sent together, each as a separate atomic step. A
     commit that was sent is completed even if its caller is cancelled. `close()` is final.
 
     Args:
         url: The server and database: `redis://`, `rediss://` (TLS) or `unix://`.
-        prefix: What all its keys begin with. No other program's keys may begin with it.
-        connections: How many there are at most; more callers wait.
-        timeout: Seconds that a caller waits for a connection at most, and then for each answer.
+        prefix: Prefix of all its keys. Keys of other programs must not begin with it.
+        connections: The most connections; more callers wait.
+        timeout: The most seconds that a caller waits for a connection, and then for each answer.
         event_limits: How many events it keeps.
 
     Raises:
@@ -198,11 +198,11 @@ class RedisCheckpointer(JournalFacade):
         self._unused: anyio.Event | None = None
 
     async def open(self) -> None:
-        """Connect and see what server it is. Does nothing when it is open.
+        """Connect and check the server. Does nothing if it is open.
 
         Raises:
-            NewerDatabase: A newer version wrote the journal; it was not touched.
-            CheckpointError: The server cannot be reached, refuses, or is not one that will do.
+            NewerDatabase: A newer version wrote the journal; it was not changed.
+            CheckpointError: The server cannot be reached, refuses, or is not suitable.
         """
         async with self._using():
             pass
@@ -219,7 +219,7 @@ class RedisCheckpointer(JournalFacade):
         return RedisLease(self._url, holder, prefix=self._prefix)
 
     async def close(self) -> None:
-        """Finish what has begun, then close all connections. A second call does nothing."""
+        """Finish all pending work, then close all connections. A second call does nothing."""
         self._closed = True
         with anyio.CancelScope(shield=True):
             while self._users:  # each for a bounded time
@@ -236,7 +236,7 @@ class RedisCheckpointer(JournalFacade):
             await self._commits.commit(batch, arguments, waits=waits)
 
     async def delete_thread(self, thread_id: str) -> None:
-        """Delete a thread with all that belongs to it; unknown ids do nothing."""
+        """Delete a thread with all its data; unknown ids are ignored."""
         await self._keep_up(self._upkeep.delete_thread, thread_id)
 
     async def copy_thread(self, source: str, target: str) -> None:
@@ -250,7 +250,7 @@ class RedisCheckpointer(JournalFacade):
         keep_latest: int | None = None,
         older_than: float | None = None,
     ) -> int:
-        """Remove old checkpoints; see `Checkpointer.prune`. Each thread is a step of its own."""
+        """Remove old checkpoints; each thread separately. See `Checkpointer.prune`."""
         check_prune(keep_latest, older_than)
         return await self._keep_up(self._upkeep.prune, thread_id, keep_latest, older_than)
 
@@ -265,19 +265,19 @@ class RedisCheckpointer(JournalFacade):
     async def rewrite(self, thread_id: str, rewrite: Rewrite) -> None:
         """Replace the content of a thread's records; see `Checkpointer.rewrite`.
 
-        The thread is held in memory while that is done, and `rewrite` may be asked again from the
-        beginning when somebody changes the thread meanwhile.
+        The thread is in memory meanwhile, and `rewrite` may be called again from the beginning if
+        another process changes the thread in between.
         """
         await self._keep_up(self._upkeep.rewrite, thread_id, rewrite)
 
     async def vacuum(self) -> None:
-        """Do nothing: what was deleted takes no room."""
+        """Do nothing: deleted data takes no space."""
         async with self._using():
             pass
 
     @asynccontextmanager
     async def _using(self) -> AsyncGenerator[Trust]:
-        """Keep the journal open meanwhile."""
+        """Keep the journal open during the block."""
         if self._closed:
             raise CheckpointError(f"{self._place} is closed; nothing was done. Open a new one.")
         self._users += 1
@@ -327,5 +327,5 @@ class RedisCheckpointer(JournalFacade):
 
 
 def _failed(error: Exception) -> type[CheckpointError]:
-    """Return what is raised for an error: whether the server is away, or what it has is damaged."""
+    """Return the exception for an error: the server is unavailable, or its data is damaged."""
     return JournalAway if isinstance(error, ServerFailed) else CheckpointError

@@ -33,7 +33,7 @@ __all__ = ["differences"]
 
 
 def differences(stored: Stored, thread: Thread) -> list[Command]:
-    """Return the commands that make of the stored thread the one that is given.
+    """Return the commands that turn the stored thread into the given one.
 
     Raises:
         ValueError: It cannot be stored.
@@ -92,7 +92,7 @@ def _snapshot_table(stored: Stored, thread: Thread) -> Table:
     for ns, namespace in thread.namespaces.items():
         for one in namespace.snapshots.values():
             place = snapshot_field(ns, one)
-            # One without writes is one that was not read.
+            # A task without writes was not read.
             table[place] = snapshot_body(one) if one.writes else stored.tables[":x"][place]
     return table
 

@@ -1,6 +1,6 @@
-"""Redis committer: sends the commits of a process together, each as an atomic step of its own.
+"""Redis committer: sends the commits of a process together, each as a separate atomic step.
 
-Of all waiting commits, one sends what is queued; what the others queue meanwhile is the next group.
+One of the waiting commits sends the queue; commits that are queued meanwhile are the next group.
 Commits that wait for the server's disk have a separate queue, so they do not delay the others. A
 batch is encoded for the script, and the script's refusals are decoded.
 """
@@ -66,7 +66,7 @@ def batch_arguments(prefix: str, batch: Batch, limits: EventLimits) -> list[Argu
 
 
 def refusal(batch: Batch, reply: Sequence[Any]) -> HarnessError:
-    """Return the error for what the script answered instead of `stored`."""
+    """Return the error for an answer of the script other than `stored`."""
     match reply:
         case [b"superseded", bytes(run_id), int(attempt)]:
             return superseded(run_id.decode(), attempt)
@@ -204,11 +204,11 @@ class _Commit:
 
     Attributes:
         batch: The batch.
-        arguments: As the script takes it.
+        arguments: The batch as arguments of the script.
         size: Bytes of the arguments.
         wanted: False once the caller is gone; a batch still queued then is dropped.
-        finished: Whether its fate is decided.
-        answered: Whether the server has said what became of it.
+        finished: Whether it was stored or refused.
+        answered: Whether the server has answered.
         error: Why it was refused.
     """
 
@@ -228,9 +228,9 @@ class Commits:
     """The queues.
 
     Args:
-        server: Where the commits go.
+        server: Receives the commits.
         place: The journal, for errors.
-        timeout: Seconds that the server's disk may take.
+        timeout: The most seconds to wait for the server's disk.
     """
 
     def __init__(self, server: Server, place: str, timeout: float) -> None:
@@ -245,11 +245,11 @@ class Commits:
 
         Args:
             batch: The batch.
-            arguments: As the script takes it.
+            arguments: The batch as arguments of the script.
             waits: Whether to return only when it is on the server's disk.
 
         Raises:
-            StaleThread: Somebody else moved the thread; nothing was stored.
+            StaleThread: Another process changed the thread; nothing was stored.
             CheckpointError: It cannot be stored, or the server failed.
         """
         commit = _Commit(batch, arguments)
@@ -268,7 +268,7 @@ class Commits:
             )
 
     async def _round(self, waits: bool) -> None:
-        """Have a queue committed, or wait until somebody else has."""
+        """Commit a queue, or wait until another caller has committed it."""
         others = self._rounds.get(waits)
         if others is not None:
             await others.wait()

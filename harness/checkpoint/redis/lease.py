@@ -33,8 +33,8 @@ class RedisLease:
 
     Args:
         url: The server and database.
-        holder: Who we are.
-        prefix: What the journal's keys begin with.
+        holder: The name of this process.
+        prefix: Prefix of the journal's keys.
     """
 
     def __init__(self, url: str, holder: Holder, *, prefix: str = "deep-agent:") -> None:

@@ -1,7 +1,7 @@
 """Maintenance of the Redis journal: copies, removals, rewrites.
 
-A thread is read, planned anew, and written back in one transaction, which fails when somebody
-changed it meanwhile; then all of it is done again, a bounded number of times.
+A thread is read, changed in memory, and written back in one transaction, which fails if another
+process changed the thread in between. Then everything is repeated, a limited number of times.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _ATTEMPTS = 20
 _LONGEST_PAUSE = 0.2
 _THREADS = 1_000
 _DIGITS = 32
-"""How long the name of a thread is."""
+"""Length of a thread's name."""
 
 
 class Maintenance:
     """Everything that changes threads other than by commits.
 
-    Every method raises `ServerFailed` when the server cannot be asked, `ValueError` when what is
-    stored is damaged, and `CheckpointError` when others keep changing the thread.
+    Every method raises `ServerFailed` if the server does not answer, `ValueError` if stored data is
+    damaged, and `CheckpointError` if other processes keep changing the thread.
     """
 
     def __init__(self, server: Server, prefix: str) -> None:
@@ -53,7 +53,7 @@ class Maintenance:
         self._prefix = prefix
 
     async def delete_thread(self, thread_id: str) -> None:
-        """Delete a thread; unknown ids do nothing."""
+        """Delete a thread; unknown ids are ignored."""
         async with self._server.session() as session:
             refuse_errors(await session.run((DELETE, [self._prefix, thread_key(thread_id)])))
 
@@ -88,7 +88,7 @@ class Maintenance:
         return count
 
     async def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Delete runs with all they made; a thread of which nothing is left is deleted."""
+        """Delete runs with all their data, and threads that are empty afterwards."""
         for run_id in run_ids:
             for thread in await self._threads_of(run_id):
                 await self._delete_run(thread, run_id)
@@ -156,14 +156,14 @@ class Maintenance:
         await self._repeat(thread, attempt)
 
     async def _repeat(self, thread: str, attempt: Callable[[Session, Keys], Any]) -> None:
-        """Try until nobody changes the thread between reading and writing it."""
+        """Try until no other process changes the thread between reading and writing it."""
         for number in range(_ATTEMPTS):
             async with self._server.session() as session:
                 try:
                     if await attempt(session, Keys(self._prefix, thread)):
                         return
                 except (ValueError, CheckpointError):
-                    # What was read half before a change and half after it looks damaged.
+                    # Data that was read partly before and partly after a change looks damaged.
                     if not await _was_changed(session):
                         raise
             await anyio.sleep(random.uniform(0, _LONGEST_PAUSE * (number + 1) / _ATTEMPTS))
@@ -173,7 +173,7 @@ class Maintenance:
         )
 
     async def _threads(self) -> AsyncGenerator[str]:
-        """Give every thread once, those changed longest ago first."""
+        """Yield every thread once, the least recently changed first."""
         seen: set[str] = set()
         start = "-inf"
         while True:
@@ -210,7 +210,7 @@ class Maintenance:
 
 
 async def _was_changed(session: Session) -> bool:
-    """Whether the thread that a connection watches has changed; it is watched no more."""
+    """Whether the thread that a connection watches has changed; this ends the watch."""
     _, done = await session.exchange(("MULTI",), ("EXEC",))
     return done is None
 
@@ -232,14 +232,14 @@ async def _write(
     *,
     size: int | None = None,
 ) -> bool:
-    """Write a thread back as it is planned; return whether nobody had changed it meanwhile.
+    """Write a thread back as planned; return False if another process changed it in between.
 
     Args:
         session: The connection that watches the thread.
-        stored: What was read.
-        plan: Says what becomes of the thread; None when it is to be deleted.
-        shared: Returns a shared value by its digest, or what stands for it.
-        size: Bytes of the shared values, when they were read for a rewrite.
+        stored: The thread as it was read.
+        plan: Returns the new content of the thread; None to delete it.
+        shared: Returns a shared value, or its replacement, by digest.
+        size: Bytes of the shared values, if they were read for a rewrite.
     """
 
     def work() -> list[Any]:

@@ -1,7 +1,7 @@
 """Redis queries: reads the replies of scripts as records.
 
-Each page is one script, so what it holds belongs together. A state of more steps than a page is
-read in several; when the thread is pruned or rewritten in between, reading starts over.
+Each page is read by one script, so it is consistent. A state with more steps than a page is read in
+several; if the thread is pruned or rewritten in between, reading starts over.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from .thread_scripts import (
 __all__ = ["Queries", "fetch"]
 
 _STEPS = 500
-"""How many steps, rows or events one script reads at most, so that it holds up nobody for long."""
+"""The most steps, rows or events that one script reads, to keep it short."""
 
 _LOOKED_AT, _LOOKED_AT_MOST = 100, 2_000
 """How many ids the first script compares with a prefix, and how many any does, in some 3 ms."""
@@ -72,8 +72,8 @@ class _Moved(Exception):
 class Queries:
     """Everything that a `Checkpointer` reads.
 
-    Every method raises `ServerFailed` when the server cannot be asked, and `ValueError` or another
-    of Python's own errors when what is stored is damaged.
+    Every method raises `ServerFailed` if the server does not answer, and `ValueError` or another
+    built-in exception if stored data is damaged.
     """
 
     def __init__(self, server: Server, prefix: str) -> None:
@@ -88,7 +88,7 @@ class Queries:
         cached: str | None,
         schema: str | None,
     ) -> ThreadSlice | None:
-        """Return what `Checkpointer.load` promises."""
+        """See `Checkpointer.load`."""
         for attempt in range(_ATTEMPTS):
             try:
                 return await self._load(thread_id, ns, checkpoint_id, cached, schema)
@@ -164,7 +164,7 @@ class Queries:
     async def history(
         self, thread_id: str, ns: str, before: str | None, limit: int
     ) -> list[Checkpoint]:
-        """Return what `Checkpointer.history` promises."""
+        """See `Checkpointer.history`."""
         found: list[Checkpoint] = []
         while len(found) < limit:
             most = min(limit - len(found), _STEPS)
@@ -178,11 +178,11 @@ class Queries:
         return found
 
     async def namespaces(self, thread_id: str) -> list[str]:
-        """Return what `Checkpointer.namespaces` promises."""
+        """See `Checkpointer.namespaces`."""
         return [ns.decode() for ns in await self._script(NAMESPACES, thread_key(thread_id))]
 
     async def threads(self, limit: int, before: float | None, prefix: str) -> list[ThreadInfo]:
-        """Return what `Checkpointer.threads` promises."""
+        """See `Checkpointer.threads`."""
         start = "+inf" if before is None else f"({round(before * 1e6)}"
         rows = await self._pages(THREADS, (), start, prefix, limit)
         return [_thread_info(row) for row in rows]
@@ -200,7 +200,7 @@ class Queries:
         prefix: str,
         limit: int,
     ) -> list[Run]:
-        """Return what `Checkpointer.find_runs` promises."""
+        """See `Checkpointer.find_runs`."""
         thread = None if thread_id is None else thread_key(thread_id)
         filters = (maybe(thread), maybe(status), maybe(key))
         rows = await self._pages(FIND_RUNS, filters, "+inf", prefix, limit)
@@ -223,12 +223,12 @@ class Queries:
         return found
 
     async def interrupts(self, run_id: str) -> list[Interrupt]:
-        """Return what `Checkpointer.interrupts` promises."""
+        """See `Checkpointer.interrupts`."""
         rows = await self._script(INTERRUPTS, run_id)
         return in_step_order(read_interrupt(text(row, 0).decode(), row[1]) for row in rows)
 
     async def file_changes(self, thread_id: str, since_seq: int) -> list[FileChange]:
-        """Return what `Checkpointer.file_changes` promises."""
+        """See `Checkpointer.file_changes`."""
         rows = await self._script(FILE_CHANGES, thread_key(thread_id), since_seq)
         digests = {change_digest(text(row, 2)) for row in rows} - {None}
         shared = await fetch(self._blobs, [digest for digest in digests if digest is not None])
@@ -247,7 +247,7 @@ class Queries:
         return await off_loop(sum(len(one) for one in shared.values()), unpacked)
 
     async def events(self, run_id: str, after: int, limit: int) -> list[RunEvent]:
-        """Return what `Checkpointer.events` promises."""
+        """See `Checkpointer.events`."""
         found: list[RunEvent] = []
         after = max(after, 0)
         while len(found) < limit:
@@ -267,7 +267,7 @@ class Queries:
         return await self._ask(lambda session: session.exchange(command))
 
     async def _ask(self, ask: Callable[[Session], Awaitable[list[Any]]]) -> Any:
-        """Ask once more on another connection when one is lost: reading twice does no harm."""
+        """Retry once on another connection if one is lost: reading twice does no harm."""
 
         async def once() -> Any:
             async with self._server.session() as session:
@@ -285,11 +285,11 @@ class Queries:
 
 
 async def fetch(ask: AskBlobs, digests: Iterable[bytes]) -> Blobs:
-    """Return those shared values that are there.
+    """Return the shared values that exist.
 
     Args:
-        ask: Returns some of them as they are stored.
-        digests: Which.
+        ask: Returns stored values for some of the digests.
+        digests: The digests of the values.
 
     Raises:
         ValueError: One is damaged.

@@ -1,6 +1,6 @@
-"""Records as the Redis journal keeps them: rows of JSON, checked field by field when read.
+"""Records in the Redis journal: rows of JSON, checked field by field when read.
 
-A damaged or hostile row is a `ValueError`, and nothing that it names is looked up.
+A damaged or hostile row raises `ValueError`, and nothing named in it is looked up.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def read_run(row: Sequence[bytes | None]) -> Run:
 
 
 def interrupt_row(asked: Interrupt) -> bytes:
-    """Return an interrupt's record; what it is found by, and its answer, stand beside it."""
+    """Return an interrupt's record, without its answer and its index fields, stored separately."""
     path: list[JsonValue] = [*asked.path]
     row = [asked.kind, path, asked.message, asked.payload, asked.answer_schema, asked.index]
     return compress(json_bytes([*row]))
@@ -151,7 +151,7 @@ def read_interrupt(thread_id: str, row: Sequence[bytes | None]) -> Interrupt:
 
 
 def change_row(change: FileChange) -> tuple[bytes, Blobs]:
-    """Return a change's record, and the shared value it holds."""
+    """Return a change's record, and its shared value."""
     blobs: Blobs = {}
     how, body = "none", b""
     if change.before is not None and len(change.before) >= SHARED_FROM:
@@ -165,7 +165,7 @@ def change_row(change: FileChange) -> tuple[bytes, Blobs]:
 
 
 def change_digest(record: bytes) -> bytes | None:
-    """Return the digest of the shared value that a change holds."""
+    """Return the digest of a change's shared value."""
     how, body = _change(record)[3:]
     return body if how == "shared" else None
 
@@ -176,7 +176,7 @@ def read_change(
     """Return a file change from its number, checkpoint seq and record.
 
     Raises:
-        ValueError: It is damaged, or what the file held is missing.
+        ValueError: It is damaged, or the file's content is missing.
     """
     number, seq, record = (text(row, place) for place in range(3))
     run_id, path, after, how, body = _change(record)
@@ -233,7 +233,7 @@ def whole(digits: bytes | None) -> int:
     """Return a whole number.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not a whole number.
     """
     if digits is None or len(digits) > 20:
         raise ValueError("a number of a record is missing or too large")

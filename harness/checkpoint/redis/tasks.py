@@ -1,8 +1,8 @@
-"""Tasks and snapshots as the Redis journal keeps them, and the names of their fields.
+"""Tasks and snapshots in the Redis journal, and the names of their fields.
 
-A task is one entry among those of its step: its size, id, index, the digests of the shared values
-it holds, and its packed writes, in which a shared value is the place of its digest. Reading checks
-every length: what is damaged is a `ValueError`.
+A task is one entry among those of its step: its size, id, index, the digests of its shared values,
+and its packed writes, in which the position of a digest replaces a shared value. Reading checks
+every length, and raises `ValueError` for damaged data.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ DIGEST_BYTES = 32
 
 
 class Held(bytes):
-    """Stands for a shared value that is not read while a thread is planned again."""
+    """Placeholder for a shared value that maintenance of a thread does not read."""
 
     @classmethod
     def of(cls, digest: bytes) -> Held:
-        """Return the replacement for the value with this digest; as long as what is shared."""
+        """Return the placeholder for the value with this digest, as long as a shared value."""
         return cls(digest * (SHARED_FROM // DIGEST_BYTES))
 
 
 def thread_key(thread_id: str) -> str:
-    """Return what keys call a thread."""
+    """Return the name of a thread in keys."""
     return blake2b(thread_id.encode(), digest_size=16).hexdigest()
 
 
@@ -70,7 +70,7 @@ def field_of(ns: str, name: str) -> bytes:
 
 
 def place_of(data: bytes) -> tuple[str, str]:
-    """Return the namespace and the name that `field_of` was given."""
+    """Return the namespace and the name that were passed to `field_of`."""
     ns, rest = _prefixed(data)
     return ns.decode(), rest.decode()
 
@@ -94,7 +94,7 @@ def _prefixed(data: bytes) -> tuple[bytes, bytes]:
 
 
 def maybe(text: str | None) -> bytes:
-    """Return a text that may be None, as the scripts take it."""
+    """Encode a text that may be None for the scripts."""
     return b"" if text is None else b"+" + text.encode()
 
 
@@ -128,7 +128,7 @@ class Entry:
 
 
 def entry_of(task: TaskWrites) -> tuple[bytes, Blobs]:
-    """Return the entry of a task, and the shared values it holds.
+    """Return the entry of a task, and its shared values.
 
     Raises:
         ValueError: It cannot be stored.
@@ -184,7 +184,7 @@ def _entry(data: bytes) -> Entry:
 
 
 def number_at(data: bytes, place: int) -> int:
-    """Return the length that stands somewhere.
+    """Read the length at a position.
 
     Raises:
         ValueError: It does not.
@@ -195,7 +195,7 @@ def number_at(data: bytes, place: int) -> int:
 
 
 def snapshot_body(snapshot: Snapshot) -> bytes:
-    """Return what is stored of a snapshot; it shares nothing, as it may go at any time."""
+    """Return the stored form of a snapshot, without shared values: it may be deleted any time."""
     return compress(pack(snapshot.writes, None))
 
 

@@ -1,8 +1,8 @@
-"""A thread of the Redis journal as a whole, for upkeep.
+"""A whole thread of the Redis journal, for maintenance.
 
-Upkeep works on the thread as the journal in memory holds it (`memory_threads`), which knows what
-pruning and rewriting mean. Shared values are read for a rewrite only; otherwise `Held` stands for
-them.
+Maintenance converts the thread to the form of the memory journal (`memory_threads`), which
+implements pruning and rewriting. Shared values are only read for a rewrite; otherwise `Held`
+replaces them.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Keys:
 
 @dataclass(slots=True)
 class Stored:
-    """A thread as its keys hold it.
+    """The content of a thread's keys.
 
     Attributes:
         thread_id: Its id.
@@ -84,7 +84,7 @@ class Stored:
         newest_events: Newest event number of each run.
         logs: Events of each run; only read for a rewrite.
         made: Runs that made its checkpoints.
-        tasks: What the steps hold, by field; set by `thread`.
+        tasks: Tasks of the steps, by field; set by `thread`.
     """
 
     keys: Keys
@@ -104,7 +104,7 @@ class Stored:
     )
 
     def namespaces(self) -> dict[str, Namespace]:
-        """Return the namespaces, with their checkpoints alone.
+        """Return the namespaces, with only their checkpoints.
 
         Raises:
             ValueError: They are damaged.
@@ -127,8 +127,8 @@ class Stored:
         """Return the thread.
 
         Args:
-            shared: Returns a shared value, or what stands for it, by its digest.
-            snapshots: Whether their content is wanted; a damaged one is left out then.
+            shared: Returns a shared value, or its replacement, by digest.
+            snapshots: Whether to read their content; damaged ones are then left out.
 
         Raises:
             ValueError: It is damaged.
@@ -170,12 +170,12 @@ def _snapshot_writes(data: bytes) -> tuple[StoredWrite, ...] | None:
 
 
 async def read_outline(session: Session, keys: Keys) -> Stored | None:
-    """Watch a thread, and read its checkpoints; None when there is none.
+    """Watch a thread, and read its checkpoints; None if the thread does not exist.
 
-    What is read belongs together if a transaction on this connection succeeds afterwards.
+    The result is consistent if a transaction on this connection succeeds afterwards.
 
     Raises:
-        ServerFailed: The server cannot be asked.
+        ServerFailed: The server does not answer.
         ValueError: The thread is damaged.
     """
     _, meta, names, changes = await _asked(
@@ -206,15 +206,15 @@ async def read_outline(session: Session, keys: Keys) -> Stored | None:
 
 
 async def read_rest(session: Session, stored: Stored, *, events: bool) -> None:
-    """Read what else belongs to a thread, but no shared values.
+    """Read the rest of a thread, without shared values.
 
     Args:
         session: The connection that watches the thread.
-        stored: What `read_outline` has read.
-        events: Whether the events are wanted.
+        stored: The result of `read_outline`.
+        events: Whether to read the events.
 
     Raises:
-        ServerFailed: The server cannot be asked.
+        ServerFailed: The server does not answer.
         ValueError: The thread is damaged.
     """
     keys = stored.keys
@@ -292,7 +292,7 @@ def _pairs(flat: Sequence[Any]) -> list[tuple[Any, Any]]:
 
 
 def batched(values: Iterable[T]) -> Iterable[list[T]]:
-    """Give as many values at once as one command takes."""
+    """Yield batches of values, each as large as one command takes."""
     left = iter(values)
     while some := list(islice(left, _AT_ONCE)):
         yield some

@@ -1,11 +1,11 @@
 """Migrations of the journal file: the current tables, and how to upgrade an older file.
 
-A released script never changes. What a script cannot say in SQL is a function of `upgrade`.
+A released script never changes. Changes that are not possible in SQL are functions of `upgrade`.
 
 Version 4 had a row for each task, also of finished steps, and a page held bodies of tasks.
 Upgrading moves the writes of a finished step into its checkpoint's row. The whole journal is read
-and rewritten, a few steps at a time, in the transaction that the caller holds. Nothing of the
-present layout is used but the codec, whose bodies stay readable for good.
+and rewritten, a few steps at a time, in the caller's transaction. Of the current layout, only the
+codec is used, because its bodies always stay readable.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 
 
 def pack_steps(conn: sqlite3.Connection) -> None:
-    """Give each step its writes, and each task of an unfinished one a row with them."""
+    """Store each step's writes in its row, and each task of an unfinished step in its own row."""
     (steps,) = conn.execute("SELECT count(*) FROM checkpoints").fetchone()
     if steps:
         logger.warning("the journal is brought up to date: %s steps, which may take long", steps)
@@ -58,7 +58,7 @@ def pack_steps(conn: sqlite3.Connection) -> None:
         pages = _Pages(conn, scope)
         for seq, step in _steps(conn, scope, pages):
             done += 1
-            if step is None:  # so that only what needs it fails
+            if step is None:  # so that only data that needs it fails
                 lost += 1
                 conn.execute("UPDATE checkpoints SET page = 0 WHERE seq = ?", (seq,))
             else:
@@ -86,7 +86,7 @@ class _Pages:
         self._size = 0
 
     def body(self, task: int, page: Any, place: Any, length: Any, body: bytes | None) -> bytes:
-        """Return the body of a task, wherever it is."""
+        """Return the body of a task, from its row or a page."""
         if body is not None:
             return decompress(body)
         number = task if page is None else page
@@ -110,7 +110,7 @@ class _Pages:
             self.store()
 
     def store(self) -> None:
-        """Store the page that was begun."""
+        """Store the current page."""
         if not self._steps:
             return
         conn = self._conn
@@ -130,7 +130,7 @@ class _Pages:
 def _steps(
     conn: sqlite3.Connection, scope: int, pages: _Pages
 ) -> Iterator[tuple[int, bytes | None]]:
-    """Give each finished step as bytes, or None if its writes are damaged."""
+    """Yield each finished step as bytes, or None if its writes are damaged."""
     seq = 0
     while rows := conn.execute(_FINISHED_STEPS, (scope, seq, _AT_ONCE)).fetchall():
         for seq, tasks in groupby(rows, key=lambda row: row[0]):
@@ -152,7 +152,7 @@ def _unfinished(conn: sqlite3.Connection, scope: int, pages: _Pages) -> None:
         try:
             body = plain(pages.body(*place))
         except (ValueError, TypeError):
-            body = b""  # whoever reads it gets an error
+            body = b""  # readers of it get an error
         number = place[0]
         conn.execute(
             "INSERT INTO pending VALUES (?, ?, ?, ?, ?, ?)",
@@ -366,4 +366,4 @@ UPGRADES: Mapping[int, Migration] = {
     5: [OPEN_RUNS],
     6: ["DROP INDEX runs_by_status", _RUNS_BY_STATUS],
 }
-"""What makes a file one version newer."""
+"""The changes that upgrade a file by one version."""

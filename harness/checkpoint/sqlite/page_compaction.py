@@ -1,14 +1,14 @@
 """Page compaction: packs the bodies of a namespace's newest steps into compressed pages.
 
-Bodies of one thread are much alike: together they take half the room, and are read in a fraction
-of the time. A commit stores each body as it is, in the row of its checkpoint, which is fast, and
-reserves its place in a page; the commit that completes a page's worth of one namespace moves the
-bodies to their places. A process that dies leaves its last few in their rows, which only costs
-room.
+Bodies of one thread are similar: compressed together, they take half the space and are read in a
+fraction of the time. A commit stores each body unchanged in the row of its checkpoint, which is
+fast, and reserves its place in a page. The commit that fills a page of a namespace moves the bodies
+to their places. A process that crashes leaves its last few bodies in their rows, which only costs
+space.
 
-A page has the number of the first checkpoint in it. A number that was committed is never used
-again, so it does no harm if this process remembers checkpoints that another one has deleted. A
-number that was rolled back is used again, so the pages that knew it are left as they are.
+A page has the number of the first checkpoint in it. A committed number is never reused, so it does
+no harm if this process remembers checkpoints that another one has deleted. A number that was rolled
+back is reused, so nothing more is added to pages that contain it.
 """
 
 from __future__ import annotations
@@ -25,22 +25,21 @@ from ..codec import PackedTask, compress, decompress, unpack_step
 __all__ = ["Bodies", "Pager", "gather", "rewrite"]
 
 PAGE_BYTES = 32_768
-"""Beyond this, deflate sees nothing more to repeat."""
+"""Deflate finds no repetitions beyond this distance."""
 
 _MOST_OPEN = 1_000
-"""How many pages are open at once; the one that has waited longest is closed first."""
+"""The most pages that are open at once; the least recently used one is closed first."""
 
 _KEPT = 4
-"""How many pages a reader remembers. Calls of one step may be stored in another order than theirs,
-so that it goes back and forth between two; more would only push others out of the processor's
-cache."""
+"""How many pages a reader remembers. Calls of one step may be stored in a different order, so that
+the reader alternates between two pages; more would only fill the processor's cache."""
 
 
 _SLIM = (
     "seq, scope, id, parent, step, source, author, next, run_id, created_at, weight, summary,"
     " page, place, length"
 )
-"""The columns of a checkpoint but for its body."""
+"""The columns of a checkpoint without its body."""
 
 _OWN_BODIES = """
 SELECT seq, body FROM checkpoints WHERE seq IN (SELECT value FROM json_each(?))
@@ -67,16 +66,16 @@ class Pager:
         self._touched: list[_Page] = []
 
     def leave(self) -> None:
-        """Leave all pages as they are."""
+        """Stop adding to any page."""
         self._open.clear()
         self._full.clear()
 
     def begin(self) -> None:
-        """Say that a batch begins, to which `undo` goes back."""
+        """Mark the start of a batch, to which `undo` returns."""
         self._touched.clear()
 
     def undo(self) -> None:
-        """Leave the pages that the batch has reserved places in."""
+        """Stop adding to the pages in which the batch has reserved places."""
         for page in self._touched:
             page.left = True
             if self._open.get(page.scope) is page:
@@ -145,7 +144,7 @@ def _drop_bodies(conn: sqlite3.Connection, seqs: Sequence[int]) -> None:
 
 
 class Bodies:
-    """Reads bodies wherever they are; a page is read once if bodies are asked for in order."""
+    """Reads bodies from rows and pages; a page is read once if bodies are read in order."""
 
     def __init__(self, conn: sqlite3.Connection) -> None:
         self._conn = conn
@@ -154,14 +153,14 @@ class Bodies:
     def locate(
         self, seq: int, page: int | None, place: int, length: int, body: bytes | None
     ) -> tuple[bytes, int, int]:
-        """Return what holds a step's body, and where in it the body begins and ends.
+        """Return the bytes that contain a step's body, and the body's start and end in them.
 
         Args:
             seq: The number of its checkpoint.
-            page: As in its row, like the others.
-            place: Where in the page it begins.
+            page: The column of its row, like the others.
+            place: Its start in the page.
             length: Its length.
-            body: The body, if it is still there.
+            body: The body, if it is still in the row.
 
         Raises:
             ValueError: It is damaged or missing.
@@ -197,7 +196,7 @@ class Bodies:
         return data[start:end]
 
     def page(self, number: int) -> bytes:
-        """Return what a page holds.
+        """Return the content of a page.
 
         Raises:
             ValueError: It is damaged or missing.
@@ -224,7 +223,7 @@ class Bodies:
         return decompress(row[0])
 
     def of_scope(self, scope: int) -> Iterator[tuple[int, bytes]]:
-        """Give each checkpoint of a namespace with its step, in order of commit."""
+        """Yield each checkpoint of a namespace with its step, in order of commit."""
         rows = self._conn.execute(
             "SELECT seq, page, place, length, body FROM checkpoints WHERE scope = ? ORDER BY seq",
             (scope,),
@@ -241,7 +240,7 @@ def rewrite(conn: sqlite3.Connection, scope: int) -> None:
 
 
 def gather(conn: sqlite3.Connection, scope: int) -> None:
-    """Put those bodies of a namespace into pages that are in rows of their own."""
+    """Move bodies of a namespace that are still in rows into pages."""
     rows = conn.execute(
         "SELECT seq, body FROM checkpoints WHERE scope = ? AND body IS NOT NULL ORDER BY seq",
         (scope,),

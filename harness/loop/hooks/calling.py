@@ -1,7 +1,7 @@
 """Hook calls: calls hooks and wraps of middleware, and handles their results and errors.
 
-Whoever awaits a task or future that somebody else cancelled gets a `CancelledError` too. Nobody
-asked the run to stop then: `as_failure` tells that from the end of the run.
+Awaiting a task or future that other code has cancelled also raises `CancelledError`, although the
+run itself was not cancelled. `as_failure` distinguishes this from a cancelled run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .requests import Command, HookResult, Runtime, Send
 __all__ = ["FAILURES", "Hook", "StrayCancellation", "Wrap", "as_failure", "phase_hooks", "wraps_of"]
 
 FAILURES = (Exception, asyncio.CancelledError)
-"""What can be a failure of code that is not ours; `as_failure` says whether it is."""
+"""Exceptions that may be failures of foreign code; `as_failure` decides whether they are."""
 
 
 class StrayCancellation(Exception):
@@ -36,12 +36,12 @@ class StrayCancellation(Exception):
 
 
 def as_failure(error: Exception | asyncio.CancelledError) -> Exception:
-    """Return the failure that an exception stands for.
+    """Convert an exception to a failure.
 
     To be called in the task that caught it, in the scopes that surround the code that raised it.
 
     Raises:
-        asyncio.CancelledError: It is a cancellation; the same object, as scopes know theirs by it.
+        asyncio.CancelledError: It is a cancellation; the same object, which its scope identifies.
     """
     if isinstance(error, Exception):
         return error
@@ -56,10 +56,10 @@ def as_failure(error: Exception | asyncio.CancelledError) -> Exception:
 
 
 def _being_cancelled() -> bool:
-    """Say whether a scope around this task, or the task itself, is being cancelled.
+    """Return whether a scope around this task, or the task itself, is being cancelled.
 
-    Scopes deliver with `Task.cancel` what they count themselves, so both have to be asked. A
-    request that somebody swallowed without `Task.uncancel` stays counted: in doubt it is real.
+    Scopes call `Task.cancel` but count separately, so both must be checked. A request that was
+    swallowed without `Task.uncancel` is still counted: in doubt, it is real.
     """
     if anyio.current_effective_deadline() == -math.inf:
         return True
@@ -85,7 +85,7 @@ class Hook:
     jumps: frozenset[str]
 
     async def __call__(self, state: State, runtime: Runtime) -> Command:
-        """Return what it returned, as a command.
+        """Return its result as a command.
 
         Raises:
             MiddlewareError: It raised, or returned something else.
@@ -117,7 +117,7 @@ class Hook:
         return Command(jump_to=update.pop("jump_to", None), update=update)
 
     def _checked(self, command: Command) -> Command:
-        """Return a command if it is made of what a command is made of."""
+        """Return a command if its parts are valid."""
         update: object = command.update
         if isinstance(update, Mapping) and all(isinstance(one, Send) for one in command.send):  # pyright: ignore[reportUnnecessaryIsInstance]
             return command
@@ -146,14 +146,14 @@ class Wrap:
 
     Attributes:
         author: `<middleware>.<hook>`, for errors.
-        call: The hook, given the request and an async handler; what it returns is its affair.
+        call: The hook, called with the request and an async handler; its result is not checked.
     """
 
     author: str
     call: Callable[[Any, Callable[[Any], Coroutine[Any, Any, Any]]], Awaitable[Any]]
 
     def failure(self, raised: Exception | CancelledError) -> Exception | CancelledError:
-        """Return what an error of the hook becomes; ours and control flow stay what they are."""
+        """Convert an error of the hook; our own errors and control flow are unchanged."""
         if isinstance(raised, (HarnessError, LimitReached)):
             return raised
         error = as_failure(raised)
@@ -167,7 +167,7 @@ async def _in_thread(
     request: RequestT,
     handler: Callable[[RequestT], Coroutine[Any, Any, ResultT]],
 ) -> object:
-    """Call a plain hook in a worker thread of its own, with a plain handler it may wait for."""
+    """Call a sync hook in a separate worker thread, with a sync handler that it may wait for."""
 
     def sync_handler(inner: RequestT) -> ResultT:
         return anyio.from_thread.run(handler, inner)

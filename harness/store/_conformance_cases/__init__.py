@@ -26,7 +26,7 @@ OpenStore: TypeAlias = Callable[[StoreOptions], AbstractAsyncContextManager[Stor
 
 
 class HandClock:
-    """A clock that is put forward by hand.
+    """A clock that is set by hand.
 
     Attributes:
         now: Unix time in seconds.
@@ -72,7 +72,7 @@ async def refused(operation: Awaitable[object], error: type[Exception], what: st
     """Wait for an operation to be refused; return its error.
 
     Raises:
-        AssertionError: It is carried out, or fails with another error.
+        AssertionError: It succeeds, or fails with another error.
     """
     try:
         result = await operation
@@ -92,7 +92,7 @@ def only(items: Sequence[Item]) -> Item:
     """Return the only one of some items.
 
     Raises:
-        AssertionError: There is none, or more than one.
+        AssertionError: There is no item, or more than one.
     """
     equal(len(items), 1, f"items among {keys(items)}")
     return items[0]

@@ -1,4 +1,4 @@
-"""Batches: several operations are one, whoever else is at work."""
+"""Batches: several operations are one transaction, even beside other callers."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ async def batches_of_many_tasks_do_not_mix(open_store: OpenStore) -> None:
 async def batches_that_put_in_opposite_order_all_succeed(open_store: OpenStore) -> None:
     async def work(store: Store, order: Sequence[str]) -> None:
         for _ in range(5):
-            # What is read in between keeps the puts apart.
+            # The reads in between separate the puts.
             operations = [one for key in order for one in (Put(NS, key, {}), Get(NS, key))]
             await store.batch(operations)
 
@@ -173,7 +173,7 @@ async def a_cancelled_batch_is_carried_out_whole_or_not_at_all(open_store: OpenS
                 for _ in range(turns):
                     await checkpoint()
                 group.cancel_scope.cancel()
-            # A put after it finds the store in order, and waits for what is still under way.
+            # A later put finds the store intact, and waits for pending operations.
             await store.put(("after",), "k", {"turns": turns})
             count = len(await store.search(namespace, limit=100))
             equal(count in (0, 20), True, f"a whole batch or nothing, not {count} of 20")

@@ -1,4 +1,4 @@
-"""Items that expire: gone from that moment on, for everything."""
+"""Items that expire: gone from that moment on, for every operation."""
 
 from __future__ import annotations
 

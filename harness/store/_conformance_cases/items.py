@@ -1,4 +1,4 @@
-"""Items: what is put comes back, and nothing else."""
+"""Items: reads return exactly the stored values."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ COLORS: dict[str, dict[str, Any]] = {
 
 
 class Embedding:
-    """Counts letters, and remembers what it was asked."""
+    """Counts letters, and records its calls."""
 
     def __init__(self) -> None:
         self.calls: list[list[str]] = []

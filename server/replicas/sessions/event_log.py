@@ -1,7 +1,7 @@
 """The events of all streams in the database, so that any replica can resume any stream.
 
-Events are collected for a moment and written together. A replica that is killed takes the last of
-them with it; nothing waits for the database before a client gets its answer.
+Events are collected for a moment and written together. A replica that is killed loses its last
+events; clients get their answers without waiting for the database.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from .store import Seal, message_text
 __all__ = ["KEEP_SECONDS", "Event", "EventKind", "EventLog"]
 
 KEEP_SECONDS: Final = 3_600.0
-"""How long events can be asked for, and how long a resumed stream stays open at most."""
+"""How long events are available, and the longest time that a resumed stream stays open."""
 
 MOST_BYTES: Final = 8 << 20
-"""Bytes of one session's events; beyond it the oldest go."""
+"""The most bytes of one session's events; beyond it, the oldest are deleted."""
 
 COLLECT_SECONDS: Final = 0.05
-"""How long events are collected before they are written in one go."""
+"""How long events are collected before they are written together."""
 
 MOST_COLLECTED: Final = 256
-"""How many are collected at most before whoever adds one waits."""
+"""The most collected events; beyond it, adding one waits."""
 
 MOST_WAITING: Final = 10_000
-"""How many wait at most for a database that is away; then the oldest are lost."""
+"""The most events that wait for an unavailable database; beyond it, the oldest are lost."""
 
 RETRY_SECONDS: Final = 1.0
 _PAGE: Final = 8
@@ -50,8 +50,8 @@ _LATELY: Final = 500
 _ROW_BYTES: Final = 200
 
 EventKind: TypeAlias = Literal["request", "message", "last", "standing"]
-"""`request`: what the client asked, which is not sent; `last`: what ends the stream; `standing`: a
-message of the one stream that several replicas write."""
+"""`request`: the client's request, which is not sent; `last`: the end of the stream; `standing`: a
+message of the stream to which several replicas write."""
 
 _FORGET_OLD: Final = (
     "DELETE FROM {stream_events} WHERE stored_at < now() - %s * interval '1 second'"
@@ -73,11 +73,11 @@ class Event:
     Attributes:
         session: The session's name in the tables.
         stream: The stream's name in the tables.
-        replica: Who stored it.
-        number: Which event of the session it is, of those this replica stored.
-        kind: What it is.
-        message: What is sent to the client, or was asked by it.
-        position: Where it comes in its stream; 0 for one that is not stored yet.
+        replica: The replica that stored it.
+        number: Its number among the session's events that this replica stored.
+        kind: Its kind.
+        message: The message to the client, or its request.
+        position: Its position in its stream; 0 if it is not stored yet.
     """
 
     session: str
@@ -90,21 +90,21 @@ class Event:
 
     @property
     def place(self) -> str:
-        """What its seal is bound to."""
+        """The place that its encryption is bound to."""
         return f"event {self.session} {self.stream} {self.replica} {self.number}"
 
 
 class EventLog:
     """Stores and returns events; `run` writes them.
 
-    What cannot be written is lost to those who would resume, and to nobody else: the log says so,
-    and the server goes on.
+    Events that cannot be written are only missing when a client resumes: this is logged, and the
+    server continues.
 
     Args:
         database: The tables.
         seal: Seals the messages.
-        written: Called with the names of sessions of which events were written that somebody
-            elsewhere may wait for.
+        written: Called with the names of sessions whose written events another replica may wait
+            for.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class EventLog:
         self._wake = anyio.Event()
 
     async def add(self, event: Event, *, awaited: bool) -> None:
-        """Keep an event; waits only if too many are not written yet.
+        """Add an event; waits only if too many are not written yet.
 
         Args:
             event: The event.
@@ -143,7 +143,7 @@ class EventLog:
             await self.flush()
 
     async def run(self) -> None:
-        """Write what is collected; never returns."""
+        """Write collected events repeatedly; never returns."""
         while True:
             await self._wake.wait()
             await anyio.sleep(COLLECT_SECONDS)
@@ -153,13 +153,13 @@ class EventLog:
                 self._wake.set()
 
     async def flush(self) -> bool:
-        """Write what is collected now; False if the database cannot be used."""
+        """Write the events collected so far; return False if the database cannot be used."""
         async with self._turn:
             batch, self._collected = self._collected, []
             awaited, self._awaited = self._awaited, set()
             if not batch:
                 return True
-            with anyio.CancelScope(shield=True):  # they are not only of whoever waits here
+            with anyio.CancelScope(shield=True):  # the events may belong to other callers, too
                 try:
                     await self._database.transact(lambda conn: self._write(conn, batch))
                 except HarnessError as error:
@@ -178,11 +178,11 @@ class EventLog:
     async def cursor(
         self, session: str, stream: str, replica: str, number: int
     ) -> int | Literal["ended"] | None:
-        """Return the position of an event, or of the one before it that is kept.
+        """Return the position of an event, or of the last stored one before it.
 
         Returns:
             "ended": It was the last event of the stream.
-            None: Nothing of the stream is kept.
+            None: No event of the stream is stored.
 
         Raises:
             HarnessError: The database cannot be used.
@@ -225,7 +225,7 @@ class EventLog:
         return [self._opened(session, stream, row) for row in rows]
 
     async def request(self, session: str, stream: str) -> Event | None:
-        """Return the newest request that a stream answers; None if it is not kept.
+        """Return the newest request that a stream answers; None if it is not stored.
 
         Raises:
             HarnessError: The database cannot be used.
@@ -238,7 +238,7 @@ class EventLog:
         return self._opened(session, stream, rows[0]) if rows else None
 
     async def question(self, session: str, replica: str, question: str) -> JSONRPCRequest | None:
-        """Return what a replica has asked the client lately; None if it is not kept.
+        """Return the replica's newest question to the client; None if it is not stored.
 
         Raises:
             HarnessError: The database cannot be used.
@@ -256,14 +256,14 @@ class EventLog:
         return None
 
     async def succeed(self, event: Event, asked: Event) -> bool:
-        """Store an event in a stream that a dead replica has left, unless another was faster.
+        """Store an event in a stream of a dead replica, unless another replica was faster.
 
         Args:
-            event: The request again, by whoever goes on with it, or the last event.
-            asked: The newest request as the dead replica has stored it.
+            event: The request again, by the replica that continues it, or the last event.
+            asked: The newest request in the form that the dead replica stored.
 
         Returns:
-            False: Somebody else goes on with it, or it has ended. Nothing was stored.
+            False: Another replica continues it, or it has ended. Nothing was stored.
 
         Raises:
             HarnessError: The database cannot be used.

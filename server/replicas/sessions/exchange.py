@@ -1,4 +1,4 @@
-"""Session exchange: what the sessions of this replica tell those of others, and learn from them."""
+"""Session exchange: synchronises the sessions of this replica with those of other replicas."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ from .transport import SessionRefused, SharedTransport
 __all__ = ["SessionExchange"]
 
 LOOK_SECONDS: Final = 5.0
-"""How often a replica looks by itself, because signals can be lost."""
+"""How often a replica polls without a signal, because signals can be lost."""
 
 SWEEP_SECONDS: Final = 60.0
-"""How often a replica removes what is too old, and notes which sessions are in use."""
+"""How often a replica removes old data, and records which sessions are in use."""
 
 OWED_SECONDS: Final = 120.0
-"""How long what could not be stored is tried again."""
+"""How long storing is retried."""
 
 RETRY_SECONDS: Final = 1.0
 
 ANSWERED: Final = "answered"
-"""A message between replicas: the client has answered what a dead one had asked."""
+"""A message between replicas: the client has answered a question of a dead replica."""
 
 logger = logging.getLogger(__name__)
 
 
 class SessionExchange:
-    """Keeps the sessions that have a transport here in step with the other replicas.
+    """Keeps the sessions that have a transport here in sync with the other replicas.
 
     Args:
         store: The sessions of all replicas.
@@ -85,7 +85,7 @@ class SessionExchange:
         signals.on("message", self._hear_message)
 
     async def work(self) -> None:
-        """Tell and hear; never returns."""
+        """Send and receive changes; never returns."""
         async with anyio.create_task_group() as self._tasks:
             self._tasks.start_soon(self._log.run)
             self._tasks.start_soon(self._look_again)
@@ -98,15 +98,15 @@ class SessionExchange:
                 except HarnessError as error:  # `_look_again` tries again
                     logger.warning("sessions cannot be synchronised now: %s", error)
 
-    # --- what transports tell -----------------------------------------------------------------
+    # --- changes from transports --------------------------------------------------------------
 
     async def began(self, transport: SharedTransport, hello: JSONRPCRequest) -> None:
-        """Make a new session known to all; see `Exchange`."""
+        """Announce a new session to all replicas; see `Exchange`."""
         store = partial(self._store.begin, transport.streams.session, transport.owner, hello)
         await self._do(store, transport)
 
     async def watches(self, transport: SharedTransport, uri: str, *, watched: bool) -> None:
-        """Make known what a session watches; see `Exchange`."""
+        """Announce a session's subscriptions; see `Exchange`."""
         store = self._store.watch if watched else self._store.unwatch
         await self._do(partial(store, transport.streams.session, uri), transport)
         self._signals.tell("session", transport.streams.session)
@@ -128,7 +128,7 @@ class SessionExchange:
         return may_have_missed
 
     def prepared(self, request: JSONRPCRequest) -> JSONRPCRequest:
-        """Return a request as it is served; see `Exchange`."""
+        """Return a request in the form to serve; see `Exchange`."""
         return self._repeats.prepared(request)
 
     def can_repeat(self, request: JSONRPCRequest) -> bool:
@@ -136,7 +136,7 @@ class SessionExchange:
         return self._repeats.can_repeat(request)
 
     async def forward(self, transport: SharedTransport, message: JSONRPCMessage) -> None:
-        """Bring a client's message to the replica that it concerns; see `Exchange`."""
+        """Forward a client's message to the replica that it concerns; see `Exchange`."""
         if not isinstance(message, JSONRPCResponse | JSONRPCError):
             await self._do(partial(self._send_to_others, transport, message), transport)
             return
@@ -161,7 +161,7 @@ class SessionExchange:
             self._signals.tell("message", replica)
 
     async def _answer_for_the_dead(self, session: str, answer: Answer, asker: str) -> None:
-        """Give an answer to whichever replica continues the work of the one that asked."""
+        """Forward an answer to the replica that continues the work of the one that asked."""
         try:
             question = await self._log.question(session, asker, str(answer.id))
             if question is None:
@@ -180,7 +180,7 @@ class SessionExchange:
             await transport.answered_for_the_dead(question, answer)
 
     async def _do(self, store: Callable[[], Awaitable[object]], transport: SharedTransport) -> None:
-        """Store something; if the database is away, try again beside the session's work."""
+        """Store data; if the database is unavailable, retry in the background."""
         try:
             await store()
         except HarnessError as error:
@@ -204,10 +204,10 @@ class SessionExchange:
             return
         logger.error("a session was not stored; only this replica can serve it")
 
-    # --- what others tell ---------------------------------------------------------------------
+    # --- changes from other replicas ----------------------------------------------------------
 
     def wrote(self, sessions: Iterable[str]) -> None:
-        """Tell the others that streams of these sessions have more."""
+        """Tell the other replicas that streams of these sessions have new events."""
         for session in sessions:
             self._signals.tell("stream", session)
 
@@ -252,7 +252,7 @@ class SessionExchange:
             await transport.answered_for_the_dead(question, answer)
 
     async def _follow(self, transport: SharedTransport) -> None:
-        """Take over what others have stored of a session."""
+        """Load changes to a session that other replicas have stored."""
         async with transport.standing_lock:
             stored = await self._store.find(transport.streams.session)
             if stored is not None:
@@ -292,7 +292,7 @@ class SessionExchange:
                     one.streams.stir()
 
     async def _take_mail_of_the_dead(self) -> None:
-        """Deal with answers for a replica of whose death nobody knew when they came."""
+        """Handle answers for a replica that was not known to be dead when they arrived."""
         for replica in await self._store.awaited_replicas():
             if await self._peers.is_alive(replica):
                 continue

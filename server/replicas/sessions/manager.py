@@ -1,4 +1,4 @@
-"""Sessions of the handshake era on all replicas: each serves any session, whoever began it."""
+"""Sessions of the handshake era on all replicas: each serves any session."""
 
 from __future__ import annotations
 
@@ -49,18 +49,18 @@ class _NotNow(Exception):
 
 
 class SharedSessions(StreamableHTTPSessionManager):
-    """A session manager whose sessions every replica serves.
+    """A session manager with sessions that every replica can serve.
 
-    Enter `serving`; a request of 2026-07-28 is served as it is, since it has no session.
+    Enter `serving`; requests of 2026-07-28 have no session, and are served directly.
 
     Args:
         server: Serves the sessions.
-        checks: Hosts and origins that are served.
+        checks: Allowed hosts and origins.
         database: The replicas' tables.
-        key: What all replicas seal with.
-        signals: Wakes the others.
+        key: The encryption key of all replicas.
+        signals: Wakes the other replicas.
         peers: The replicas.
-        repeats: Knows which requests may be served again; by default no calls of tools.
+        repeats: Decides which requests may be served again; by default all except tool calls.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class SharedSessions(StreamableHTTPSessionManager):
 
     @asynccontextmanager
     async def serving(self) -> AsyncGenerator[None]:
-        """Serve requests until the end of the block; the other replicas keep the sessions."""
+        """Serve requests during the block; the sessions remain on the other replicas."""
         async with self.run(), anyio.create_task_group() as tasks:
             tasks.start_soon(self._exchange.work)
             try:
@@ -165,7 +165,7 @@ class SharedSessions(StreamableHTTPSessionManager):
     async def _have_here(
         self, session_id: str, requestor: AuthorizationContext | None, request: Request
     ) -> None:
-        """Make a session here, unless it is here or the caller has no such session.
+        """Create a session here, unless it is here or the caller has no session with this id.
 
         Raises:
             HarnessError: The database cannot be used.
@@ -203,7 +203,7 @@ class SharedSessions(StreamableHTTPSessionManager):
         *,
         task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Serve a session that began elsewhere, as the SDK does with one that begins."""
+        """Serve a session that began elsewhere, like the SDK serves a new one."""
         async with transport.connect() as (read, write):
             task_status.started()
             try:
@@ -223,7 +223,7 @@ class SharedSessions(StreamableHTTPSessionManager):
     # --- the end of sessions ------------------------------------------------------------------
 
     async def _delete(self, session_id: str, requestor: AuthorizationContext | None) -> bool:
-        """End a session on all replicas; False if the caller has no such session.
+        """End a session on all replicas; return False if the caller has no session with this id.
 
         Raises:
             HarnessError: The database cannot be used.
@@ -245,7 +245,7 @@ class SharedSessions(StreamableHTTPSessionManager):
     ) -> None:
         """Forget a session here, whatever ended it."""
         if self._server_instances.get(session_id) not in (None, transport):
-            return  # it has been made anew
+            return  # it was created again
         await super()._discard_session(session_id, transport)
         if isinstance(transport, SharedTransport):
             transport.streams.end()
@@ -254,7 +254,7 @@ class SharedSessions(StreamableHTTPSessionManager):
 
 
 def _owner(requestor: AuthorizationContext | None) -> str:
-    """Return a digest of a credential; empty where there is none."""
+    """Return a digest of a credential; empty without one."""
     return "" if requestor is None else name_of(json.dumps(requestor, sort_keys=True))
 
 

@@ -1,8 +1,8 @@
-"""What a replica asks a client, and answers to what a dead replica had asked.
+"""Questions of a replica to a client, and answers to questions of a dead replica.
 
-The id of what is asked names the replica, so that the answer finds its way from whichever replica
-receives it. When the one that asked has died, another goes on with its work and asks the same
-again: the answer to the first question is then one to the second, in whatever order they come.
+A question's id contains the replica, so that any replica that receives the answer can forward it.
+If the asking replica has died, another one continues its work and asks the same again. The answer
+to the first question then also answers the second, in any order.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ _MOST_EARLY: Final = 20
 
 
 def asker_of(answer: Answer) -> str:
-    """Return the replica that asked what is answered; empty if no replica did."""
+    """Return the replica that asked the question of an answer; empty if no replica did."""
     return str(answer.id).rpartition(":")[0]
 
 
 def cancelled_request(message: JSONRPCMessage) -> str | None:
-    """Return the id of the request that a notification cancels; None if it is no such one."""
+    """Return the id of the request that a notification cancels; None for other notifications."""
     if not isinstance(message, JSONRPCNotification) or message.method != CANCELLED:
         return None
     return str((message.params or {}).get("requestId"))
 
 
 class Questions:
-    """What one session's transport on this replica has asked the client.
+    """The questions of one session's transport on this replica to the client.
 
     Args:
         name: This replica's id.
@@ -76,7 +76,7 @@ class Questions:
     def answer_for(self, question: JSONRPCRequest, answer: Answer) -> Answer | None:
         """Return the answer to the same question that this replica has asked.
 
-        If it has not asked yet, the answer waits for that.
+        If it has not asked yet, the answer is kept until it does.
         """
         for asked, ours in self._open.items():
             if _is_same(ours, question):

@@ -1,4 +1,4 @@
-"""Session signals: what sessions need from other replicas, such as waking them."""
+"""Session signals: how sessions wake other replicas, and find out which replicas are alive."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from mcp.types import JSONRPCRequest
 __all__ = ["NoCalls", "Peers", "Repeats", "SessionSignals"]
 
 SessionSignal: TypeAlias = Literal["session", "stream", "message"]
-"""`session`: it ended, or what is known of it changed. `stream`: one of its streams has more.
-`message`: a message waits for a replica."""
+"""`session`: it ended or changed. `stream`: one of its streams has new events. `message`: a message
+waits for a replica."""
 
 
 class SessionSignals(Protocol):
-    """Wakes the other replicas. A signal can be lost, so whoever waits also looks by itself."""
+    """Wakes the other replicas. A signal can be lost, so receivers also poll."""
 
     def on(self, kind: SessionSignal, handler: Callable[[str, str], None]) -> None:
         """Have a function called with the id and the rest of each signal of a kind."""
         ...
 
     def tell(self, kind: SessionSignal, id_: str, more: str = "") -> None:
-        """Send a signal soon; the sender does not hear it."""
+        """Send a signal soon; the sender does not receive it."""
         ...
 
 
@@ -31,11 +31,11 @@ class Peers(Protocol):
 
     @property
     def owner(self) -> str:
-        """Our own id, which no other process ever has."""
+        """The id of this process, which is never reused."""
         ...
 
     async def others(self) -> Sequence[str]:
-        """Return the ids of the other replicas that live, those that have just begun too.
+        """Return the ids of the other live replicas, including ones that have just started.
 
         Raises:
             CheckpointError: The database cannot be read.
@@ -43,7 +43,7 @@ class Peers(Protocol):
         ...
 
     async def is_alive(self, owner: str) -> bool:
-        """Whether a replica lives; yes as long as nobody can tell."""
+        """Whether a replica is alive; True while that is unknown."""
         ...
 
 
@@ -51,21 +51,21 @@ class Repeats(Protocol):
     """Knows which requests may be served again."""
 
     def prepared(self, request: JSONRPCRequest) -> JSONRPCRequest:
-        """Return a request as it is served, with what lets it be repeated."""
+        """Return a request in the form to serve, with data that makes it repeatable."""
         ...
 
     def can_repeat(self, request: JSONRPCRequest) -> bool:
-        """Whether serving it a second time does nothing more than the first."""
+        """Whether serving it a second time has no further effect."""
         ...
 
 
 class NoCalls:
-    """Lets everything be repeated except calls of tools: all else reads, or sets what it names."""
+    """Allows repetition of all except tool calls: other requests read, or set a value."""
 
     def prepared(self, request: JSONRPCRequest) -> JSONRPCRequest:
-        """Return it as it is."""
+        """Return it unchanged."""
         return request
 
     def can_repeat(self, request: JSONRPCRequest) -> bool:
-        """Whether it calls no tool."""
+        """Whether it is not a tool call."""
         return request.method != "tools/call"

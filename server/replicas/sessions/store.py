@@ -1,6 +1,6 @@
-"""The tables of sessions: who they belong to, what they watch, and messages for other replicas.
+"""The tables of sessions: their owners, their subscriptions, and messages for other replicas.
 
-Whoever reads the tables learns neither what was said nor the id with which one could speak.
+The tables reveal neither the content of messages nor usable session ids.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _NONCE_BYTES: Final = 12
 
 
 def name_of(secret: str) -> str:
-    """Return the name under which the tables know a session id, a stream or a resource."""
+    """Return the name of a session id, a stream or a resource in the tables."""
     return blake2b(secret.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 class Seal:
     """Seals texts with a key that all replicas share.
 
-    A sealed text can be opened only where it was stored: it is bound to its place.
+    An encrypted text can only be decrypted in its place in the tables.
 
     Args:
         key: The shared key; another one is derived from it.
@@ -42,7 +42,7 @@ class Seal:
         self._cipher = AESGCM(derived)
 
     def close(self, text: str, place: str) -> bytes:
-        """Return a text as it is stored."""
+        """Return a text in its stored form."""
         nonce = os.urandom(_NONCE_BYTES)
         return nonce + self._cipher.encrypt(nonce, text.encode(), place.encode())
 
@@ -57,7 +57,7 @@ class Seal:
 
 
 IDLE_SECONDS: Final = 31 * 60.0
-"""How long a session lasts that no replica has used; each replica closes its own part sooner."""
+"""How long an unused session lasts; each replica closes its own part sooner."""
 
 MESSAGE_SECONDS: Final = 60.0
 """How long a message waits for a replica that does not fetch it."""
@@ -73,7 +73,7 @@ class StoredSession:
 
     Attributes:
         owner: A digest of the credential that began it.
-        replica: The replica that has its standing stream, or had it last; empty if none ever had.
+        replica: The replica with its standing stream, or the last one; empty if there was none.
         hello: The `initialize` request that began it.
         watched: The resources that its client subscribed to.
     """
@@ -101,17 +101,17 @@ def message_text(message: Message) -> str:
     """Return a message as JSON.
 
     Raises:
-        ValueError: It holds what JSON cannot.
+        ValueError: It contains values that JSON cannot represent.
     """
     return message.model_dump_json(by_alias=True, exclude_unset=True)
 
 
 class SessionStore:
-    """Sessions and messages in the replicas' database. Sessions go by the digests of their ids.
+    """Sessions and messages in the replicas' database. Digests of their ids identify sessions.
 
     Args:
         database: The tables.
-        seal: Seals what is secret.
+        seal: Encrypts secrets.
     """
 
     def __init__(self, database: PostgresDatabase, seal: Seal) -> None:
@@ -155,7 +155,7 @@ class SessionStore:
         return StoredSession(owner, replica, hello, watched)
 
     async def end(self, session: str, owner: str) -> bool:
-        """Remove a session with all that belongs to it; False if the owner has no such session.
+        """Remove a session with all its data; return False if the owner has no such session.
 
         Raises:
             HarnessError: The database cannot be used.
@@ -197,7 +197,7 @@ class SessionStore:
         )
 
     async def take_standing_stream(self, session: str, replica: str) -> str:
-        """Let a replica have a session's standing stream; return the one that had it before.
+        """Assign a session's standing stream to a replica; return the previous one.
 
         Raises:
             HarnessError: The database cannot be used.
@@ -212,7 +212,7 @@ class SessionStore:
         return str(rows[0][0]) if rows else ""
 
     async def standing_streams(self, sessions: Collection[str]) -> dict[str, str]:
-        """Return which replica has the standing stream of which of these sessions.
+        """Return the replica with the standing stream of each of these sessions.
 
         Raises:
             HarnessError: The database cannot be used.
@@ -223,7 +223,7 @@ class SessionStore:
         return {str(session): str(replica) for session, replica in rows}
 
     async def keep(self, used: Collection[str], known: Collection[str]) -> set[str]:
-        """Note which sessions were used; return those of the known ones that still exist.
+        """Record which sessions were used; return the known sessions that still exist.
 
         Raises:
             HarnessError: The database cannot be used.
@@ -240,7 +240,7 @@ class SessionStore:
         return {str(row[0]) for row in rows}
 
     async def sweep(self) -> None:
-        """Remove sessions that nobody uses, and messages that nobody fetches.
+        """Remove unused sessions, and messages that no replica has fetched.
 
         Raises:
             HarnessError: The database cannot be used.

@@ -1,8 +1,8 @@
 """The streams of one session on one replica: stored, tapped, and resumed.
 
-The SDK names streams by the ids of requests, which clients count from one, so they are a session's
-own. The stream of a request is written by the replica that serves the request. The standing stream,
-for what belongs to no request, can be written by all.
+The SDK names streams by the ids of requests, which clients count from one, so the names are only
+unique within a session. The replica that serves a request writes its stream. All replicas can write
+the standing stream, for messages that belong to no request.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ STOPPED: Final = (
 )
 
 TakeOver: TypeAlias = Callable[[JSONRPCRequest], Callable[[], Awaitable[None]] | None]
-"""Returns what goes on with a request of a dead replica; None if nobody may."""
+"""Returns the message that continues a request of a dead replica; None if that is not allowed."""
 
 _STANDING_ID = re.compile(r"standing_([0-9]{1,18})")
 _EVENT_ID = re.compile(r"evt_(.+)_([0-9]{1,18})_([0-9a-f]{32})", re.DOTALL)
@@ -59,11 +59,11 @@ logger = logging.getLogger(__name__)
 
 @record
 class Place:
-    """A place in a stream, as an event id names it.
+    """A place in a stream, encoded in an event id.
 
     Attributes:
-        replica: Who stored the event; empty where the place is no event.
-        number: Which of the session's events on that replica it is; otherwise, the position.
+        replica: The replica that stored the event; empty if the place is not an event.
+        number: Its number among the session's events on that replica; otherwise, the position.
         stream: The stream's name in the tables.
     """
 
@@ -73,7 +73,7 @@ class Place:
 
     @staticmethod
     def of(event_id: str) -> Place | None:
-        """Return what an event id says; None if it is none of ours."""
+        """Return the place in an event id; None if the id is not ours."""
         if (found := _STANDING_ID.fullmatch(event_id)) is not None:
             return Place("", int(found[1]), STANDING_STREAM)
         found = _EVENT_ID.fullmatch(event_id)
@@ -86,14 +86,14 @@ class Place:
 
     @property
     def event_id(self) -> str:
-        """The id that clients are given."""
+        """The event id for clients."""
         if not self.replica:
             return f"standing_{self.number}"
         return f"evt_{self.replica}_{self.number}_{self.stream}"
 
 
 class SessionStreams:
-    """The streams of one session, which nobody else can read.
+    """The streams of one session, which no other session can read.
 
     Args:
         log: Stores all events.
@@ -105,18 +105,18 @@ class SessionStreams:
         self.session = session
         self._log = log
         self._peers = peers
-        self._number = time.time_ns() // 1_000  # so that a later beginning never counts anew
+        self._number = time.time_ns() // 1_000  # so that a later start never reuses numbers
         self._news = anyio.Event()
         self._readers: dict[str, object] = {}
         self._has_ended = False
 
     @property
     def has_readers(self) -> bool:
-        """Whether somebody waits here for what comes on a stream."""
+        """Whether a reader here waits for events of a stream."""
         return bool(self._readers)
 
     def end(self) -> None:
-        """End the streams that were resumed here, and store nothing more."""
+        """End all streams resumed here, and store nothing more."""
         self._has_ended = True
         self._readers.clear()
         self.stir()
@@ -132,14 +132,14 @@ class SessionStreams:
             self.stir()
 
     async def note_request(self, request: JSONRPCRequest) -> None:
-        """Store what a client asks, for whoever has to answer it."""
+        """Store a client's request, for the replica that has to answer it."""
         await self._add(name_of(str(request.id)), "request", request, awaited=False)
 
     async def store(self, stream_id: str, message: JSONRPCMessage | None, *, awaited: bool) -> str:
         """Store a message, or only a place to resume from; return its event id.
 
         Args:
-            stream_id: The stream, as the SDK calls it.
+            stream_id: The SDK's name of the stream.
             message: The message; None for a place.
             awaited: Whether another replica may be reading the stream.
         """
@@ -155,7 +155,7 @@ class SessionStreams:
         return await self._add(stream, kind, message, awaited=awaited)
 
     async def now(self) -> Place:
-        """Return the place on the standing stream after which comes what is not stored yet.
+        """Return the place in the standing stream before all events that are not stored yet.
 
         Raises:
             HarnessError: The database cannot be used.
@@ -163,9 +163,9 @@ class SessionStreams:
         return Place("", await self._log.newest(self.session), STANDING_STREAM)
 
     async def position(self, place: Place) -> int | None:
-        """Return where a stream continues after a place; None if nothing is known of the place.
+        """Return where a stream continues after a place; None if the place is unknown.
 
-        What the writer of the stream has not written yet is waited for.
+        Waits for events that the writer of the stream has not written yet.
         """
         try:
             return await self._position(place)
@@ -176,15 +176,15 @@ class SessionStreams:
     async def follow(
         self, place: Place, position: int, send: EventCallback, take_over: TakeOver
     ) -> None:
-        """Send what comes on a stream after a position, up to the stream's end.
+        """Send the events of a stream after a position, up to the stream's end.
 
-        Of several readers of one stream the last one stays.
+        A new reader of a stream replaces the previous one.
 
         Args:
-            place: Where the client has stopped.
-            position: Where that is.
+            place: The last place that the client has received.
+            position: The position of that place.
             send: Sends an event.
-            take_over: Decides who goes on with a request whose replica is dead.
+            take_over: Decides who continues a request of a dead replica.
         """
         if self._has_ended:
             return
@@ -250,12 +250,12 @@ class SessionStreams:
             await self._news.wait()
 
     async def _settle(self, stream: str, take_over: TakeOver) -> str | None:
-        """Continue a request whose replica is dead, or end its stream.
+        """Continue a request of a dead replica, or end its stream.
 
-        Whoever is faster, here or on another replica, does it.
+        The fastest replica does this.
 
         Returns:
-            Who writes the stream now; None if it is not known what was asked.
+            The new writer of the stream; None if the request is not known.
         """
         asked = await self._log.request(self.session, stream)
         if asked is None or not isinstance(asked.message, JSONRPCRequest):
@@ -295,11 +295,11 @@ Item: TypeAlias = SessionMessage | Exception
 
 
 class InboundStream(ContextSendStream[Item]):
-    """What a client sends, on its way to the SDK.
+    """Messages from a client to the SDK.
 
     Args:
-        stream: The SDK's own.
-        look: Returns what is passed on in a message's place; None for nothing.
+        stream: The SDK's stream.
+        look: Returns the message to pass on instead; None to drop it.
     """
 
     __slots__ = ("_look",)
@@ -311,22 +311,22 @@ class InboundStream(ContextSendStream[Item]):
         self._look = look
 
     async def send(self, item: Item) -> None:
-        """Pass a message on, or what stands in its place."""
+        """Pass a message, or its replacement, on."""
         found = await self._look(item)
         if found is not None:
             await super().send(found)
 
     async def send_past(self, item: SessionMessage) -> None:
-        """Pass a message on that nobody has to look at."""
+        """Pass a message on without checking it."""
         await super().send(item)
 
 
 class OutboundStream:
-    """What the SDK sends to a client.
+    """Messages from the SDK to a client.
 
     Args:
-        stream: The SDK's own.
-        look: Returns what is passed on in a message's place; None for nothing.
+        stream: The SDK's stream.
+        look: Returns the message to pass on instead; None to drop it.
     """
 
     def __init__(
@@ -338,7 +338,7 @@ class OutboundStream:
         self._look = look
 
     async def send(self, item: SessionMessage, /) -> None:
-        """Pass a message on, or what stands in its place."""
+        """Pass a message, or its replacement, on."""
         found = await self._look(item)
         if found is not None:
             await self._stream.send(found)

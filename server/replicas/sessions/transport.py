@@ -45,7 +45,7 @@ LIST_NOTICES: Final = (
 )
 UPDATED: Final = "notifications/resources/updated"
 NOTICES: Final = frozenset({*LIST_NOTICES, UPDATED})
-"""Notices of changes. Every replica learns every change, so only one of them tells a session."""
+"""Notices of changes. Every replica gets every change, so only one notifies a session."""
 
 RESTORE_SECONDS: Final = 30.0
 
@@ -53,34 +53,34 @@ logger = logging.getLogger(__name__)
 
 
 class SessionRefused(Exception):
-    """A replica does not serve a session; the text says why."""
+    """Error: a replica does not serve a session; the text says why."""
 
 
 class Exchange(Protocol):
-    """What a transport hands to the other replicas."""
+    """A transport's interface to the other replicas."""
 
     async def began(self, transport: SharedTransport, hello: JSONRPCRequest) -> None:
-        """Make a new session known to all."""
+        """Announce a new session to all replicas."""
         ...
 
     async def watches(self, transport: SharedTransport, uri: str, *, watched: bool) -> None:
-        """Make known that a session watches a resource, or does not any more."""
+        """Announce that a session subscribes to a resource, or unsubscribes."""
         ...
 
     async def takes_standing_stream(self, transport: SharedTransport) -> bool:
-        """Have the standing stream here; return whether notices may have been missed before."""
+        """Move the standing stream here; return whether notices may have been missed before."""
         ...
 
     async def forward(self, transport: SharedTransport, message: JSONRPCMessage) -> None:
-        """Bring a client's answer or notification to the replica that it concerns."""
+        """Forward a client's answer or notification to the replica that it concerns."""
         ...
 
     def prepared(self, request: JSONRPCRequest) -> JSONRPCRequest:
-        """Return a client's request as it is served, so that it can be repeated if need be."""
+        """Return a client's request in the form to serve, so that it can be repeated."""
         ...
 
     def can_repeat(self, request: JSONRPCRequest) -> bool:
-        """Whether serving a request a second time does nothing more than the first."""
+        """Whether serving a request a second time has no further effect."""
         ...
 
 
@@ -88,23 +88,23 @@ class SharedTransport(StreamableHTTPServerTransport, EventStore):
     """A session's transport on this replica, which also stores what it sends.
 
     Args:
-        session_id: The session's id, as its client has it.
+        session_id: The session's id for its client.
         streams: Its streams.
         exchange: Reaches the other replicas.
         name: This replica's id.
         owner: A digest of the credential that began it.
-        checks: Hosts and origins that are served.
-        retry_interval: Milliseconds after which clients shall connect again.
+        checks: Allowed hosts and origins.
+        retry_interval: Milliseconds after which clients should reconnect.
         idle_timeout: Seconds without a request after which it ends here.
 
     Attributes:
         is_open: Whether the handshake has succeeded.
-        standing: The replica that has the standing stream; empty if none ever had it.
-        standing_lock: Held while `standing` is read from the database or stored there, so that what
-            was read before does not undo what was stored.
+        standing: The replica with the standing stream; empty if there was none.
+        standing_lock: Held while `standing` is read from the database or stored there, so that an
+            older value does not overwrite a newer one.
         watched: The resources that the client subscribed to.
-        origin: A request of the client, for what is done on its behalf without one.
-        was_used: Whether a request came since this was last set to False.
+        origin: A request of the client, for work on its behalf without a request.
+        was_used: Whether a request arrived since this was last set to False.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class SharedTransport(StreamableHTTPServerTransport, EventStore):
     # --- a session that began elsewhere -------------------------------------------------------
 
     async def restore(self, stored: StoredSession, request: Request) -> None:
-        """Go through the handshake that the client had with another replica.
+        """Repeat the handshake that the client had with another replica.
 
         Raises:
             SessionRefused: The server does not accept it here.
@@ -183,7 +183,7 @@ class SharedTransport(StreamableHTTPServerTransport, EventStore):
             await self._receive(mine)
 
     async def _ask_itself(self, method: str, params: dict[str, Any]) -> None:
-        """Serve a request as if the client had sent it, and keep the answer here."""
+        """Serve a request as if the client had sent it, without sending the answer."""
         own = new_id("own")
         answered = self._own[own] = anyio.Event()
         request = JSONRPCRequest(jsonrpc="2.0", id=own, method=method, params=params)
@@ -205,7 +205,7 @@ class SharedTransport(StreamableHTTPServerTransport, EventStore):
     # --- messages of the client ---------------------------------------------------------------
 
     async def _arriving(self, item: Item) -> Item | None:
-        """Look at what a client sends; None if it is for another replica."""
+        """Check a client's message; return None if it is for another replica."""
         if isinstance(item, Exception):
             return item
         message = item.message
@@ -230,7 +230,7 @@ class SharedTransport(StreamableHTTPServerTransport, EventStore):
             self._open_requests.add(str(request.id))
             return
         self._begin(request)
-        if not self._exchange.can_repeat(request):  # what it is answers for it, and takes no room
+        if not self._exchange.can_repeat(request):  # its type is sufficient, and takes no space
             request = JSONRPCRequest(jsonrpc="2.0", id=request.id, method=request.method)
         await self.streams.note_request(request)
 
@@ -242,11 +242,11 @@ class SharedTransport(StreamableHTTPServerTransport, EventStore):
             self._changes[stream] = (uri, request.method == "resources/subscribe")
 
     def _mine(self, message: JSONRPCMessage) -> JSONRPCMessage | None:
-        """Return an answer or notification as this replica knows it; None if it is another's."""
+        """Return an answer or notification with this replica's id; None if it is for another."""
         if isinstance(message, JSONRPCResponse | JSONRPCError):
             asker = asker_of(message)
             if not asker:
-                return message  # nobody has asked; the SDK drops it
+                return message  # there was no question; the SDK drops it
             return self._questions.answered(message) if asker == self._name else None
         cancelled = cancelled_request(message)
         return message if cancelled is None or cancelled in self._open_requests else None
@@ -258,7 +258,7 @@ class SharedTransport(StreamableHTTPServerTransport, EventStore):
         await self._receive(request, on_request_unanswered=ended)
 
     async def answered_for_the_dead(self, question: JSONRPCRequest, answer: Answer) -> None:
-        """Take the answer to what a dead replica had asked for the same question asked here."""
+        """Use the answer to a dead replica's question for the same question asked here."""
         ours = self._questions.answer_for(question, answer)
         if ours is not None:
             await self._receive(ours)
@@ -266,7 +266,7 @@ class SharedTransport(StreamableHTTPServerTransport, EventStore):
     # --- messages to the client ---------------------------------------------------------------
 
     async def _leaving(self, item: SessionMessage) -> SessionMessage | None:
-        """Return a message with this replica in the id of what is asked; None if it is answered."""
+        """Return a message with this replica in a question's id; None if it is already answered."""
         message = item.message
         if isinstance(message, JSONRPCRequest):
             asked = self._questions.ask(message)
@@ -289,7 +289,7 @@ class SharedTransport(StreamableHTTPServerTransport, EventStore):
             await self._answers(stream_id, is_result=isinstance(message, JSONRPCResponse))
         if stream_id == GET_STREAM_KEY:
             if self.standing != self._name and _is_notice(message):
-                return ""  # the replica that has the stream gets the change and tells the client
+                return ""  # the replica with the stream receives the change and notifies the client
             return await self.streams.store(stream_id, message, awaited=self.standing != self._name)
         is_attached = stream_id in self._request_streams
         return await self.streams.store(stream_id, message, awaited=not is_attached)
@@ -300,7 +300,7 @@ class SharedTransport(StreamableHTTPServerTransport, EventStore):
         self._own[stream_id].set()
 
     async def _answers(self, stream_id: str, *, is_result: bool) -> None:
-        """Make known what a request has changed, before its client can go to another replica."""
+        """Announce the changes of a request before its client can use another replica."""
         self._open_requests.discard(stream_id)
         change = self._changes.pop(stream_id, None)
         if not is_result:
@@ -318,21 +318,21 @@ class SharedTransport(StreamableHTTPServerTransport, EventStore):
     async def replay_events_after(
         self, last_event_id: str, send_callback: EventCallback
     ) -> str | None:
-        """Send what came on a stream after an event, and what comes; see `EventStore`.
+        """Send past and future events of a stream after an event; see `EventStore`.
 
         Returns:
-            None: nothing is left for the SDK to send.
+            None: the SDK has nothing more to send.
         """
         place = Place.of(last_event_id)
         if place is None or (place.is_standing and self.standing != self._name):
-            return None  # the client has connected to another replica meanwhile
+            return None  # the client has since connected to another replica
         position = await self.streams.position(place)
         if position is not None:
             await self.streams.follow(place, position, send_callback, self._take_over)
         return None
 
     def _take_over(self, request: JSONRPCRequest) -> Callable[[], Awaitable[None]] | None:
-        """Return what continues a dead replica's request; None if nobody may."""
+        """Return a message that continues a dead replica's request; None if not allowed."""
         return partial(self._go_on_with, request) if self._exchange.can_repeat(request) else None
 
     async def _tell_that_all_may_have_changed(self) -> None:
@@ -346,7 +346,7 @@ class SharedTransport(StreamableHTTPServerTransport, EventStore):
         await self.streams.store(GET_STREAM_KEY, notice, awaited=False)
 
     async def _handle_get_request(self, request: Request, send: Send) -> None:
-        """Serve the standing stream like one that is resumed: any replica may write it.
+        """Serve the standing stream like a resumed one: any replica may write it.
 
         Raises:
             HarnessError: The database cannot be used; nothing was sent.
@@ -354,7 +354,7 @@ class SharedTransport(StreamableHTTPServerTransport, EventStore):
         event_id = request.headers.get(LAST_EVENT_ID_HEADER)
         place = Place.of(event_id) if event_id else await self.streams.now()
         is_standing = place is not None and place.is_standing
-        # Before the client hears that it is connected: from then on it misses nothing.
+        # Before the client knows that it is connected: from then on it misses nothing.
         if (
             is_standing
             and check_accept_headers(request)[1]
@@ -371,7 +371,7 @@ class SharedTransport(StreamableHTTPServerTransport, EventStore):
     async def connect(
         self,
     ) -> AsyncGenerator[tuple[ReadStream[Item], WriteStream[SessionMessage]]]:
-        """Yield the streams of a connection, and look at what passes."""
+        """Yield the streams of a connection, and check all messages."""
         async with super().connect() as (read, write):
             assert self._read_stream_writer is not None
             self._read_stream_writer = InboundStream(self._read_stream_writer, self._arriving)

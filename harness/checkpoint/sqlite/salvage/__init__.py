@@ -1,7 +1,7 @@
 """Salvage of a damaged journal: copies it, checks it for damage, and saves what can be read.
 
-The copy is the journal as it is at one moment. Copying and checking work while servers use the
-journal, and change nothing. What can be read is saved to a new journal.
+The copy is a consistent snapshot of the journal. Copying and checking work while servers use the
+journal, and change nothing. Readable data is saved to a new journal.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class SalvagedThread:
         saved: Whether it is in the new journal.
         steps: How many steps are saved, subagents' included.
         head: The newest checkpoint of the main agent that is saved.
-        lost: How much is lost, by what it is: steps, calls, questions, runs, usage, file changes.
-        problem: What was wrong with the first of it; empty if it is saved whole.
+        lost: How much is lost, by kind: steps, calls, questions, runs, usage, file changes.
+        problem: The problem with the first lost item; empty if the thread is complete.
     """
 
     thread_id: str
@@ -64,19 +64,19 @@ class SalvagedThread:
 async def salvage_journal(
     path: Path, target: Path, *, keys: Keyring | None = None
 ) -> Sequence[SalvagedThread]:
-    """Read what can be read of a damaged journal, and store it in a new one.
+    """Read all readable data of a damaged journal, and store it in a new one.
 
-    A thread is saved up to its last step that is whole, as are all before it. The damaged file and
-    its log are read only; nobody may write to them meanwhile. Runs that had not ended on a thread
-    that has lost something are stored as failed: what they did last is not known.
+    A thread is saved up to its first damaged step. The damaged file and its log are only read; no
+    other process may write to them meanwhile. If a thread has lost data, its unfinished runs are
+    stored as failed, because their last actions are not known.
 
     Args:
         path: The damaged file.
         target: The new file, for this user only; its directory exists.
-        keys: Those of an encrypted journal: what is sealed and does not open is left out then.
+        keys: Keys of an encrypted journal; data that cannot be decrypted is left out.
 
     Returns:
-        Each thread of which there is a trace, last changed last.
+        Each thread that left a trace, the most recently changed last.
 
     Raises:
         CheckpointError: The files cannot be used, the target exists, the file is of another
@@ -121,7 +121,7 @@ async def _written(
 
 
 async def _stored(journal: SqliteCheckpointer, thread: FoundThread) -> str | None:
-    """Store a thread, all of it or nothing; return why it was nothing."""
+    """Store all of a thread or nothing; return the reason if nothing was stored."""
     if thread.empty:
         return thread.problem or "nothing of it can be read"
     batches = thread.batches()
@@ -147,7 +147,7 @@ def _told(thread: FoundThread, problem: str | None) -> SalvagedThread:
 
 
 def _finish(target: Path, found: Sequence[FoundThread], sealed: SealedRecords) -> None:
-    """Add what no batch holds: when threads were made and changed, and events by their numbers."""
+    """Add data that no batch contains: the times of threads, and events by their numbers."""
     with closing(open_writer(target)) as conn, transaction(conn):
         for thread in found:
             row = thread.contents.threads.get(thread.number)
@@ -189,7 +189,7 @@ class JournalReport:
     Attributes:
         threads: How many threads there are.
         steps: How many steps they have, subagents' included.
-        problems: What is damaged, a sentence each; nothing if the journal is sound.
+        problems: A sentence about each damage; empty if the journal is intact.
     """
 
     threads: int
@@ -198,15 +198,15 @@ class JournalReport:
 
 
 async def check_journal(path: Path, *, keys: Keyring | None = None) -> JournalReport:
-    """Read all of a journal and see whether it is whole: SQLite's pages, and what is in its rows.
+    """Read a whole journal and check it for damage: SQLite's pages, and the content of its rows.
 
     Args:
-        path: The file. Servers may be at work on it; what they store meanwhile is not looked at.
-        keys: Those of an encrypted journal; without them what is sealed is only looked at from
-            outside.
+        path: The file. Servers may use it; data that they store meanwhile is not checked.
+        keys: Keys of an encrypted journal; without them, encrypted data is not decrypted to check
+            it.
 
     Raises:
-        CheckpointError: It is no journal, or the keys are wrong.
+        CheckpointError: It is not a journal, or the keys are wrong.
     """
     return await anyio.to_thread.run_sync(partial(_check, path, keys))
 
@@ -244,7 +244,7 @@ def _report(conn: sqlite3.Connection, sealed: SealedRecords) -> JournalReport:
 
 
 def _require_file(path: Path) -> None:
-    """Refuse what is no file: to open a pipe would wait for whoever writes to it.
+    """Refuse anything but a file: opening a pipe would wait for its writer.
 
     Raises:
         CheckpointError: It is a directory, a device, a pipe or a socket.
@@ -262,7 +262,7 @@ def reading(path: Path) -> sqlite3.Connection:
     Raises:
         CheckpointError: It is a database of another program.
         sqlite3.Error: It is damaged, or cannot be opened.
-        ValueError: It is damaged where SQLite takes the text of its error from.
+        ValueError: The part with the text of SQLite's error is damaged.
     """
     uri = f"{path.absolute().as_uri()}?mode=ro"
     conn = sqlite3.connect(uri, uri=True, timeout=JOURNAL.busy_seconds, isolation_level=None)
@@ -281,7 +281,7 @@ def reading(path: Path) -> sqlite3.Connection:
 
 
 def _text(data: bytes) -> str | bytes:
-    """Return text; what is none is bytes, which no column of text has."""
+    """Return text, or bytes if it is not valid text; no text column contains bytes."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -289,7 +289,7 @@ def _text(data: bytes) -> str | bytes:
 
 
 def _problems(thread: FoundThread, sealed: SealedRecords) -> list[str]:
-    """Return what is wrong with a thread."""
+    """Return the problem of a thread."""
     found: list[str] = []
     if thread.lost:
         found.append(
@@ -312,16 +312,16 @@ def amounts(lost: Mapping[str, int]) -> str:
 
 
 async def backup_journal(path: Path, target: Path, *, keys: Keyring | None = None) -> int:
-    """Copy a journal into a new file, whole and at one moment; return how many bytes that has.
+    """Copy a consistent snapshot of a journal into a new file; return the file's bytes.
 
-    Others may write to the journal meanwhile. What is sealed stays sealed. The copy is checked as
-    `check_journal` does.
+    Other processes may write to the journal meanwhile. Encrypted data stays encrypted. The copy is
+    checked with `check_journal`.
 
     Args:
         path: The journal.
         target: The new file, for this user only; its directory exists.
-        keys: Those of an encrypted journal; without them what is sealed is only looked at from
-            outside.
+        keys: Keys of an encrypted journal; without them, encrypted data is not decrypted to check
+            it.
 
     Raises:
         CheckpointError: The target exists or cannot be written, the journal cannot be read or is
@@ -337,7 +337,7 @@ def _backup(path: Path, target: Path, keys: Keyring | None) -> int:
     with removed(target):
         try:
             with closing(reading(path)) as source, closing(sqlite3.connect(target)) as copy:
-                source.backup(copy)  # in one go: others who write meanwhile do not begin it anew
+                source.backup(copy)  # in one go: other writers cannot make it start again
                 copy.text_factory = _text
                 problems = _report(copy, sealed).problems
         except DAMAGE as error:

@@ -1,7 +1,7 @@
 """Row matching: which rows of a damaged journal belong together, and whether sealed records open.
 
-Each row is named twice: by itself and by an index. If one of the two was altered, it mostly names
-what is not there. If nobody can tell which, neither counts.
+Each row's key is stored twice: in the row and in an index. If one of them was altered, it usually
+refers to something that does not exist. If it is unclear which one is right, neither counts.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ __all__ = ["Contents", "SealedRecords"]
 
 
 _KEPT = 4
-"""How many pages are remembered; tasks are asked for in order."""
+"""How many pages are remembered; tasks are read in order."""
 
 
 class Contents:
-    """The rows of a journal, put together.
+    """The rows of a journal, matched with each other.
 
     Attributes:
-        tables: Where they come from.
+        tables: The tables of the rows.
         threads: Rows of threads by number.
-        names: Their ids by number; also of threads that have lost their row.
+        names: Ids of threads by number, including threads whose row is lost.
         scopes: By thread, its namespaces with their numbers.
         checkpoints: Rows by namespace's number, in order of commit.
         lost_steps: Keys of checkpoints that are lost, by namespace's number.
@@ -84,7 +84,7 @@ class Contents:
         kept = {number: (row[1], row[2]) for number, row in sound.items()}
         for number, keys in self.tables.keys("scopes").items():
             if number not in rows and len(keys) == 1 and keys[0] in lost:
-                kept[number] = keys[0][0], keys[0][1]  # the index says all that the row did
+                kept[number] = keys[0][0], keys[0][1]  # the index contains all data of the row
         taken = [*kept.values()]
         for number, (thread, ns) in kept.items():
             if taken.count((thread, ns)) == 1 and thread in self.names:
@@ -133,7 +133,7 @@ class Contents:
         return found, {*lost}
 
     def is_torn(self, scope: int, step: object) -> bool:
-        """Whether an unfinished step lacks tasks, or may do so without a trace."""
+        """Whether tasks of an unfinished step are missing, or may be missing without a trace."""
         key: Any = (scope, step)
         return key in self.torn or self.tables.may_lack("pending", key)
 
@@ -198,7 +198,7 @@ class Contents:
 def _settled(
     tables: Tables, table: str, plausible: Callable[[Row], bool]
 ) -> tuple[dict[int, Row], list[Row]]:
-    """Return the rows of a table that count, and the keys of those that are lost.
+    """Return the rows of a table that count, and the keys of lost rows.
 
     Args:
         tables: The tables.
@@ -223,10 +223,10 @@ def _settled(
 
 
 class SealedRecords:
-    """Opens records to see that they are whole; without keys every one passes.
+    """Decrypts records to check them; without keys, every record passes.
 
     Args:
-        keys: Those the journal was sealed with; None if it is not encrypted, or nobody has them.
+        keys: The keys of the journal; None if it is not encrypted, or the keys are not available.
 
     Raises:
         CheckpointError: The package `cryptography` is missing (extra `encryption`).
@@ -257,7 +257,7 @@ class SealedRecords:
         self._opened = True
 
     def failed(self, run: Run, reason: str) -> Run:
-        """Return a run as one that has failed; without keys nobody can say in a sealed one why."""
+        """Return a run as failed; without keys, the reason cannot be added to an encrypted one."""
         if self._cipher is not None:
             opened = self._cipher.open(run)
             return self._cipher.seal(changed(opened, status="failed", owner=None, reason=reason))
@@ -265,7 +265,7 @@ class SealedRecords:
         return changed(run, status="failed", owner=None, reason=told)
 
     def require_right_keys(self) -> None:
-        """Refuse keys that have opened nothing.
+        """Refuse keys that have decrypted nothing.
 
         Raises:
             CheckpointError: They are wrong, or nothing is sealed.

@@ -1,8 +1,8 @@
-"""An SQLite file read page by page, past SQLite, which gives up at the first damaged page.
+"""Reader of an SQLite file, page by page. SQLite itself gives up at the first damaged page.
 
-What is committed in the write-ahead log beside it counts too. Nothing is written and nothing is
-locked, so nobody may write to the file meanwhile. Whatever the bytes say, each read ends, and takes
-no more memory than the file is large: what cannot be read is a `ValueError`.
+Commits in its write-ahead log are included. Nothing is written or locked, so no other process may
+write to the file meanwhile. With any content, each read ends and takes no more memory than the size
+of the file; unreadable data raises `ValueError`.
 
 The format: https://www.sqlite.org/fileformat2.html
 """
@@ -31,7 +31,7 @@ _U16, _U32, _REAL = Struct(">H"), Struct(">I"), Struct(">d")
 _WAL_HEADER, _FRAME = Struct(">8I"), Struct(">6I")
 _USUAL_SIZE = 4096
 _SAMPLE = 64
-"""Pages that are looked at to see whether a page size is the right one."""
+"""How many pages are checked to find out if a page size is right."""
 
 
 class Cell(NamedTuple):
@@ -39,10 +39,10 @@ class Cell(NamedTuple):
 
     Attributes:
         rowid: The number of a table's row; None in an index.
-        child: The page below, of entries that come before this one; None in a leaf.
-        payload: Where its record begins in the page, and how long it is; None without one.
+        child: The page below, with the entries before this one; None in a leaf.
+        payload: Start of its record in the page, and the record's length; None without a record.
         page: The page it is on.
-        of_index: Whether it is an index's.
+        of_index: Whether it belongs to an index.
     """
 
     rowid: int | None
@@ -56,9 +56,9 @@ class TreePage(NamedTuple):
     """A page of a tree.
 
     Attributes:
-        cells: Its entries; one that cannot be read is None.
-        after: The page below that comes after them; None in a leaf.
-        of_index: Whether it is an index's.
+        cells: Its entries; None for each unreadable one.
+        after: The page below with the entries after them; None in a leaf.
+        of_index: Whether it belongs to an index.
     """
 
     cells: list[Cell | None]
@@ -99,7 +99,7 @@ class DatabaseFile:
         """Return a page.
 
         Raises:
-            ValueError: There is none of that number.
+            ValueError: There is no page with this number.
         """
         if not 1 <= number <= self.pages:
             raise ValueError(f"there is no page {number}")
@@ -115,7 +115,7 @@ class DatabaseFile:
         return page
 
     def version(self) -> tuple[int, int]:
-        """Return the version of the file's tables, and whose file it is, as its header says."""
+        """Return the version of the file's tables and its application id, from its header."""
         with suppress(ValueError):
             page = self.page(1)
             if page.startswith(_MAGIC):
@@ -123,7 +123,7 @@ class DatabaseFile:
         return 0, 0
 
     def free_pages(self) -> set[int]:
-        """Return the pages that hold nothing any more, as far as they are known."""
+        """Return the known free pages."""
         free: set[int] = set()
         with suppress(ValueError):
             trunk = _U32.unpack_from(self.page(1), 32)[0] if self.version()[1] else 0
@@ -138,7 +138,7 @@ class DatabaseFile:
         """Return a page of a tree.
 
         Raises:
-            ValueError: It is no page of a tree.
+            ValueError: It is not a page of a tree.
         """
         page = self.page(number)
         at = 100 if number == 1 else 0
@@ -193,7 +193,7 @@ class DatabaseFile:
             raise ValueError("a record ends in the middle of a value") from cut
 
     def _payload(self, number: int, at: int, size: int, *, of_index: bool) -> bytes:
-        """Return the bytes of a record, of which a page holds the first ones."""
+        """Return the bytes of a record that starts in a page."""
         page, usable = self.page(number), self.size - self._unused
         most = (usable - 12) * 64 // 255 - 23 if of_index else usable - 35
         here = size
@@ -205,7 +205,7 @@ class DatabaseFile:
             raise ValueError("a record is beyond the end of its page")
         parts, left = [page[at : at + here]], size - here
         following = _U32.unpack_from(page, at + here)[0] if left else 0
-        while left:  # each page takes some of it away, so this ends
+        while left:  # each page makes it shorter, so this ends
             page = self.page(following)
             parts.append(page[4 : min(usable, 4 + left)])
             left -= len(parts[-1])
@@ -228,12 +228,12 @@ class DatabaseFile:
         return max(sizes, key=self._looks_right), head[20] if own and head[20] <= 32 else 0
 
     def _looks_right(self, size: int) -> int:
-        """Return how many of the first pages begin like one of a tree, weighed by their size."""
+        """Return how many of the first pages look like pages of a tree, weighted by size."""
         starts = range(size, min(len(self._data), _SAMPLE * size), size)
         return sum(size for at in starts if self._data[at] in (2, 5, 10, 13))
 
     def _replay(self) -> None:
-        """Note the pages that the log holds a newer content of, up to its last whole commit."""
+        """Note the pages with newer content in the log, up to its last complete commit."""
         wal, frame = self._wal, _FRAME.size + self.size
         if len(wal) < _WAL_HEADER.size:
             return

@@ -1,8 +1,8 @@
-"""Recovered thread: its steps up to the first damage, and what belongs to them.
+"""Recovered thread: its steps up to the first damage, and their data.
 
-A step is whole if its checkpoint and all of its writes can be read, and so can those of every step
-before it. What is not whole is left out with all that grew from it, so that each state that is
-found is one that the thread had.
+A step is whole if its checkpoint and all of its writes are readable, and every step before it is
+whole. Steps that are not whole are left out with all their descendants, so each recovered state is
+a real former state of the thread.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class FoundStep:
 
     Attributes:
         checkpoint: Its checkpoint.
-        row: Its row, which says where its writes are.
+        row: Its row, with the location of its writes.
     """
 
     checkpoint: Checkpoint
@@ -59,18 +59,18 @@ class FoundThread:
     """Undamaged part of a thread.
 
     Attributes:
-        contents: Where it is.
+        contents: The journal that contains it.
         number: The thread's number there.
         thread_id: Its id.
-        steps: In order of commit, of all namespaces.
+        steps: Steps of all namespaces, in order of commit.
         pending: The rows of finished tasks of unfinished steps, by namespace.
         runs: Its runs, the oldest first.
         interrupts: Their questions.
-        changes: Files they changed, each with the newest checkpoint of that moment.
+        changes: Their file changes, each with the newest checkpoint at that time.
         logs: The rows of their event logs.
-        lost: How much is lost, by what it is: steps, calls, questions, runs, usage, file changes.
-        problem: What was wrong with the first of it.
-        declared: How many checkpoints the thread should have at least; None if nobody knows.
+        lost: How much is lost, by kind: steps, calls, questions, runs, usage, file changes.
+        problem: The problem with the first lost item.
+        declared: The least number of checkpoints that the thread should have; None if unknown.
     """
 
     contents: Contents
@@ -94,11 +94,11 @@ class FoundThread:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing of it can be read."""
+        """Whether it has no readable data."""
         return not (self.steps or self.runs or self.changes or self.pending)
 
     def batches(self) -> Iterator[Batch]:
-        """Give all of it in the order in which it was stored."""
+        """Yield all of it in the order in which it was stored."""
         changes = [*self.changes]
         for step in self.steps:
             made = step.checkpoint
@@ -117,7 +117,7 @@ class FoundThread:
 
 
 def threads_in(contents: Contents, sealed: SealedRecords) -> Iterator[FoundThread]:
-    """Give what is whole of each thread, the one that was changed longest ago first."""
+    """Yield the whole steps of each thread, the least recently changed thread first."""
     by_thread: dict[int, dict[str, list[Row]]] = {}
     for table, column in (("runs", 2), ("interrupts", 1), ("event_logs", 1)):
         for _, row in sorted(contents.tables.rows(table).items()):
@@ -152,7 +152,7 @@ class _Search:
         self._problem = ""
 
     def found(self) -> FoundThread:
-        """Return what is whole."""
+        """Return the whole steps with their data."""
         steps, pending = self._work()
         declared = self._declared(steps)
         changes, runs = self._changes(), self._runs()
@@ -188,9 +188,9 @@ class _Search:
         return steps, pending
 
     def _declared(self, steps: Sequence[FoundStep]) -> int | None:
-        """Return how many steps the thread should have; what is missing of them is lost.
+        """Return how many steps the thread should have; missing ones are lost.
 
-        Its row counts those up to one of them; those that came later count as found.
+        Its row counts the steps up to one of them; later ones are counted as found.
         """
         contents, number = self._contents, self._number
         if number not in contents.threads:
@@ -255,7 +255,7 @@ class _Search:
                 self._sealed.open(write)
 
     def _pending(self, scope: int, good: Mapping[int, FoundStep]) -> Iterator[Row]:
-        """Give the whole tasks of unfinished steps."""
+        """Yield the whole tasks of unfinished steps."""
         contents = self._contents
         finished = {row[2] for row in contents.checkpoints.get(scope, ())}
         finished |= contents.lost_steps.get(scope, set())
@@ -296,7 +296,7 @@ class _Search:
         return [*found.values()]
 
     def _with_usage(self, run: Run) -> Run:
-        """Return a run without what it has used if that is damaged; a seal vouches for it."""
+        """Return a run, without damaged usage; an encrypted run that opens is intact."""
         if not run.used or is_sealed(run):
             return run
         try:
@@ -343,7 +343,7 @@ class _Search:
 
 
 def events_in(contents: Contents, log: Row, sealed: SealedRecords) -> Iterator[Row]:
-    """Give those rows of a log's events that can be read."""
+    """Yield the readable rows of a log's events."""
     number, _, run_id, _ = log
     for row in contents.tables.events(number):
         try:

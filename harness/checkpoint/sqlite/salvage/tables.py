@@ -1,7 +1,7 @@
-"""The rows of a journal: of a sound file as SQLite gives them, of a damaged one as far as possible.
+"""The rows of a journal: of an intact file through SQLite, of a damaged one as far as possible.
 
-A row of a damaged file counts where the table can be reached from its root. One on a page that
-cannot be reached counts only if its index names it too: else it may be one that was deleted.
+A row of a damaged file counts if its page is reachable from the root of the table. On other pages,
+a row counts only if its index contains it too; otherwise it may be a deleted row.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _ROWS = (
     *("threads", "scopes", "checkpoints", "pending"),
     *("runs", "interrupts", "file_changes", "event_logs"),
 )
-"""Tables whose rows are small: nearly all writes of steps are in pages."""
+"""Tables with small rows: nearly all writes of steps are in pages."""
 
 _LARGE = ("pages", "blobs")
-"""Tables whose rows are read when they are needed."""
+"""Tables with rows that are read on demand."""
 
 INDEX_OF: Mapping[str, str] = {
     "threads": "sqlite_autoindex_threads_1",
@@ -55,11 +55,11 @@ class Tables(Protocol):
         ...
 
     def keys(self, table: str) -> Mapping[int, Sequence[Row]]:
-        """Return what a table's index says of rows, by number; nothing if nobody has to ask."""
+        """Return the data of rows in a table's index, by number; empty if it is not needed."""
         ...
 
     def may_lack(self, table: str, key: Sequence[Value]) -> bool:
-        """Whether rows whose key begins like this may be missing without any trace."""
+        """Whether rows with this start of the key may be missing without a trace."""
         ...
 
     def large(self, table: str, number: int) -> Row:
@@ -86,7 +86,7 @@ class OpenTables:
         self._conn = conn
 
     def rows(self, table: str) -> Mapping[int, Row]:
-        """Return the rows of a table by number; those that no version has written are left out."""
+        """Return the rows of a table by number, without rows that no version could have written."""
         found: dict[int, Row] = {}
         for number, *values in self._conn.execute(f"SELECT rowid, * FROM {table}"):
             with suppress(ValueError):
@@ -94,7 +94,7 @@ class OpenTables:
         return found
 
     def keys(self, table: str) -> Mapping[int, Sequence[Row]]:
-        """Return the keys of those rows that are left out."""
+        """Return the keys of rows that are left out."""
         places = layout().indices[INDEX_OF[table]][1]
         known, found = self.rows(table), dict[int, Sequence[Row]]()
         for number, *values in self._conn.execute(f"SELECT rowid, * FROM {table}"):
@@ -124,10 +124,10 @@ class OpenTables:
 
 
 class DamagedTables:
-    """The tables of a file that SQLite gives up on.
+    """The tables of a file that SQLite cannot read.
 
     Args:
-        path: The file. Nobody may write to it.
+        path: The file. No process may write to it meanwhile.
 
     Raises:
         OSError: It cannot be read.
@@ -167,11 +167,11 @@ class DamagedTables:
         return self._rows[table]
 
     def keys(self, table: str) -> Mapping[int, Sequence[Row]]:
-        """Return what a table's index says of rows, by number."""
+        """Return the data of rows in a table's index, by number."""
         return self._keys[table]
 
     def may_lack(self, table: str, key: Sequence[Value]) -> bool:
-        """Whether rows whose key begins like this may be missing without any trace."""
+        """Whether rows with this start of the key may be missing without a trace."""
         return bool(self._trees[table].gaps) and touches(self._indices[table].gaps, key)
 
     def large(self, table: str, number: int) -> Row:
@@ -218,7 +218,7 @@ class DamagedTables:
             return None
 
     def _named(self, table: str) -> dict[int, list[Row]]:
-        """Return what an index says of its rows."""
+        """Return the data of rows in an index."""
         columns = [layout().columns[table][at] for at in layout().indices[INDEX_OF[table]][1]]
         found: dict[int, list[Row]] = {}
         for key, _ in self._indices[table].cells:
@@ -231,7 +231,7 @@ class DamagedTables:
         return found
 
     def _add_unreached(self) -> None:
-        """Add rows that fill a gap of their table, from pages that no tree leads to."""
+        """Add rows that fill a gap of their table, from pages that are in no tree."""
         wanted = [table for table in (*_ROWS, *_LARGE) if table in INDEX_OF]
         wanted = [table for table in wanted if self._trees[table].gaps]
         if not wanted:
@@ -247,14 +247,14 @@ class DamagedTables:
                     found.setdefault((table, cell.rowid), []).append((cell, row))
         for (table, number), (first, *others) in found.items():
             if others:
-                continue  # one of them is old, and nobody knows which
+                continue  # one of them is old, but it is unclear which
             if table in _LARGE:
                 self._cells[table][number] = first[0]
             else:
                 self._rows[table][number] = first[1]
 
     def _missing(self, table: str, cell: Cell) -> Row | None:
-        """Return the row of a cell, if its table lacks it and its index names it."""
+        """Return the row of a cell, if it is missing in its table and contained in the index."""
         number = cell.rowid
         known = self._cells[table] if table in _LARGE else self._rows[table]
         if number is None or number in known or number not in self._keys[table]:
@@ -270,7 +270,7 @@ class _Roots:
     """Roots of the trees of a file: from its first pages, else where new files have them.
 
     Attributes:
-        others: Whether there are tables that this version does not know.
+        others: Whether there are unknown tables.
         ours: Whether there are tables of a journal.
     """
 
@@ -294,12 +294,12 @@ class _Roots:
                         pass
 
     def of(self, name: str) -> int | None:
-        """Return the root of a table or index; None if nobody knows it."""
+        """Return the root of a table or index; None if unknown."""
         guesses = (self._said.get(name), layout().roots[name])
         return next((one for one in guesses if one is not None and self._fits(name, one)), None)
 
     def _fits(self, name: str, root: int) -> bool:
-        """Whether the first rows below a page are of a table or index."""
+        """Whether the first rows below a page belong to a table or index."""
         page = root
         with suppress(ValueError):
             for _ in range(30):
@@ -311,7 +311,7 @@ class _Roots:
                 if not below and found.after is None:
                     return self._fit(name, cells)
                 page = below[0] if below else found.after or 0
-        return page != root  # what is below is damaged: that is no reason not to go there
+        return page != root  # damage below does not rule this page out
 
     def _fit(self, name: str, cells: Sequence[Cell]) -> bool:
         fitting = 0
@@ -332,7 +332,7 @@ class _Roots:
 
 
 def _leaf_cells(file: DatabaseFile, but: set[int]) -> Iterator[Cell]:
-    """Give the cells of all pages that may be a table's, but for some."""
+    """Yield the cells of all pages that may belong to a table, except some."""
     for number in range(1, file.pages + 1):
         if number in but:
             continue

@@ -1,8 +1,7 @@
 """The trees of a damaged file: which parts of a table or index can be reached, and where gaps are.
 
-A tree is walked from its root. Below a page that cannot be read everything is out of reach; which
-keys those are follows from the entries around it. The layout of the tables comes from SQLite
-itself.
+A tree is walked from its root. Everything below an unreadable page is out of reach; the entries
+around the page tell which keys are affected. The layout of the tables comes from SQLite itself.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _DEEPEST = 30
 
 
 def key_of(values: Sequence[Value]) -> Key:
-    """Return what compares as SQLite compares the values."""
+    """Return a sort key that orders values like SQLite."""
     return tuple((_rank(one), 0 if one is None else one) for one in values)
 
 
@@ -62,7 +61,7 @@ def _rank(value: Value) -> int:
 
 
 def touches(gaps: Sequence[Gap], values: Sequence[Value]) -> bool:
-    """Whether a key that begins with these values may be in one of the gaps."""
+    """Whether a key that starts with these values may be in one of the gaps."""
     key = key_of(values)
     return any(low < (*key, *LAST) and key < high for low, high in gaps)
 
@@ -71,15 +70,15 @@ class Tree:
     """Result of a walk from a root.
 
     Attributes:
-        cells: The entries that hold a record, in order of their keys.
-        gaps: Where more may have been.
-        pages: The pages it has come to.
+        cells: The entries with a record, in order of their keys.
+        gaps: Ranges of keys in which entries may be missing.
+        pages: The pages that the walk has reached.
 
     Args:
         file: The file.
-        root: The root's page; None if nobody knows it.
+        root: The root's page; None if unknown.
         index: Whether it is an index, or a table without row numbers.
-        width: How many of a record's values are its key; all by default.
+        width: How many values of a record form its key; all by default.
     """
 
     def __init__(
@@ -122,7 +121,7 @@ class Tree:
             self._walk(found.after, previous, high, depth + 1)
 
     def _enter(self, cell: Cell, low: Key, key: Key, depth: int, *, gap: bool) -> None:
-        """Take in an entry, with what is below it; there may be a gap before it."""
+        """Add an entry, with everything below it; there may be a gap before it."""
         if gap:
             self.gaps.append((low, key))
         if cell.child is not None:
@@ -147,7 +146,7 @@ class Tree:
 def ascending(keys: Sequence[Key | None], low: Key, high: Key) -> list[int]:
     """Return the places of the most keys between two that ascend.
 
-    One that was altered is left out so, and not those that come after it.
+    This leaves out an altered entry, and not the entries after it.
     """
     smallest: list[Key] = []
     ends: list[int] = []
@@ -175,8 +174,8 @@ class Column(NamedTuple):
     """A column of a table.
 
     Attributes:
-        kind: What it was declared as; empty for any number or text.
-        default: What a row has that was written before there was this column.
+        kind: Its declared type; empty for any number or text.
+        default: The value in rows that were written before the column existed.
         required: Whether there is always a value.
         is_row: Whether it is the row's number.
     """
@@ -207,9 +206,9 @@ class Layout(NamedTuple):
     """The tables and indices of a journal.
 
     Attributes:
-        columns: Those of each table.
-        indices: Of each index its table, and where its columns are in that.
-        roots: The pages that trees begin at in a new journal.
+        columns: The columns of each table.
+        indices: For each index, its table, and the positions of its columns in the table.
+        roots: The root pages of the trees in a new journal.
     """
 
     columns: Mapping[str, Sequence[Column]]
@@ -217,14 +216,14 @@ class Layout(NamedTuple):
     roots: Mapping[str, int]
 
     def is_index(self, name: str) -> bool:
-        """Whether a tree is stored like an index; tables without row numbers are."""
+        """Whether a tree is stored like an index, which includes tables without row numbers."""
         return name not in self.columns or not any(one.is_row for one in self.columns[name])
 
     def row(self, table: str, number: int | None, values: Sequence[Any]) -> Row:
         """Return a row as SQLite would.
 
         Raises:
-            ValueError: It is not one of the table.
+            ValueError: It is not a row of the table.
         """
         columns = self.columns[table]
         filled = [*values, *(one.default for one in columns[len(values) :])]
