@@ -84,8 +84,10 @@ def test_what_a_subagents_model_saw_is_shown(
 ) -> None:
     served, runs = shown
     browser.go(f"{served.page}#{runs[GOAL]}")
-    browser.until("document.querySelector('#steps [data-hue] .faint')")
-    browser.run("document.querySelector('#steps [data-hue] .faint').click()")
+    answer = "[...document.querySelectorAll('#steps [data-hue] .said')].find("
+    answer += "one => one.innerText.includes('There is no handbook'))?.querySelector('.faint')"
+    browser.until(answer)
+    browser.run(f"{answer}.click()")
     browser.until_text("System prompt", "Messages")
     assert "read_file" in browser.text("dialog")
 
