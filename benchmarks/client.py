@@ -12,7 +12,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Literal, TypeAlias
 
-__all__ = ["ENVELOPE", "ERAS", "INFO", "Era", "ServerProcess", "WrongReply", "environment"]
+__all__ = [
+    "ENVELOPE",
+    "ERAS",
+    "INFO",
+    "Era",
+    "ServerProcess",
+    "WrongReply",
+    "cpu_seconds",
+    "end",
+    "environment",
+]
 
 Era: TypeAlias = Literal["legacy", "modern"]
 ERAS: tuple[Era, ...] = ("legacy", "modern")
@@ -37,6 +47,23 @@ def environment() -> dict[str, str]:
     """
     kept = {name: os.environ[name] for name in os.environ if name != "PYTHONDONTWRITEBYTECODE"}
     return {**kept, "PYTHONPATH": str(REPO)}
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the processor time of a process so far (Linux)."""
+    stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
+    fields = stat.rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def end(process: subprocess.Popen[bytes], seconds: float = 10) -> None:
+    """Ask a process to end; kill it if it takes longer than `seconds`."""
+    process.terminate()
+    try:
+        process.wait(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 class ServerProcess:
@@ -118,11 +145,9 @@ class ServerProcess:
     def cpu_seconds(self) -> float | None:
         """Processor time used so far, where the platform tells (Linux)."""
         try:
-            stat = Path(f"/proc/{self._process.pid}/stat").read_text(encoding="ascii")
+            return cpu_seconds(self._process.pid)
         except OSError:
             return None
-        fields = stat.rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def signal(self, number: int) -> None:
         """Send it a signal."""

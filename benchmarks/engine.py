@@ -26,9 +26,8 @@ import anyio
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from benchmarks.client import REPO
+from benchmarks.client import REPO, cpu_seconds
 from benchmarks.own_postgres import own_postgres
-from benchmarks.replica_idle import cpu_seconds
 from benchmarks.replica_trio import Effects
 from benchmarks.replica_work import EFFECTS, PAUSE
 from benchmarks.report import Bar, Report, spread

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import IO, Any
 from urllib.parse import urlsplit
 
-from benchmarks.client import ENVELOPE, INFO, Era, WrongReply, environment
+from benchmarks.client import ENVELOPE, INFO, Era, WrongReply, end, environment
 
 __all__ = ["HttpClient", "HttpServerProcess"]
 
@@ -67,12 +67,7 @@ class HttpServerProcess:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._process.terminate()
-        try:
-            self._process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        end(self._process)
         if self._process.stdout is not None:
             self._process.stdout.close()
         self._log.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,13 +9,13 @@ import anyio
 import anyio.abc
 import httpx2
 
-from benchmarks.client import INFO
+from benchmarks.client import INFO, cpu_seconds
 from benchmarks.http_client import HttpClient
 from benchmarks.replica_trio import Replica, replicas
 from deep_agent_mcp.harness.checkpoint.base import Batch, Interrupt, Run
 from deep_agent_mcp.harness.checkpoint.postgres import PostgresCheckpointer
 
-__all__ = ["CALLS", "cpu_seconds", "idle"]
+__all__ = ["CALLS", "idle"]
 
 WAITING = 10_000
 CALLS = f"{WAITING:,} waiting calls"
@@ -102,10 +101,3 @@ async def _wait(group: anyio.abc.TaskGroup, worker: Replica, holder: Replica) ->
             await anyio.sleep(1)
             page = (await http.get(holder.url.replace("/mcp", "/metrics"))).text
     await anyio.sleep(_SECONDS)
-
-
-def cpu_seconds(pid: int) -> float:
-    """Return the processor time of a process so far (Linux)."""
-    stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
-    fields = stat.rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

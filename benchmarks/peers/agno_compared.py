@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -81,7 +82,7 @@ def _in_process(label: str, python: str, rounds: int) -> Rows:
 def _over_mcp(stored: str, place: Path, python: str, rounds: int) -> Rows:
     command = (python, str(PEERS / "agno_server.py"), "{port}", str(place))
     ask = partial(_run_agent, stored)
-    with our_server(place) as ours, RunServer(command, ask) as theirs:
+    with closing(our_server(place)) as ours, closing(RunServer(command, ask)) as theirs:
         rows = delegated("agno", ours, theirs, rounds)
     return {f"{label}; {SERVED[stored]}": row for label, row in rows.items()}
 

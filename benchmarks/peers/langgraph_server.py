@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import tempfile
 import uuid
+from contextlib import closing
 from pathlib import Path
 
 from benchmarks.peers.served import AT_ONCE, GOAL, RunClient, RunServer, delegated, our_server
@@ -27,7 +28,7 @@ def run(rounds: int = 9, python: str | None = None) -> Report:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         python = python or interpreter(folder / "env", PACKAGES)
-        with our_server(folder) as ours, _langgraph(folder, python) as theirs:
+        with closing(our_server(folder)) as ours, closing(_langgraph(folder, python)) as theirs:
             measures = delegated("langgraph", ours, theirs, rounds)
         return Report("langgraph", measures, (), versions(python, PACKAGES))
 

@@ -7,7 +7,6 @@ server, with one connection for each run that is open at the same time.
 from __future__ import annotations
 
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -15,12 +14,11 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, TypeAlias
 
 import anyio
 
-from benchmarks.client import REPO, WrongReply, environment
+from benchmarks.client import REPO, WrongReply, cpu_seconds, end, environment
 from benchmarks.http_client import HttpClient
 from benchmarks.peers.sides import compared
 
@@ -79,7 +77,6 @@ class RunServer:
             env=environment() | {"LANGSMITH_TRACING": "false", "LANGGRAPH_CLI_NO_ANALYTICS": "1"},
         )
         self._wait_for(port)
-        self.in_turn(3)
 
     def in_turn(self, runs: int) -> Cost:
         """Return what a run costs, of runs one after the other."""
@@ -98,11 +95,11 @@ class RunServer:
         connections = [RunClient(self._url, "modern") for _ in range(clients)]
         for one in connections:
             await (one.open() if self._mcp else one.connect())
-        before, began = self._processor_seconds(), time.perf_counter()
+        before, began = cpu_seconds(self._process.pid), time.perf_counter()
         async with anyio.create_task_group() as tasks:
             for one in connections:
                 tasks.start_soon(self._run_some, one, each)
-        taken = time.perf_counter() - began, self._processor_seconds() - before
+        taken = time.perf_counter() - began, cpu_seconds(self._process.pid) - before
         for one in connections:
             await one.aclose()
         return taken
@@ -111,11 +108,6 @@ class RunServer:
         for _ in range(runs):
             if not await self._ask(client):
                 raise WrongReply("a run was not done")
-
-    def _processor_seconds(self) -> float:
-        stat = Path(f"/proc/{self._process.pid}/stat").read_text(encoding="ascii")
-        fields = stat.rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def _wait_for(self, port: int) -> None:
         end = time.perf_counter() + START_SECONDS
@@ -128,28 +120,15 @@ class RunServer:
         raise WrongReply(f"the server does not listen after {START_SECONDS:.0f} s")
 
     def close(self) -> None:
-        self._process.terminate()
-        try:
-            self._process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        """End the server."""
+        end(self._process)
         self._log.close()
-
-    def __enter__(self) -> RunServer:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def delegated(peer: str, ours: RunServer, theirs: RunServer, rounds: int) -> dict[str, Row]:
     """Ask both servers in turn, and compare the costs of a run."""
+    for server in (ours, theirs):
+        server.in_turn(3)  # what it imports and opens first is no cost of a run
     turns = [(ours.in_turn(IN_TURN), theirs.in_turn(IN_TURN)) for _ in range(rounds)]
     together = [(ours.at_once(AT_ONCE), theirs.at_once(AT_ONCE)) for _ in range(rounds)]
     return {
