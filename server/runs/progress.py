@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 PARTIAL_SECONDS = 1.0
-"""Shortest time between two notices, in seconds."""
+"""Shortest time between two lines about an answer that is being written, in seconds."""
 
 HEARTBEAT_SECONDS = 10.0
 """Seconds until a sign of life, because several hosts give up on a silent call after 60 s."""

@@ -155,8 +155,8 @@ async def journal_beside_servers(
             require_kept(settings)
     elif not create and not StateDir(settings.state_dir).journal.exists():
         raise StateDirError(
-            f"there are no threads in {settings.state_dir}: it has no journal. Nothing was "
-            "made. Name the directory of the server with --state-dir DIR or "
+            f"there are no threads and no runs in {settings.state_dir} yet: it has no journal. "
+            "Nothing was created. Name the state directory of your server with --state-dir DIR or "
             "DEEP_AGENT_STATE_DIR, or start the server once."
         )
     state = StateDir.open(settings.state_dir)
