@@ -110,6 +110,26 @@ async def test_nobody_waits_for_a_run_of_somebody_else_or_hears_of_it(tmp_path: 
     assert heard == []
 
 
+async def test_a_run_that_ends_before_the_journal_tells_of_it_is_heard_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = SqliteCheckpointer.run
+    heard: list[Event] = []
+    async with running(tmp_path) as app:
+        run_id = await app.runs.start("soon")
+        live = app.runs.supervisor.live[run_id]
+
+        async def look_when_it_has_ended(journal: SqliteCheckpointer, id_: str) -> Run | None:
+            await live.finished.wait()
+            return await look(journal, id_)
+
+        monkeypatch.setattr(SqliteCheckpointer, "run", look_when_it_has_ended)
+        with anyio.fail_after(30):
+            snapshot = await app.runs.wait(run_id, 20, heard.append)
+    assert snapshot.run.status == "done"
+    assert "model_end" in {one.data.get("event") for one in heard}
+
+
 async def test_a_request_that_is_dropped_in_the_line_runs_nothing(tmp_path: Path) -> None:
     async with running(tmp_path) as app:
         thread_id = (await app.runs.drive("ls", {}, None)).run.thread_id
