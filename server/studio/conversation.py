@@ -205,6 +205,8 @@ def _item(
                 "text": shown("text", message.text),
                 "images": _media(message.content),
             }
+            if message.status != "error" and (lines := _counted(message.artifact)) is not None:
+                item["file"] = lines
             artifact = json.dumps(message.artifact, ensure_ascii=False)
             if message.artifact is not None and len(artifact) <= MOST_TEXT:
                 item["data"] = message.artifact
@@ -229,8 +231,19 @@ def _call(
     }
 
 
+def _counted(artifact: JsonValue) -> JsonValue:
+    """Return how many lines a file tool added and removed, if its result says so."""
+    facts = artifact if isinstance(artifact, dict) else {}
+    if not isinstance(facts.get("path"), str) or not isinstance(facts.get("added"), int):
+        return None
+    return {name: facts.get(name) for name in ("path", "added", "removed", "created")}
+
+
 def _edited(name: str, args: Mapping[str, JsonValue]) -> JsonValue:
-    """Return how many lines an edit adds and removes, if that is quick to compute."""
+    """Return how many lines an edit adds and removes, if its arguments tell.
+
+    `removed` is None for a call that may replace a file: only its result knows what it replaced.
+    """
     path = args.get("path")
     texts = [args.get(one) for one in ("content", "old_string", "new_string")]
     if not isinstance(path, str) or sum(len(str(one or "")) for one in texts) > MOST_EDIT:
@@ -239,7 +252,7 @@ def _edited(name: str, args: Mapping[str, JsonValue]) -> JsonValue:
         content = str(texts[0] or "")
         lines = content.count("\n") + (content[-1:] not in ("", "\n"))
         return {"path": path, "added": lines, "removed": None}
-    if name != "edit_file":
+    if name != "edit_file" or args.get("replace_all"):
         return None
     found = diff_of(str(texts[1] or "").encode("utf-8", "replace"),
                     str(texts[2] or "").encode("utf-8", "replace"))  # fmt: skip

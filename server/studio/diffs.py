@@ -10,6 +10,7 @@ from typing import TypeAlias
 from pydantic import JsonValue
 
 from ...harness._internal.records import record
+from ...harness.backends.file_tools.file_guards import counted_lines
 
 __all__ = ["Diff", "diff_of", "text_of"]
 
@@ -32,7 +33,7 @@ class Diff:
 
     Attributes:
         text: The unified diff without its two header lines; empty for equal or binary versions.
-        added: How many lines are new.
+        added: How many lines are new, as `counted_lines` counts them for the result of a file tool.
         removed: How many lines are gone.
         binary: Whether a version is not text.
         cut: Whether the text is only the beginning of the diff.
@@ -80,7 +81,9 @@ def diff_of(before: bytes | None, after: bytes | None) -> Diff:
     blocks = [*_changes(left, right)]
     text, cut = _unified(left, right, blocks)
     added = sum(stop - start for _, _, start, stop in blocks)
-    return Diff(text, added, sum(stop - start for start, stop, _, _ in blocks), cut=cut)
+    removed = sum(stop - start for start, stop, _, _ in blocks)
+    counts = counted_lines(before or b"", after or b"")  # empty for files that are too large
+    return Diff(text, counts.get("added", added), counts.get("removed", removed), cut=cut)
 
 
 def _lines(text: str) -> list[str]:

@@ -57,6 +57,24 @@ async def test_the_conversation_has_all_messages_in_order_and_knows_who_started_
         assert (result["kind"], result["status"]) == ("tool", "ok")
 
 
+async def test_the_result_of_a_call_counts_the_lines_that_its_question_did(tmp_path: Path):
+    old = "".join(f"{n}\n" for n in range(40))
+    new = old[2:].replace("7\n", "seven\n") + "0\n"  # and one line moves
+    read = {"name": "read_file", "args": {"path": "/sum.txt"}}
+    write = {"name": "write_file", "args": {"path": "/sum.txt", "content": new}}
+    turns = script(sum={"main": [{"tool_calls": [read]}, {"tool_calls": [write]}, {"text": "Ok."}]})
+    async with looking(tmp_path, turns, approve=("write_file",)) as server:
+        (server.root / "sum.txt").write_bytes(old.encode())
+        asked = await server.call("task", goal="sum it")
+        preview = (await server.question(asked["run_id"]))["preview"]
+        assert (preview["added"], preview["removed"]) == (4, 4)
+        done = await server.call("reply", run_id=asked["run_id"], decision="approve")
+        steps = (await server.read(f"thread://{done['thread_id']}/steps"))["steps"]
+        (result,) = [one for one in steps if one.get("name") == "write_file"]
+        counts = {"path": "/sum.txt", "added": 4, "removed": 4, "created": False}
+        assert result["file"] == counts
+
+
 async def test_pages_go_back_and_forth_and_join_without_a_gap(tmp_path: Path):
     async with looking(tmp_path, RUNS) as server:
         thread_id, steps = await tree(server)

@@ -272,10 +272,10 @@ async def changed_lines(
     if before is None and not created:
         return {}
     old = before or b""
-    return await work_apart(lambda: counted_lines(old, after), len(old) + len(after))
+    return {**await work_apart(lambda: counted_lines(old, after), len(old) + len(after))}
 
 
-def counted_lines(before: bytes, after: bytes) -> dict[str, JsonValue]:
+def counted_lines(before: bytes, after: bytes) -> dict[str, int]:
     """Return how many lines are `added` and `removed`; empty for files that are not text.
 
     Moved lines count as neither. A change that only moves lines, or only changes the end of a line,

@@ -47,6 +47,37 @@ describe("a conversation", () => {
     }
   });
 
+  it("counts the lines that a call changed as its result does, in any order of pages", () => {
+    const args = { path: "/a.txt", content: "x\n".repeat(600) };
+    const guess = { path: "/a.txt", added: 600, removed: null };
+    const file = { path: "/a.txt", added: 150, removed: 150, created: false };
+    const steps: Step[] = [
+      { key: "a", n: 1, kind: "text", calls: [{ ...call("w", "write_file", args), file: guess }] },
+      { key: "r", n: 2, kind: "tool", call_id: "w", name: "write_file", status: "ok", file },
+    ];
+    const counts = (talk: Conversation) => talk.flat(() => false).map(({ row }) => row.file);
+    const talk = new Conversation();
+    talk.takeSteps(steps.slice(0, 1));
+    expect(counts(talk)).toEqual([guess]);
+    talk.takeSteps(steps.slice(1));
+    expect(counts(talk)).toEqual([file]);
+    talk.takeSteps(steps.slice(0, 1));
+    expect(counts(talk)).toEqual([file]);
+    const backwards = new Conversation();
+    backwards.takeSteps(steps.slice(1));
+    backwards.takeSteps(steps.slice(0, 1), true);
+    expect(counts(backwards)).toEqual([file]);
+    const live = new Conversation();
+    const event = { mode: "tasks", path: ["main", "w"] };
+    live.takeEvents({
+      events: [
+        { ...event, seq: 1, event: "tool_start", name: "write_file", args },
+        { ...event, seq: 2, event: "tool_end", status: "success", changed: file },
+      ],
+    });
+    expect(counts(live)).toEqual([file]);
+  });
+
   it("marks the call that waits for a person", () => {
     const talk = new Conversation();
     talk.takeSteps(STEPS.slice(0, 2));

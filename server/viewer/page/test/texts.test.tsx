@@ -2,7 +2,10 @@ import { render } from "preact";
 import { describe, expect, it } from "vitest";
 import { Markdown } from "../src/lib/markdown";
 import { ago, duration, seen } from "../src/lib/text";
+import { Conversation } from "../src/model/conversation";
+import type { FileLines } from "../src/model/types";
 import { counted } from "../src/parts/diff";
+import { RowView } from "../src/parts/rows";
 import { dayOf, readQuery } from "../src/views/threads";
 
 function drawn(text: string): HTMLElement {
@@ -18,6 +21,27 @@ describe("times", () => {
       ["< 0.1 s", "10 s", "1 min 0 s", "2 min 0 s", "1 h 0 min", "1 day", "1 day", "2 days"],
     );
     expect(ago("2026-01-01T00:00:30Z", Date.parse("2026-01-01T00:00:00Z"))).toBe("in a moment");
+  });
+});
+
+describe("the row of a call that writes a file", () => {
+  const row = (file: FileLines, status?: string) => {
+    const talk = new Conversation();
+    const args_json = JSON.stringify({ path: "/a.txt", content: "x\n".repeat(600) });
+    const calls = [{ call_id: "w", name: "write_file", args_json, file }];
+    talk.takeSteps([{ key: "a", n: 1, kind: "text", calls }]);
+    if (status) talk.takeSteps([{ key: "r", n: 2, kind: "tool", call_id: "w", status, file }]);
+    const place = document.createElement("div");
+    const actions = { fold: () => {}, isFolded: () => false };
+    const shown = talk.flat(() => false)[0]!.row;
+    render(<RowView row={shown} version={1} depth={0} folded={false} actions={actions} />, place);
+    return place.querySelector(".changed")?.textContent;
+  };
+
+  it("says what changed once that is known, and its length before", () => {
+    expect(row({ path: "/a.txt", added: 600, removed: null })).toBe("600 lines");
+    expect(row({ path: "/a.txt", added: 150, removed: 150, created: false }, "ok")).toBe("+150 −150");
+    expect(row({ path: "/a.txt", added: 600, removed: 0, created: true }, "ok")).toBe("+600");
   });
 });
 

@@ -147,7 +147,8 @@ export class Conversation {
   /** Make one row of a call and of its result, which came on another page. */
   private join(call: Row, result: Row): void {
     const { text, state, images, cut, step, seconds } = result;
-    Object.assign(call, { text, state, images, cut, step, seconds });
+    const file = result.file ?? call.file;
+    Object.assign(call, { text, state, images, cut, step, seconds, file });
     call.version += 1;
     result.agent.rows = result.agent.rows.filter((one) => one !== result);
     this.rows.delete(result.key);
@@ -186,7 +187,7 @@ export class Conversation {
       name: call.name,
       args: parsed(call.args_json) ?? call.args_json,
       argsText: call.args_json,
-      file: call.file,
+      file: ended?.file ?? call.file,
       ...(!step.text && { answer: step }),
       ...(!ended && { time: step.time, state: "works" as const }),
     });
@@ -210,6 +211,7 @@ export class Conversation {
       images,
       step,
       cut,
+      ...(step.file && { file: step.file }),
       seconds: call?.seconds ?? secondsBetween(call?.time, time),
       ...(!call && { time }),
     });
@@ -299,6 +301,7 @@ export class Conversation {
           kind: "tool",
           state: event.status,
           text: event.text ?? "",
+          ...(Number.isInteger(event.changed?.added) && { file: event.changed }),
         });
         for (const one of row.agents) this.end(one, row.state);
         return;

@@ -157,10 +157,12 @@ export interface StepCall {
   file?: FileLines | null;
   subagent_ns?: string | null;
 }
+/** `removed` is null while it is not known what a call replaces; `created` is known afterwards. */
 export interface FileLines {
   path: string;
   added: number;
-  removed: number | null;
+  removed?: number | null;
+  created?: boolean | null;
 }
 export interface Step {
   key: string;
@@ -181,6 +183,8 @@ export interface Step {
   call_id?: string;
   name?: string;
   status?: string;
+  /** Of a file tool's result: what it changed. */
+  file?: FileLines | null;
   images?: { mime: string; data?: string | null; bytes?: number }[];
   cut?: Record<string, number>;
 }

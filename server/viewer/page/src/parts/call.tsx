@@ -81,6 +81,8 @@ function FileChange({ question, preview }: { question: Question; preview: FilePr
           before={preview.exists === false ? null : (preview.before ?? "")}
           after={preview.after}
           patch={preview.diff}
+          added={preview.added}
+          removed={preview.removed}
         />
       ) : (
         <Arguments json={question.args_json ?? ""} />

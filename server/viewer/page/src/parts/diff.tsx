@@ -22,8 +22,9 @@ interface Given {
   after?: string | null;
   /** In the unified format, where the texts are not known. */
   patch?: string;
-  added?: number;
-  removed?: number;
+  /** The counts of the server, which leave out lines that moved. */
+  added?: number | null;
+  removed?: number | null;
   open?: boolean;
 }
 
@@ -63,7 +64,7 @@ export function Changed({
   );
 }
 
-export const Diff = memo(function Diff({ path, before, after, patch, open = true }: Given): VNode {
+export const Diff = memo(function Diff({ path, before, after, patch, open = true, ...given }: Given): VNode {
   const everything = useSignal(false);
   const known = typeof after === "string";
   const crlf =
@@ -74,7 +75,7 @@ export const Diff = memo(function Diff({ path, before, after, patch, open = true
   const hunks: Hunk[] = known
     ? hunksOf(old, made, everything.value ? 1_000_000 : 3)
     : (parsePatch(patch ?? "")[0]?.hunks ?? []);
-  const { added, removed } = counted(hunks);
+  const own = counted(hunks);
   const language = languageOf(path);
   const fresh = known && (before === null || before === undefined);
   return (
@@ -85,7 +86,7 @@ export const Diff = memo(function Diff({ path, before, after, patch, open = true
         </span>
         {fresh ? <span class="tag">new file</span> : null}
         {crlf ? <span class="tag">CRLF line ends</span> : null}
-        <Changed added={added} removed={removed} />
+        <Changed added={given.added ?? own.added} removed={given.removed ?? own.removed} />
         {known && !fresh && hunks.length > 0 ? (
           <button type="button" class="link" onClick={() => (everything.value = !everything.value)}>
             {everything.value ? "Show changes only" : "Show file"}

@@ -197,14 +197,10 @@ function Called({ row, actions }: Drawn): VNode {
 }
 
 function Extent({ row }: Omit<Drawn, "actions">): VNode | null {
-  if (row.file) return <Changed added={row.file.added} removed={row.file.removed ?? undefined} />;
-  if (row.state !== "success" && row.state !== "waiting") return null;
-  const given = row.args as Record<string, unknown> | undefined;
-  const lines = (text: unknown) =>
-    typeof text === "string" && text ? text.replace(/\n$/, "").split("\n").length : 0;
-  if (row.name === "write_file" && typeof given?.content === "string")
-    return <Changed added={lines(given.content)} />;
-  return null;
+  const { file } = row;
+  if (typeof file?.removed === "number") return <Changed added={file.added} removed={file.removed} />;
+  // What it replaces is not known, or not yet.
+  return file ? <span class="changed">{plural(file.added, "line")}</span> : null;
 }
 
 function CallBody({ row, actions }: Drawn): VNode {
@@ -220,8 +216,10 @@ function CallBody({ row, actions }: Drawn): VNode {
   const isWrite = row.name === "write_file" && content !== null;
   return (
     <div class="body">
-      {isEdit ? <Diff path={path} before={old} after={made} /> : null}
-      {isWrite ? <Diff path={path} before={null} after={content} /> : null}
+      {isEdit ? (
+        <Diff path={path} before={old} after={made} added={row.file?.added} removed={row.file?.removed} />
+      ) : null}
+      {isWrite ? <Written row={row} path={path} content={content} /> : null}
       {todos ? <Todos todos={todos} /> : null}
       {!isEdit && !isWrite && !todos ? (
         <>
@@ -255,6 +253,21 @@ function CallBody({ row, actions }: Drawn): VNode {
       <Cut row={row} version={row.version} actions={actions} />
       {row.answer ? <Saw row={row} version={row.version} actions={actions} /> : null}
     </div>
+  );
+}
+
+/** What a call writes; what it replaced is not stored with it. */
+function Written({ row, path, content }: { row: Row; path: string; content: string }): VNode {
+  if (row.file?.created) return <Diff path={path} before={null} after={content} />;
+  return (
+    <>
+      <p class="label">
+        <code>{shown(path, 1_000)}</code>
+      </p>
+      <pre tabIndex={0} role="group" aria-label="Content">
+        {coloured(content, languageOf(path))}
+      </pre>
+    </>
   );
 }
 

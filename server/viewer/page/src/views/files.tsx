@@ -91,7 +91,7 @@ export function ChangedFiles({ files }: { files: FileChangeFacts[] }): VNode {
             </summary>
             {one.diff ? (
               <>
-                <Diff path={one.path} patch={one.diff} />
+                <Diff path={one.path} patch={one.diff} added={one.added} removed={one.removed} />
                 {one.diff_cut ? <p class="quiet">The rest is too long to show here.</p> : null}
               </>
             ) : (

@@ -313,7 +313,9 @@ function Rewind({
                     <Changed added={one.added} removed={one.removed} />
                   </summary>
                   {one.why ? <p class="quiet">{shown(one.why, 500)}</p> : null}
-                  {one.diff ? <Diff path={one.path} patch={one.diff} /> : null}
+                  {one.diff ? (
+                    <Diff path={one.path} patch={one.diff} added={one.added} removed={one.removed} />
+                  ) : null}
                 </details>
               </li>
             ))}
