@@ -1,4 +1,4 @@
-"""The file a scripted model replays: its shape, and errors that say where it is malformed."""
+"""The script file of a scripted model: its schema, and errors with the line of the problem."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ..errors import HarnessError
 __all__ = ["ANY_AGENT", "Expect", "Script", "ScriptError", "ScriptedCall", "Turn", "load_script"]
 
 ANY_AGENT = "*"
-"""Key in `agents` for the turns of every agent that has none of its own."""
+"""Key in `agents`: the turns of every agent without an entry of its own."""
 
 
 _MAX_BYTES = 10_000_000
@@ -47,7 +47,7 @@ _Needles = Annotated[tuple[str, ...], BeforeValidator(_as_list)]
 
 
 class Expect(_Part):
-    """Expectation about a request. A needle is text that must occur; a list means all of them.
+    """Expectations about a request. A needle is text that must occur; a list requires all of them.
 
     Attributes:
         agent: The agent's name.
@@ -55,7 +55,7 @@ class Expect(_Part):
         last_type: Type of the last message: `human`, `ai` or `tool`.
         last: Needles in the text of the last message.
         results: Per tool, needles in its results; each must occur in some result of that tool.
-        tools: Names of tools that must be on offer.
+        tools: Names of tools that the request must offer.
     """
 
     agent: str | None = None
@@ -67,7 +67,7 @@ class Expect(_Part):
 
 
 class ScriptedCall(_Part):
-    """One tool call. `invalid` is raw text in place of arguments that are a JSON object."""
+    """One tool call. `invalid` is raw text that replaces the JSON object of arguments."""
 
     name: str
     args: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
@@ -76,7 +76,7 @@ class ScriptedCall(_Part):
 
 
 class ScriptedUsage(_Part):
-    """Tokens to report, as in `Usage`."""
+    """Tokens to report, with the fields of `Usage`."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -85,7 +85,7 @@ class ScriptedUsage(_Part):
 
 
 class ScriptedFailure(_Part):
-    """A failure in place of an answer, as in `ModelError`."""
+    """A failure instead of an answer, with the fields of `ModelError`."""
 
     message: str
     kind: str = "unknown"
@@ -94,12 +94,12 @@ class ScriptedFailure(_Part):
 
 
 class Turn(_Part):
-    """One answer: what is expected first, then thinking, text and tool calls in this order.
+    """One answer: expectations first, then thinking, text and tool calls, in this order.
 
-    A string is short for a turn with that text.
+    A string is shorthand for a turn with that text.
 
     Attributes:
-        expect: What the request must look like.
+        expect: Expectations about the request.
         think: Thinking.
         text: Text.
         tool_calls: Calls.
@@ -132,9 +132,9 @@ Agents = dict[str, tuple[Turn, ...]]
 
 
 class ScriptedRun(_Part):
-    """Turns for one goal: those after a human message that contains `match`.
+    """Turns for one goal. They apply after a human message that contains `match`.
 
-    The first agent is the one that gets the goal; the others are its subagents.
+    The first agent receives the goal; the others are its subagents.
     """
 
     match: str
@@ -145,11 +145,12 @@ class Script(_Part):
     """A whole script.
 
     Attributes:
-        name: What answers name as their model, after `scripted:`; default: the file's name.
-        context_window: Tokens the model claims to accept.
-        native_output: Whether it claims to hold its text to an output schema; the turns must.
-        agents: Turns by agent; `*` stands for any other agent.
-        runs: Turns for particular goals; tried before `agents`.
+        name: The model name in answers, after `scripted:`. Default: the file's name.
+        context_window: Input tokens that the model claims to accept.
+        native_output: Whether the model claims to support output schemas. If so, the turns must
+            fit the schema.
+        agents: Turns by agent; `*` matches any other agent.
+        runs: Turns for specific goals. They take precedence over `agents`.
     """
 
     name: str = "script"
@@ -167,11 +168,11 @@ class Script(_Part):
 
 
 def load_script(source: str | Path | Sequence[Any] | Mapping[str, Any]) -> Script:
-    """Return the script in a YAML or JSON file, in what such a file holds, or in a list of turns.
+    """Load a script from a YAML or JSON file, from its parsed content, or from a list of turns.
 
     Raises:
-        ScriptError: The file cannot be read or is malformed; the message names file, line and
-            place.
+        ScriptError: The file cannot be read or is malformed; the message gives the file, the line
+            and the field.
     """
     if isinstance(source, Mapping):
         return _validated(dict(source), "the script", None)
@@ -204,7 +205,7 @@ def load_script(source: str | Path | Sequence[Any] | Mapping[str, Any]) -> Scrip
 
 def _validated(data: Any, where: str, text: str | None) -> Script:
     if isinstance(data, list):
-        # Named before validation, so that the places in errors are those of the file.
+        # Errors then name positions in the list, as the author wrote it.
         places: tuple[str | int, ...] = ("agents", ANY_AGENT)
     else:
         places = ()
@@ -226,7 +227,7 @@ def _problem(loc: tuple[str | int, ...], message: str, text: str | None) -> str:
 
 
 def _line_of(loc: tuple[str | int, ...], text: str) -> int | None:
-    """Return the line of the place, or of the nearest enclosing one that the file has."""
+    """Return the line of a field, or of its nearest ancestor in the file."""
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.YAMLError:  # JSON that is not YAML, such as one indented with tabs

@@ -1,11 +1,11 @@
 """Chat model protocol: messages and tools in, deltas and one answer out; token estimates.
 
-Errors that say a request is too large for the model are recognised.
+`is_overflow` recognises errors for requests that are too large for the model.
 
-Token estimates need no tokenizer and are good enough to decide when a request is large. Text counts
-a quarter token per ASCII character and about one per CJK character; an image has a flat price. Real
-counts come from the provider with each answer (`reported_tokens`). Compare estimates with limits
-that leave some room; never bill them.
+Token estimates need no tokenizer and are good enough to decide whether a request is large. Text
+counts a quarter token per ASCII character and about one per CJK character; an image has a flat
+price. Real counts come from the provider with each answer (`reported_tokens`). Compare estimates
+with limits that leave some room; never use them for billing.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ __all__ = [
 class PromptSection:
     """A named part of the system prompt.
 
-    A deep agent's prompt begins with `base` (the same for all), `profile` (for its model) and
-    `agent` (from its author); sections of middleware follow.
+    A deep agent's prompt begins with `base` (the same for all agents), `profile` (for the model)
+    and `agent` (from the agent's author). Sections of middleware follow.
 
     Attributes:
-        name: Who owns it, such as `agent`, `filesystem` or `skills`.
-        text: What the model reads.
+        name: The owner, such as `agent`, `filesystem` or `skills`.
+        text: The text for the model.
         cache: Ask the provider to cache the prompt up to and including this section.
     """
 
@@ -72,12 +72,12 @@ class PromptSection:
 
     @property
     def version(self) -> str:
-        """Eight hex digits that another text has others of; to compare prompts and log them."""
+        """Hash of the text, eight hex digits, to compare prompts and log them."""
         return sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
 
 
 ToolChoice: TypeAlias = Literal["auto", "any", "none"] | str
-"""`auto`, `any` (some tool), `none`, or the name of one tool."""
+"""`auto`, `any` (the model must call some tool), `none`, or the name of a tool it must call."""
 
 
 def _nothing() -> None:
@@ -89,17 +89,16 @@ class ChatRequest:
     """One model call.
 
     Attributes:
-        messages: The transcript as the model shall see it.
+        messages: The view of the transcript for the model.
         system: Sections of the system prompt, in order.
-        tools: Tools of ours, and provider-side tools as raw mappings.
-        tool_choice: Whether and what the model must call.
+        tools: The agent's tools, and provider-side tools as raw mappings.
+        tool_choice: Whether the model must call a tool, and which one.
         settings: Provider parameters such as `max_tokens` or `thinking`; sent only when set.
-        cache_messages: Indices of messages after which the provider shall set a cache breakpoint.
-        output_schema: JSON schema the answer's text must fit; only for models with
-            `native_output`.
-        agent: Name of the agent that asks; for scripts and traces, never sent to a provider.
-        unasked: To be called by a model that asks others, once, when the call ends before any of
-            them has been asked: then it does not count.
+        cache_messages: Indices of messages that end with a cache breakpoint.
+        output_schema: JSON schema for the answer's text; only for models with `native_output`.
+        agent: Name of the calling agent, for scripts and traces. It is never sent to a provider.
+        unasked: Callback for models that forward requests to other models. Such a model calls it
+            once if the call ends before a request was sent; the call then does not count.
     """
 
     messages: Sequence[Message]
@@ -115,13 +114,13 @@ class ChatRequest:
 
 @record
 class Delta:
-    """A piece of an answer that is being produced.
+    """A streamed piece of an answer.
 
     Attributes:
         kind: `text`, `thinking`, or `tool_args` (a fragment of a call's JSON arguments).
         text: The piece.
-        tool_call_id: The call, for `tool_args`.
-        tool_name: Its tool.
+        tool_call_id: The call's id, for `tool_args`.
+        tool_name: The call's tool, for `tool_args`.
     """
 
     kind: Literal["text", "thinking", "tool_args"]
@@ -140,19 +139,19 @@ class ChatModel(Protocol):
 
     @property
     def context_window(self) -> int | None:
-        """Input tokens the model accepts, if known."""
+        """Maximum input tokens, if known."""
         ...
 
     @property
     def native_output(self) -> bool:
-        """Whether it honours `ChatRequest.output_schema`."""
+        """Whether the model supports `ChatRequest.output_schema`."""
         ...
 
     def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | AIMessage, None]:
         """Yield deltas and, last, exactly one `AIMessage`.
 
-        Arguments of a call that are not a JSON object come back as `ToolCall.invalid`, not as an
-        error. Closing the iterator stops the call.
+        If the arguments of a call are not a JSON object, they are returned as `ToolCall.invalid`;
+        that is not an error. Closing the iterator stops the call.
 
         Raises:
             ModelError: The call failed after the provider's own retries.
@@ -160,17 +159,17 @@ class ChatModel(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Release connections, if it holds any; the model can be used again."""
+        """Close connections, if there are any; the model can be used again."""
         ...
 
 
 def connection_lost(model: ChatModel, error: BaseException) -> ModelError:
-    """Return the error for what a model lets through when it could not be reached."""
+    """Return the `ModelError` for an exception that means the model could not be reached."""
     text = f"{model.name} could not be reached: {type(error).__name__}: {error}".rstrip(": ")
     return ModelError(f"{text}. No answer was kept.", kind="connection", retryable=True)
 
 
-# Anthropic's own wordings first, then those of servers that speak the same protocol.
+# Anthropic's messages first, then those of servers with the same protocol.
 _OVERFLOW_MARKERS = (
     "prompt is too long",
     "exceed context limit",
@@ -184,7 +183,7 @@ _OVERFLOW_MARKERS = (
 
 
 def is_overflow(message: str) -> bool:
-    """Whether a refusal says that the request is larger than the model's window."""
+    """Whether an error message means that the request exceeds the context window."""
     lowered = message.lower()
     return any(marker in lowered for marker in _OVERFLOW_MARKERS)
 
@@ -193,7 +192,8 @@ _PER_MESSAGE = 4
 _PER_BLOCK = 8
 _PER_IMAGE = 1_600
 _CHARS_PER_TOKEN = 40
-"""Of the base64 of a document or recording: a page of a PDF has about 80,000 and costs 2,000."""
+"""Base64 characters per token of a document or recording: a PDF page has about 80,000 characters
+and costs 2,000 tokens."""
 _MAX_CACHED = 4_096
 
 _tool_costs: dict[int, tuple[weakref.ref[Tool], int]] = {}
@@ -208,7 +208,7 @@ def text_tokens(text: str) -> int:
 
 
 def json_tokens(value: object) -> int:
-    """Return the estimated tokens of JSON data, written out."""
+    """Return the estimated tokens of JSON data after serialization."""
     if isinstance(value, str):
         return text_tokens(value) + 1
     if isinstance(value, Mapping):
@@ -296,15 +296,15 @@ _offered = IdentityCache(_sum_of)
 
 
 def reported_tokens(messages: Sequence[Message], since: int = 0) -> int | None:
-    """Return what the next request costs at least, by the provider's own count.
+    """Return a lower bound of the next request's input tokens, from the provider's own count.
 
-    That is all tokens of the last answer's call, system prompt and tools included, plus an
+    The bound is all tokens of the last answer's call, including system prompt and tools, plus an
     estimate of the messages after it.
 
     Args:
         messages: The transcript.
-        since: Index from which on answers saw the same view as the next one will; usage of an
-            older answer says nothing any more.
+        since: Index of the first answer that was produced from the current view of the
+            transcript. The usage of older answers no longer applies.
 
     Returns:
         The tokens, or None if the last answer is older than `since` or came without usage.
@@ -321,10 +321,11 @@ def reported_tokens(messages: Sequence[Message], since: int = 0) -> int | None:
 
 
 class RunningCount:
-    """Counts transcripts that mostly grow at the end, at the cost of what is new.
+    """Incremental token estimates of transcripts: a new count only reads new messages.
 
-    It remembers, for the threads counted last, how far it got. A transcript that was replaced or
-    cut is counted afresh; a message replaced in the middle is noticed at the next such moment.
+    The totals of the `max_threads` most recent threads are remembered. A transcript that was
+    replaced or shortened is counted again from its start. A message replaced in the middle goes
+    unnoticed until then.
     """
 
     def __init__(self, max_threads: int = 1_024) -> None:
@@ -332,7 +333,7 @@ class RunningCount:
         self._known: dict[str, tuple[int, Message, Message, int]] = {}
 
     def count(self, key: str, messages: Sequence[Message]) -> int:
-        """Return the estimated tokens of a transcript; `key` names the thread it belongs to."""
+        """Return the estimated tokens of a transcript; `key` identifies its thread."""
         if not messages:
             return 0
         known = self._known.pop(key, None)

@@ -1,10 +1,10 @@
-"""The conformance kit for chat models: what every model promises, checked against yours.
+"""The conformance kit for chat models: checks of your model against the rules for all models.
 
     async def test_my_model():
         await verify(my_stage)
 
-A `Stage` is your model in front of a provider that answers what a law asks for. `LAWS` holds the
-laws one by one, for a parametrised test.
+A `Stage` connects your model to a fake provider whose answers the law chooses. `LAWS` lists the
+laws, for a parametrised test.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ __all__ = ["LAWS", "Call", "Law", "NotConforming", "Provider", "Scene", "Stage",
 
 
 _SECONDS = 60.0
-"""How long one law may take before it counts as broken."""
+"""Time limit for one law; a law that takes longer counts as broken."""
 
 
 @record
 class Call:
-    """A tool call that the provider's model makes.
+    """A tool call in the provider's answer.
 
     Attributes:
         name: The tool.
-        arguments: The text of its arguments, which need not be JSON.
+        arguments: The raw text of its arguments; it may be invalid JSON.
     """
 
     name: str
@@ -46,13 +46,13 @@ class Scene:
     """One answer of the provider.
 
     Attributes:
-        text: What its model says.
-        thinking: What it thinks before that, signed as the provider does.
-        calls: What it calls at the end.
-        ends: `whole`; `cut`, when the stream ends in the middle; `stalls`, when it stays silent
-            after its first piece.
-        status: HTTP status; another one than 200 is a refusal.
-        retry_after: Seconds a refusal asks to wait.
+        text: The answer's text.
+        thinking: Thinking before the text, with a signature in the provider's format.
+        calls: Tool calls at the end.
+        ends: `whole`; `cut` if the stream ends in the middle; `stalls` if nothing follows the first
+            piece.
+        status: HTTP status; any status except 200 is a refusal.
+        retry_after: Seconds to wait, in a refusal.
     """
 
     text: str = ""
@@ -64,23 +64,23 @@ class Scene:
 
 
 class Provider(Protocol):
-    """The provider behind a model: it refuses what the real one refuses."""
+    """The fake provider behind a model. It refuses the same requests as the real one."""
 
     @property
     def asked(self) -> int:
-        """How many requests came in."""
+        """Number of requests received."""
         ...
 
     @property
     def hung_up(self) -> anyio.Event:
-        """Set when a client closed its connection in the middle of a stream."""
+        """Event that is set when a client closes its connection in the middle of a stream."""
         ...
 
 
 Stage: TypeAlias = Callable[
     [Sequence[Scene]], AbstractAsyncContextManager[tuple[ChatModel, Provider]]
 ]
-"""Sets up a model whose provider gives these answers, one after the other."""
+"""Sets up a model whose provider gives these answers in order."""
 
 
 @record
@@ -89,8 +89,8 @@ class Law:
 
     Attributes:
         name: The promise, in words.
-        scenes: What the provider answers.
-        check: Raises when the model does not keep it.
+        scenes: The provider's answers.
+        check: Function that raises an error if the model breaks the law.
     """
 
     name: str
@@ -98,11 +98,11 @@ class Law:
     check: Callable[[ChatModel, Provider], Awaitable[None]]
 
     async def verify(self, stage: Stage) -> None:
-        """Check the law on a model of its own.
+        """Check the law on a new model.
 
         Raises:
             AssertionError: The law is broken.
-            TimeoutError: It could not be checked within a minute.
+            TimeoutError: The check took more than a minute.
         """
         async with stage(self.scenes) as (model, provider):
             with anyio.fail_after(_SECONDS):
@@ -211,7 +211,7 @@ async def arguments_that_are_no_json_object_do_not_run(
 ) -> None:
     try:
         _, answer = await _collect(model, _request("Add"))
-    except ModelError as error:  # of a provider that checks its own model's calls
+    except ModelError as error:  # some providers check their model's calls themselves
         _require(error.retryable, error)
         return
     (call,) = answer.tool_calls
@@ -266,7 +266,7 @@ CANCEL_SECONDS = 0.1
 @_law(*[Scene("A long answer that somebody cancels.", ends="stalls")] * 3)
 async def cancelling_a_call_closes_the_connection(model: ChatModel, provider: Provider) -> None:
     taken = [await _cancelled_in(model) for _ in range(3)]
-    quickest = min(taken)  # what a busy machine adds is not the model's
+    quickest = min(taken)  # the others may include delays of a busy machine
     _require(quickest <= CANCEL_SECONDS, f"{quickest:.3f} s until a cancelled call ended")
     await provider.hung_up.wait()
 
@@ -309,7 +309,7 @@ async def a_model_that_was_closed_can_be_used_again(model: ChatModel, provider: 
 
 
 class NotConforming(AssertionError):
-    """A model breaks laws; the text names each and how."""
+    """A model breaks laws; the message lists each law and the failure."""
 
 
 async def verify(stage: Stage) -> None:
@@ -319,7 +319,7 @@ async def verify(stage: Stage) -> None:
         stage: Sets up the model with a provider that answers the given scenes.
 
     Raises:
-        NotConforming: Some laws are broken; the text names all of them.
+        NotConforming: Some laws are broken; the message lists all of them.
     """
     broken: list[str] = []
     for law in LAWS:

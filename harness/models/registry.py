@@ -1,10 +1,10 @@
-"""Models by name: names resolved to models, fixed or chosen by each run within limits.
+"""Model registry: creates models by name, and lets runs configure them within limits.
 
-A name is `provider:rest`, or a bare Claude id. `vendors` has most of the providers; installed
-packages bring more, as entry points of `deep_agent_mcp.models`. Nothing heavy is imported until a
-model of that provider is requested, and its SDK is not imported before its first call.
+A name is `provider:rest`, or a bare Claude id. Most providers are in `vendors`; installed packages
+add more, as entry points of `deep_agent_mcp.models`. Nothing heavy is imported until a model of
+that provider is requested, and its SDK is not imported before the first call.
 
-A run may change a configurable model: another id or other settings, within its limits.
+A run may choose another id or other settings for a configurable model, within the model's limits.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ __all__ = [
 
 
 DEFAULT_MODEL = "anthropic:claude-sonnet-5-5"
-"""What is used when nobody names a model: the current Sonnet."""
+"""The default model: the current Sonnet."""
 
 ModelFactory = Callable[..., ChatModel]
-"""Makes a model from what follows the provider's name, and settings as keywords."""
+"""Creates a model from the name after the provider's prefix, and settings as keywords."""
 
 
 class UnknownModel(HarnessError):
@@ -57,11 +57,11 @@ PROVIDERS: Mapping[str, tuple[str, str]] = {
     "anthropic-vertex": ("deep_agent_mcp.harness.models.anthropic.clouds", "VertexClaude"),
     "scripted": ("deep_agent_mcp.harness.models.scripted", "ScriptedModel"),
 }
-"""Provider name -> module and factory, beside those of `vendors`. One more is a file and a line."""
+"""Module and factory by provider name, for providers that are not in `vendors`."""
 
 
 def make_model(name: str, settings: Mapping[str, Any]) -> ChatModel:
-    """Return the model of a name with these settings, as `init_chat_model` does."""
+    """Create the model with this name and these settings, like `init_chat_model`."""
     provider, rest = _parts(name)
     if not _ships(provider):
         return _from_plugin(provider, rest, settings)
@@ -71,16 +71,16 @@ def make_model(name: str, settings: Mapping[str, Any]) -> ChatModel:
 
 
 def full_name(name: str) -> str:
-    """Return a name with its provider, inferred from a bare id.
+    """Return the name with its provider, which is inferred if the name is a bare id.
 
     Raises:
-        UnknownModel: No such provider, or no model in the name.
+        UnknownModel: The provider is unknown, or the name has no model.
     """
     return ":".join(_parts(name))
 
 
 def known_settings(name: str) -> frozenset[str]:
-    """Return what can be set for a model: `model`, and the settings its provider's class names."""
+    """Return the settings that a model accepts: `model`, and keywords of its provider's class."""
     factory = _factory(_parts(name)[0])
     return frozenset({"model", *_keywords(factory)})
 
@@ -92,11 +92,11 @@ def _parts(name: str) -> tuple[str, str]:
         provider, rest = "anthropic", provider
     if provider in PROVIDERS and rest:
         return provider, rest
-    from .vendors import VENDORS, vendor_of  # not for a server that asks Claude
+    from .vendors import VENDORS, vendor_of  # servers that only use Claude do not need it
 
     vendor = vendor_of(provider)
     if vendor is None or not rest:
-        from ..plugins import entry_points  # on the way to an error, or to a plugin
+        from ..plugins import entry_points  # only needed for plugins and errors
 
         plugins = entry_points("models")
         if provider in plugins and rest:
@@ -111,7 +111,7 @@ def _parts(name: str) -> tuple[str, str]:
 
 
 def _ships(provider: str) -> bool:
-    """Whether the provider is one of ours; what ships goes before plugins of the same name."""
+    """Whether the provider is built in; built-in ones take precedence over plugins."""
     if provider in PROVIDERS:
         return True
     from .vendors import VENDORS
@@ -132,7 +132,7 @@ def _factory(provider: str) -> ModelFactory:
 
 
 def _plugin(provider: str) -> ModelFactory:
-    """Return the factory an installed package has under that name.
+    """Return the factory that an installed package registers under this name.
 
     Raises:
         UnknownModel: It cannot be imported, or cannot be called.
@@ -152,7 +152,7 @@ def _plugin(provider: str) -> ModelFactory:
 
 
 def _from_plugin(provider: str, rest: str, settings: Mapping[str, Any]) -> ChatModel:
-    """Return a model of an installed package, which checks its settings itself."""
+    """Create a model from an installed package; the package checks the settings."""
     from ..plugins import ObjectError, call_object
 
     name = f"the plugin {provider!r} for {provider}:{rest}"
@@ -173,7 +173,7 @@ def _parameters(factory: ModelFactory) -> Sequence[inspect.Parameter]:
 
 
 def _keywords(factory: ModelFactory) -> dict[str, Any]:
-    """Return the settings a factory names, with their types."""
+    """Return the keyword settings of a factory, with their types."""
     keywords = [one for one in _parameters(factory) if one.kind is one.KEYWORD_ONLY]
     return {one.name: one.annotation for one in keywords}
 
@@ -182,7 +182,7 @@ def _check_settings(provider: str, factory: ModelFactory, settings: Mapping[str,
     parameters = _parameters(factory)
     accepted = _keywords(factory)
     if any(one.kind is one.VAR_KEYWORD for one in parameters):
-        # Anything else is passed on to the provider, except what would meet its own arguments.
+        # All settings go to the provider, except those that clash with positional parameters.
         taken = {"self"} | {one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD}
         unknown = sorted(settings.keys() & taken)
         if found := misspelt(settings, accepted):
@@ -202,7 +202,7 @@ def _check_type(provider: str, field: str, value: Any, annotation: Any) -> None:
     try:
         TypeAdapter[Any](annotation).validate_python(value, strict=True)
     except ValidationError as error:
-        # Never the value itself: it may be a key.
+        # The error never includes the value: it may be a key.
         problem = error.errors(include_url=False, include_input=False)[0]["msg"]
         raise UnknownModel(
             f"{provider} models do not take this {field}: {problem}. No model was made."
@@ -216,27 +216,27 @@ def init_chat_model(
     config_prefix: str = "",
     **settings: Any,
 ) -> ChatModel:
-    """Return the model with that name, fixed or configurable at run time.
+    """Create the model with this name, fixed or configurable at run time.
 
-    With `configurable_fields` it is a `ConfigurableModel`: a run's `configurable` values choose
-    among what these fields allow. Without a name and fields, the default model is returned with
-    its `model` configurable. Values choose from `PROVIDERS` only; `scripted` is one of them, and
-    reads a file, so let only callers that may read files set `model`.
+    With `configurable_fields`, the result is a `ConfigurableModel`: a run's `configurable` values
+    set these fields. Without a name and fields, the result is the default model with a configurable
+    `model` field. Values can only choose known providers. `scripted` is one of them, and reads a
+    file, so let only callers that may read files set `model`.
 
     Args:
         name: `anthropic:<model id>`, a bare id that starts with `claude`, `scripted:<path>`,
-            another vendor's, or `<plugin>:<model id>` for an entry point of
-            `deep_agent_mcp.models`; `DEFAULT_MODEL` when absent.
-        configurable_fields: Fields a run may set: `model`, and settings of the provider. `any`
-            lets every caller set everything, `base_url` and `api_key` too: the key is sent to
-            the `base_url` that a caller sets. Use it only for trusted callers.
+            `<vendor>:<model id>`, or `<plugin>:<model id>` for an entry point of
+            `deep_agent_mcp.models`. Default: `DEFAULT_MODEL`.
+        configurable_fields: Fields that a run may set: `model`, and settings of the provider. `any`
+            lets every caller set everything, including `base_url` and `api_key`. The server's key
+            is sent to the `base_url` of the caller, so use `any` only for trusted callers.
         config_prefix: The run's keys are `<config_prefix>_<field>`.
-        settings: Keywords of the provider's model class, such as `max_tokens` or `base_url`; their
-            types are the provider's.
+        settings: Keywords of the provider's model class, such as `max_tokens` or `base_url`, with
+            the types of that class.
 
     Raises:
-        UnknownModel: No such provider, no model in the name, or a setting it does not take.
-        HarnessError: The provider cannot make the model, such as a script that is malformed.
+        UnknownModel: The provider is unknown, the name has no model, or a setting is not accepted.
+        HarnessError: The provider cannot create the model, for example from a malformed script.
     """
     fields = ("model",) if name is None and configurable_fields is None else configurable_fields
     name = DEFAULT_MODEL if name is None else name
@@ -251,10 +251,10 @@ def init_chat_model(
 
 
 def unset_variables(model: ChatModel) -> tuple[str, ...]:
-    """Return environment variables of which one must be set before the model can be asked.
+    """Return environment variables that are missing; one of them must be set before a call.
 
-    None are returned if it has its credentials, needs none, or only its SDK can tell. Nothing is
-    sent or imported.
+    The result is empty if the model has credentials, needs none, or if only its SDK can tell.
+    Nothing is sent or imported.
     """
     looked: Callable[[], tuple[str, ...]] | None = getattr(model, "unset_variables", None)
     return () if looked is None else looked()
@@ -264,29 +264,30 @@ _CACHE_SIZE = 32
 
 
 def configured(model: ChatModel, values: Mapping[str, Any]) -> ChatModel:
-    """Return what a run's `configurable` values make of any model; most stay as they are.
+    """Apply a run's `configurable` values to a model; they only change configurable models.
 
     Raises:
-        UnknownModel: As for `ConfigurableModel.configured`.
+        UnknownModel: See `ConfigurableModel.configured`.
     """
     return model.configured(values) if isinstance(model, ConfigurableModel) else model
 
 
 class ConfigurableModel:
-    """A model whose id and settings a run can choose, within what its author allows.
+    """A model whose id and settings a run can choose, within limits set by its author.
 
-    Used like any other model, it is its default. `init_chat_model` makes it.
+    Called directly, it behaves like its default model. Create it with `init_chat_model`.
 
     Args:
         name: The default, as for `init_chat_model`.
-        fields: What a run may set: `model` and settings of the provider, or `any`. A caller who
-            may set `base_url` is sent the server's API key; `any` allows that, and `api_key`.
-        prefix: A run names field `f` as `<prefix>_f`, so that several models can be configured.
-            No prefix may begin another one. Without a prefix it is plain `f`.
-        settings: The provider's settings where the run says nothing.
+        fields: Fields that a run may set: `model` and settings of the provider, or `any`. A caller
+            who may set `base_url` can receive the server's API key; `any` allows that, and
+            `api_key`.
+        prefix: A run sets field `f` with the key `<prefix>_f`, so that several models can be
+            configured. No prefix may begin with another one. Without a prefix the key is `f`.
+        settings: The provider's settings, unless the run overrides them.
 
     Raises:
-        UnknownModel: The default cannot be made, or a field has no name.
+        UnknownModel: The default cannot be created, or a field's name is empty.
     """
 
     def __init__(
@@ -315,29 +316,29 @@ class ConfigurableModel:
 
     @property
     def name(self) -> str:
-        """The default's name."""
+        """Name of the default model."""
         return self._default.name
 
     @property
     def context_window(self) -> int | None:
-        """The default's input tokens, if known."""
+        """Maximum input tokens of the default model, if known."""
         return self._default.context_window
 
     @property
     def native_output(self) -> bool:
-        """Whether the default honours `ChatRequest.output_schema`."""
+        """Whether the default model supports `ChatRequest.output_schema`."""
         return self._default.native_output
 
     def configured(self, values: Mapping[str, Any]) -> ChatModel:
         """Return the model for a run's `configurable` values.
 
-        Equal choices give the same object, so that its connections are shared; the 32 used last
-        are kept. Keys of others are ignored: those without the prefix or, when there is none,
-        those that are no setting of this model.
+        Equal values return the same object, so that connections are shared; the 32 most recent
+        models are cached. Keys for other models are ignored: keys without the prefix or, if there
+        is no prefix, keys that are no setting of this model.
 
         Raises:
-            UnknownModel: A value is for a field that is not configurable, is not JSON data, or
-                makes no model of a known provider.
+            UnknownModel: A field is not configurable, a value is not JSON data, or the values do
+                not name a model of a known provider.
         """
         chosen = self._chosen(values)
         model = chosen.get("model", self._name)
@@ -353,7 +354,7 @@ class ConfigurableModel:
         return self._cached(name, own)
 
     def _chosen(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values that are for this model, by field."""
+        """Return the values for this model, by field."""
         chosen: dict[str, Any] = {}
         for key, value in values.items():
             if not key.startswith(self._prefix):
@@ -381,12 +382,12 @@ class ConfigurableModel:
             self._models[key] = make_model(name, {**self._settings, **own})
         self._models.move_to_end(key)
         while len(self._models) > _CACHE_SIZE:
-            # A run may be using it: it is gone when that run is, and its connections with it.
+            # Not closed here, because a run may be using it. It is freed with that run.
             self._models.popitem(last=False)
         return self._models[key]
 
     def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | AIMessage, None]:
-        """Ask the default model; `configured` gives the one a run chose.
+        """Call the default model; `configured` returns the model that a run chose.
 
         Raises:
             ModelError: The call failed.
@@ -394,7 +395,7 @@ class ConfigurableModel:
         return self._default.stream(request)
 
     async def aclose(self) -> None:
-        """Release the connections of the default and of every model that was configured."""
+        """Close the connections of the default model and of all configured models."""
         async with AsyncExitStack() as closing:
             for model in (self._default, *self._models.values()):
                 closing.push_async_callback(model.aclose)

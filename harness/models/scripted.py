@@ -1,8 +1,8 @@
-"""A model that replays a file: for tests and demos.
+"""A model that replays a script file, for tests and demos.
 
-It keeps no position. Which turn comes next is read off the request, so that a run goes on at the
-right turn after a restart, in another process, or in a fork. Every answer names `scripted:<name>`
-as its model: it never pretends to be a real one.
+It stores no position. The request determines the next turn, so a run continues at the right turn
+after a restart, in another process, or in a fork. Every answer gives `scripted:<name>` as its
+model, so it cannot be mistaken for a real one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _ID = re.compile(r"_s(\d+)t(\d+)$")
 
 @record
 class _Place:
-    """Place of a request: the run (-1 for the turns without `match`), agent and turn."""
+    """Position of a request in the script: run (-1 for turns without `match`), agent and turn."""
 
     run: int
     agent: str
@@ -52,7 +52,7 @@ class _Place:
 
 
 def calls(tool: str, /, **args: JsonValue) -> dict[str, JsonValue]:
-    """Return a turn of a script that calls a tool: `calls("ls", path="/")`."""
+    """Return a script turn that calls a tool, such as `calls("ls", path="/")`."""
     return {"tool_calls": [{"name": tool, "args": args}]}
 
 
@@ -60,9 +60,8 @@ class ScriptedModel:
     """A model that replays the turns of a script.
 
     Args:
-        script: Path of a YAML or JSON file, what such a file holds (see `Script`), or a list of
-            turns for any agent. A turn is a text, or a mapping; `calls` makes one that calls a
-            tool.
+        script: Path of a YAML or JSON file, its parsed content (see `Script`), or a list of turns
+            for any agent. A turn is a text or a mapping; `calls` returns a turn that calls a tool.
 
     Raises:
         ScriptError: The script cannot be read or is malformed.
@@ -78,20 +77,20 @@ class ScriptedModel:
 
     @property
     def context_window(self) -> int | None:
-        """What the script says, else None."""
+        """The script's `context_window`; default None."""
         return self._script.context_window
 
     @property
     def native_output(self) -> bool:
-        """What the script says, else False."""
+        """The script's `native_output`; default False."""
         return self._script.native_output
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | AIMessage, None]:
         """Yield the next turn's deltas and its answer.
 
         Raises:
-            ModelError: The request is not what the script expects (kind `script`; the message
-                holds a diff), or the turn is a failure.
+            ModelError: The request does not match the script's expectations (kind `script`; the
+                message contains a diff), or the turn is a failure.
         """
         place = self._place(request)
         turn = self._turn(place, request)
@@ -112,7 +111,7 @@ class ScriptedModel:
         yield answer
 
     async def aclose(self) -> None:
-        """Do nothing: a script holds no connections."""
+        """Do nothing: a script has no connections."""
 
     def _place(self, request: ChatRequest) -> _Place:
         agent = self._agent(request)
@@ -121,9 +120,9 @@ class ScriptedModel:
         for message in request.messages[start:]:
             if isinstance(message, AIMessage) and message.source is None:
                 if request.agent and message.name not in (None, "", request.agent):
-                    continue  # a fork has its caller's answers before its own
-                # Counting alone would lose its place when a view leaves out older answers, so
-                # an answer's id carries its turn.
+                    continue  # a fork starts with its caller's answers
+                # A view may leave out older answers, so counting them is not enough: the id of an
+                # answer contains its turn.
                 known = _ID.search(message.id)
                 turn = int(known[2]) if known and int(known[1]) == run + 1 else turn + 1
         return _Place(run, agent, turn)
@@ -137,11 +136,11 @@ class ScriptedModel:
         return known[0] if len(known) == 1 else _DEFAULT_AGENT
 
     def _run(self, agent: str, messages: Sequence[Message]) -> tuple[int, int]:
-        """Return the run that applies, and where the messages that belong to it begin.
+        """Return the run that applies, and the index of its first message.
 
-        The latest goal that some run with turns for this agent matches decides. A run's first
-        agent is the one that gets the goal; the task of a subagent seldom repeats it, so a later
-        agent that only one run knows belongs to that run.
+        The latest goal that matches a run with turns for this agent decides. A run's first agent
+        receives the goal. The task of a subagent seldom repeats the goal, so if only one run has
+        turns for a subagent, that run applies.
         """
         runs = self._script.runs
         has_turns = [agent in run.agents or ANY_AGENT in run.agents for run in runs]
@@ -217,7 +216,7 @@ class ScriptedModel:
 
 
 def _comparison(expect: Expect, place: _Place, request: ChatRequest) -> Iterator[tuple[str, str]]:
-    """Yield what is expected and what is there, one line each; equal where it fits."""
+    """Yield pairs of an expected and an actual line; the two are equal if the request matches."""
     last = request.messages[-1] if request.messages else None
     if expect.agent is not None:
         yield f"agent: {expect.agent}", f"agent: {place.agent}"

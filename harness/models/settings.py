@@ -1,4 +1,4 @@
-"""Settings of models: how much they think, in words all vendors share, and misspelt names."""
+"""Model settings: the thinking effort, the same for all vendors, and a check for misspelt names."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from ..errors import HarnessError
 __all__ = ["effort_settings", "misspelt"]
 
 EFFORTS = ("minimal", "low", "medium", "high", "xhigh", "max")
-"""From the least to the most. Vendors have some of them, and round the others."""
+"""Effort levels in ascending order. Vendors support some of them, and round the others."""
 
 _OF_CLAUDE = EFFORTS[1:]
 
 _NO_EFFORT = ("scripted", "sampling")
-"""Providers that have no such parameter."""
+"""Providers without an effort parameter."""
 
 _CLAUDE_WITHOUT = (
     "claude-2", "claude-3", "claude-haiku-4", "claude-instant", "claude-opus-4-0",
     "claude-opus-4-1", "claude-opus-4-2", "claude-sonnet-4-0", "claude-sonnet-4-2",
     "claude-sonnet-4-5",
 )  # fmt: skip
-"""Claude models, by the start of their id, that refuse the parameter."""
+"""Prefixes of the ids of Claude models that refuse the effort parameter."""
 
 
 class UnknownEffort(HarnessError):
-    """There is no such effort, or the model takes none."""
+    """The effort does not exist, or the model does not support one."""
 
 
 def effort_settings(model: str, effort: str) -> dict[str, Any]:
-    """Return the settings of a call that ask a model for an effort; none for no effort.
+    """Return the call settings for a thinking effort; empty if no effort is given.
 
-    A vendor's model that does not reason answers as it would without.
+    Models of other vendors that do not reason ignore the effort.
 
     Args:
-        model: Its full name, such as `openai:gpt-5.2`.
-        effort: One of `EFFORTS`; empty for the provider's own.
+        model: The model's full name, such as `openai:gpt-5.2`.
+        effort: One of `EFFORTS`; empty for the provider's default.
 
     Raises:
-        UnknownEffort: It is none of them, or the model is known to take none.
+        UnknownEffort: The effort is not one of `EFFORTS`, or the model does not support it.
     """
     if not effort:
         return {}
@@ -66,17 +66,18 @@ _PASSED_ON = frozenset(
         *("service_tier", "stop_sequences", "temperature", "thinking", "top_k", "top_p"),
     }
 )
-"""Settings that go on to providers as they are; there are more, and new ones come."""
+"""Common settings that are sent to providers unchanged. The list is incomplete."""
 
 
 def misspelt(given: Collection[str], accepted: Collection[str]) -> str | None:
-    """Return a name that is nearly that of a setting, and what may be meant; None without one.
+    """Return a misspelt setting and the suggested name, or None.
 
-    Any other name may be a setting that only the provider knows.
+    Only names that are close to a known one count as misspelt: any other name may be a setting
+    that only the provider knows.
 
     Args:
-        given: Names of settings.
-        accepted: Those that the provider's class names.
+        given: Names of settings to check.
+        accepted: Names of settings that the provider's class accepts.
     """
     known = _PASSED_ON | {*accepted}
     for name in sorted({*given} - known):

@@ -1,10 +1,10 @@
 """Wire formats: helpers that all model adapters share, for text, schemas and HTTP clients.
 
-Text is made storable and sendable, and the arguments of calls are read as models write them.
+Text is cleaned so that it can be stored and sent, and the arguments of calls are parsed.
 
-A schema is sent natively if the provider can enforce it. If an API accepts only some schemas, the
-rest is described in words in the tool's description. Calls are checked against the whole schema
-where they run.
+An output schema is sent natively if the provider can enforce it. If an API accepts only some
+schemas for tools, the rest is written into the tool's description. Calls are checked against the
+whole schema when they run.
 
 Each model has one HTTP client per event loop, because connections belong to a loop.
 """
@@ -41,10 +41,10 @@ __all__ = [
 
 
 OPENING = "(The conversation starts with what was already done.)"
-"""Said for the user where a transcript begins with an answer: vendors want the user first."""
+"""User message before a transcript that begins with an answer: vendors require the user first."""
 
 CONTINUE = "Continue."
-"""Said for the user where a transcript ends with an answer."""
+"""User message after a transcript that ends with an answer."""
 
 _ILLEGAL_HEADER = "a header, such as the API key's, has characters that HTTP does not allow"
 
@@ -63,9 +63,9 @@ def _no_constant(name: str) -> JsonValue:
 
 
 def parse_arguments(raw: str) -> dict[str, JsonValue] | None:
-    """Return the arguments a call's raw JSON holds, or None when it is not a JSON object.
+    """Parse the raw JSON arguments of a call; return None if they are not a JSON object.
 
-    No text at all means no arguments.
+    Empty text means no arguments.
     """
     if not raw.strip():
         return {}
@@ -78,7 +78,7 @@ def parse_arguments(raw: str) -> dict[str, JsonValue] | None:
 
 
 def sendable(value: Any) -> Any:
-    """Return JSON data as it can be written: whole characters, and words for odd numbers."""
+    """Make JSON data serializable: replace lone surrogates, and write NaN and infinity as text."""
     match value:
         case str():
             return clean_text(value)
@@ -94,10 +94,10 @@ def sendable(value: Any) -> Any:
 
 
 def unsendable(error: BaseException | None) -> str | None:
-    """Return why a request could not even be sent, where an HTTP library's error is of that kind.
+    """Return why a request could not be sent at all, or None for other errors of an HTTP library.
 
-    An invalid address, or a key with a line end, is no network error, so a retry does not help. The
-    errors are recognised by name, because each SDK has an HTTP library of its own.
+    An invalid address, or a key with a line break, is not a network error, so a retry does not
+    help. Errors are recognised by name, because each SDK has its own HTTP library.
     """
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
@@ -105,7 +105,7 @@ def unsendable(error: BaseException | None) -> str | None:
         name, text = type(error).__name__, str(error)
         illegal = name == "LocalProtocolError" and "header" in text.lower()
         if illegal or name in ("UnsupportedProtocol", "InvalidURL"):
-            # Its own words would show the key.
+            # The library's message would show the key.
             return _ILLEGAL_HEADER if illegal else text
         error = error.__cause__ or error.__context__
     return None
@@ -114,14 +114,14 @@ def unsendable(error: BaseException | None) -> str | None:
 _Json = dict[str, Any]  # a JSON schema, or a part of one
 
 _DEEPEST = 100
-"""References that may lead on to each other; what goes further counts as open."""
+"""Maximum length of a chain of references; a longer chain counts as open."""
 
 
 def resolve(root: Mapping[str, Any], ref: str) -> dict[str, Any]:
-    """Return what a reference inside a schema means.
+    """Return the target of a reference inside a schema.
 
     Raises:
-        LookupError: It leads nowhere, or out of the schema.
+        LookupError: The target does not exist, or is outside the schema.
     """
     head, *path = ref.split("/")
     node: Any = root if head == "#" else None
@@ -134,16 +134,16 @@ def resolve(root: Mapping[str, Any], ref: str) -> dict[str, Any]:
 
 
 def open_place(schema: Mapping[str, Any]) -> str | None:
-    """Return the first place at which a provider cannot hold a model to a JSON schema, or None.
+    """Return the path of the first part of a JSON schema that providers cannot enforce, or None.
 
-    Native output needs every part typed and every object closed: an object with free keys, a
-    value of any type, a tuple and a type that holds itself cannot be had that way.
+    Native output requires that every part has a type and every object is closed. Objects with free
+    keys, values of any type, tuples and recursive types are not supported.
     """
     return _open(dict(schema), dict(schema), "$", (), set())
 
 
 def _open(node: Any, root: _Json, path: str, seen: tuple[str, ...], closed: set[str]) -> str | None:
-    """Return the first open place; `closed` are references below which there is none."""
+    """Return the path of the first open part; `closed` caches references without open parts."""
     if not isinstance(node, dict):
         return path
     node = cast(_Json, node)
@@ -200,10 +200,11 @@ _Schema = dict[str, JsonValue]
 
 
 def taken_and_told(schema: Mapping[str, JsonValue]) -> tuple[_Schema, str]:
-    """Return what the Messages API takes of a tool's schema, and what it does not, in words.
+    """Split a tool's schema into the part that the Messages API accepts and a text for the rest.
 
-    It refuses `allOf`, `anyOf` and `oneOf` at the top, and properties there with other characters
-    than letters, digits, `_`, `.` and `-`, or more than 64; one such tool spoils every request.
+    The API refuses `allOf`, `anyOf` and `oneOf` at the top level. It also refuses top-level
+    property names that are longer than 64 characters or contain characters other than letters,
+    digits, `_`, `.` and `-`. One such tool makes every request fail.
 
     Args:
         schema: The schema of an object.
@@ -223,13 +224,13 @@ def taken_and_told(schema: Mapping[str, JsonValue]) -> tuple[_Schema, str]:
             "properties": {name: one for name, one in own.items() if name in odd},
             "required": [name for name in required if name in odd],
         }
-        taken.pop("additionalProperties", None)  # it would forbid them
+        taken.pop("additionalProperties", None)  # it would forbid the properties left out
     rest = json.dumps(told, ensure_ascii=False)
     return taken, f"The arguments must also fit this JSON schema: {rest}"
 
 
 def _of_branches(combined: Mapping[str, Any]) -> _Schema:
-    """Return the properties that branches name; where they differ, any of what they say."""
+    """Return the properties of all branches; `anyOf` combines those that differ."""
     found: dict[str, list[JsonValue]] = {}
     for name, one in _named(combined):
         known = found.setdefault(name, [])
@@ -248,7 +249,7 @@ def _named(combined: Mapping[str, Any]) -> Iterator[tuple[str, JsonValue]]:
 _Client = TypeVar("_Client")
 
 _MANY_MODULES = 100
-"""So many new modules are an SDK."""
+"""An import of more modules than this is the import of an SDK."""
 
 
 @dataclass(slots=True)
@@ -260,10 +261,10 @@ class _OfLoop(Generic[_Client]):
 
 
 class LoopClients(Generic[_Client]):
-    """The clients of all models of one kind, by event loop.
+    """The HTTP clients of all models of one kind, by event loop.
 
     Args:
-        name: Of the kind, for debugging.
+        name: Name of the kind, for debugging.
     """
 
     def __init__(self, name: str) -> None:
@@ -272,12 +273,12 @@ class LoopClients(Generic[_Client]):
     async def get(
         self, model: object, credentials: Hashable, make: Callable[[], _Client]
     ) -> _Client:
-        """Return this loop's client of a model.
+        """Return the model's client for this event loop.
 
         Args:
-            model: Whose client it is.
-            credentials: What it is made for; with others, a new one is made.
-            make: Makes one. It is called in a thread, as it may import an SDK.
+            model: The model.
+            credentials: The credentials. If they changed, a new client is created.
+            make: Creates a client. It is called in a thread, because it may import an SDK.
         """
         loop = self._loops.get(None)
         if loop is None:
@@ -291,17 +292,18 @@ class LoopClients(Generic[_Client]):
         return known[1]
 
     def pop(self, model: object) -> _Client | None:
-        """Forget and return this loop's client of a model, if there is one."""
+        """Remove and return the model's client for this event loop, if there is one."""
         loop = self._loops.get(None)
         known = loop.made.pop(model, None) if loop is not None else None
         return None if known is None else known[1]
 
 
 def _without_collections(make: Callable[[], _Client]) -> _Client:
-    """Call it while no garbage is collected.
+    """Call a function with garbage collection turned off.
 
-    An SDK makes some hundred thousand objects that stay. Each collection among them would hold up
-    all other threads for a tenth of a second, and so would the next one after them.
+    The import of an SDK creates some hundred thousand permanent objects. Each collection during
+    the import would block all other threads for a tenth of a second, and so would the next one
+    after it.
     """
     collects, before = gc.isenabled(), len(sys.modules)
     gc.disable()

@@ -1,8 +1,8 @@
-"""Claude, and every server that speaks the Messages API, through the official SDK.
+"""Claude, and every server with the Messages API, through the official SDK.
 
-The SDK is imported at the first call, in a worker thread: it is slow to import. One HTTP pool
-per event loop is shared by all calls of a model. An answer is handed out only when its stream
-ended as it should: a stream that breaks off is an error, and nothing of it is kept.
+The SDK is imported at the first call, in a worker thread, because the import is slow. All calls of
+a model share one HTTP pool per event loop. An answer is only returned if its stream is complete: a
+stream that breaks off is an error, and its answer is discarded.
 """
 
 from __future__ import annotations
@@ -58,29 +58,29 @@ _CONTEXT_WINDOWS = {
     "claude-sonnet-4-5": 200_000,
     "claude-haiku-4-5": 200_000,
 }
-"""Input tokens by the start of a model's id, as its provider publishes them."""
+"""Maximum input tokens by prefix of the model's id, as published by the provider."""
 
 _NATIVE_OUTPUT = tuple(_CONTEXT_WINDOWS)
-"""Families with structured outputs, by the start of an id: all since 4.5 have them."""
+"""Prefixes of ids of models with structured outputs: all models since 4.5 have them."""
 
 _COUNTED = ("system", "tools", "tool_choice", "thinking")
-"""What a request for a token count takes besides model and messages."""
+"""Optional fields of a request for a token count."""
 
 _MAX_CONTINUATIONS = 8
-"""How often one answer that its provider paused is taken up again."""
+"""How often one answer is continued after the provider paused it."""
 
 _PINGS_ALONE = 6
-"""How many times as long as it may stay silent a server may send pings and nothing else."""
+"""How long a server may send nothing but pings, in multiples of the timeout."""
 
 _READ_OUT_SECONDS = 0.5
-"""How long the end of a stream may take after its last event."""
+"""Time limit for reading the end of a stream after its last event."""
 
 _MAX_RETRY_WAIT = 60.0
-"""Seconds. A provider that asks for more gets an error instead: the SDK would wait for days."""
+"""Seconds. A longer `retry-after` is an error, because the SDK would wait even for days."""
 
 _clients: LoopClients[AsyncAnthropic] = LoopClients("anthropic_clients")
 _trying_once: LoopClients[AsyncAnthropic] = LoopClients("anthropic_clients_trying_once")
-"""Copies of those clients, with the same connections, that repeat nothing."""
+"""Copies of these clients that share their connections and never retry."""
 
 
 class AnthropicModel:
@@ -90,20 +90,20 @@ class AnthropicModel:
 
     Args:
         model: The model's id, such as `claude-sonnet-5-5`.
-        base_url: Of a server that speaks the Messages API; default `ANTHROPIC_BASE_URL`, else
+        base_url: Address of a server with the Messages API. Default: `ANTHROPIC_BASE_URL`, else
             Anthropic's.
-        api_key: Default: `ANTHROPIC_API_KEY`, else `ANTHROPIC_AUTH_TOKEN`, looked up at each call.
-        max_tokens: Bound of one answer, thinking included; the API requires one.
-        timeout: Seconds the server may stay silent before the call fails. A server that only sends
-            pings, as it does while the model thinks, may do so for six times as long.
-        max_retries: How often the SDK repeats a call that was refused for load or never arrived.
-            It waits as long as the provider asks (`retry-after`), up to a minute. Where the agent
-            repeats calls itself (`model_patience`), the SDK repeats none.
-        parameters: Sent with every request unless the request's settings say otherwise, such as
-            `thinking` or `output_config`. `betas` (names, or one) and `cache_ttl` (`5m`, `1h`)
-            are understood too. JSON data of the provider's own shapes. A call that must use a
-            tool goes without `thinking`, which the API refuses together with it; models that
-            refuse to be forced are left to choose.
+        api_key: Default: `ANTHROPIC_API_KEY`, else `ANTHROPIC_AUTH_TOKEN`, read at each call.
+        max_tokens: Maximum tokens of one answer, including thinking; the API requires a limit.
+        timeout: Seconds without data from the server until the call fails. A server that only
+            sends pings, for example while the model thinks, may do so for six times as long.
+        max_retries: How often the SDK retries a call that was refused because of load or never
+            arrived. It waits as long as the provider asks (`retry-after`), up to a minute. If the
+            agent retries calls itself (`model_patience`), the SDK does not retry.
+        parameters: Defaults for the settings of every request, such as `thinking` or
+            `output_config`, as JSON data in the provider's format. `betas` (a name or a list) and
+            `cache_ttl` (`5m`, `1h`) are supported too. The API refuses `thinking` in a request
+            that forces a tool call, so it is left out there. Models that do not accept forced calls
+            choose freely.
     """
 
     def __init__(
@@ -135,37 +135,37 @@ class AnthropicModel:
 
     @property
     def family(self) -> str:
-        """The id as Anthropic's own API has it."""
+        """The model's id in Anthropic's own API."""
         return self.model
 
     @property
     def context_window(self) -> int | None:
-        """Input tokens the model accepts; None for a model this version does not know."""
+        """Maximum input tokens; None for a model that this version does not know."""
         known = [prefix for prefix in _CONTEXT_WINDOWS if self.family.startswith(prefix)]
         return _CONTEXT_WINDOWS[max(known, key=len)] if known else None
 
     @property
     def native_output(self) -> bool:
-        """Whether the API holds this model's text to a schema; False for a model not known here."""
+        """Whether the API enforces output schemas for this model; False for unknown models."""
         return self.family.startswith(_NATIVE_OUTPUT)
 
     def unset_variables(self) -> tuple[str, ...]:
-        """Return what must be set before a call; nothing if the SDK may find credentials."""
+        """Return variables that must be set before a call; none if the SDK may find credentials."""
         key, token, _ = self._credentials()
         return () if key or token or _may_have_login() else ("ANTHROPIC_API_KEY",)
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | AIMessage, None]:
         """Yield deltas and, last, the answer. Closing the iterator closes the HTTP stream.
 
-        An answer that its provider paused in the middle of its own tools is continued here, so
-        that a caller sees one answer.
+        The provider may pause an answer while it runs its own tools. The answer is then continued
+        here, so that the caller sees one answer.
 
         Raises:
             ModelError: The call failed; `kind`, `retryable` and `retry_after` say how.
         """
         sdk = await self._client()
         if is_repeated():
-            # Kept, as a copy asks in a thread what machine this is before its first call.
+            # Cached, because each new copy starts a thread to detect the platform.
             sdk = await _trying_once.get(self, sdk, partial(sdk.with_options, max_retries=0))
         body = body_of(request, self._parameters, model=self.model, max_tokens=self._max_tokens)
         betas = {**self._parameters, **request.settings}.get("betas")
@@ -189,10 +189,10 @@ class AnthropicModel:
         yield answer.message(self.model, request.agent or None)
 
     async def count_tokens(self, request: ChatRequest) -> int:
-        """Return the input tokens of a request as the provider counts them: one call, not billed.
+        """Return the provider's count of a request's input tokens: one call, not billed.
 
         Raises:
-            ModelError: They cannot be counted; a server other than Anthropic's may be unable to.
+            ModelError: The tokens cannot be counted; other servers may not support it.
         """
         import anthropic
 
@@ -215,7 +215,7 @@ class AnthropicModel:
     async def _events(
         self, sdk: AsyncAnthropic, body: Mapping[str, Any], betas: object
     ) -> AsyncGenerator[Mapping[str, Any], None]:
-        """Send the request and yield the events of its answer as they are on the wire."""
+        """Send the request and yield the raw events of its answer."""
         import anthropic
         import httpx2
 
@@ -246,10 +246,10 @@ class AnthropicModel:
             raise connection_error(f"the stream is garbled ({error})") from error
 
     def _heard(self, event: Mapping[str, Any], before: float) -> float:
-        """Return when something other than a ping was heard, given when that was before.
+        """Return the time of the last event that was not a ping; `before` is the time so far.
 
         Raises:
-            ModelError: It was too long ago.
+            ModelError: The last such event is too long ago.
         """
         now = time.monotonic()
         if event.get("type") != "ping":
@@ -259,7 +259,7 @@ class AnthropicModel:
         return before
 
     async def _client(self) -> AsyncAnthropic:
-        """Return this loop's client, made for the credentials as they are now.
+        """Return this event loop's client for the current credentials.
 
         Raises:
             ModelError: There are no credentials (kind `auth`).
@@ -268,7 +268,7 @@ class AnthropicModel:
         return await _clients.get(self, credentials, partial(self._make_client, credentials))
 
     def _credentials(self) -> tuple[str | None, str | None, str | None]:
-        """Return key, token and base URL; explicit ones win over the environment."""
+        """Return key, token and base URL; arguments take precedence over the environment."""
         environment = os.environ.get
         base_url = self._base_url or environment("ANTHROPIC_BASE_URL") or None
         key = self._api_key or environment("ANTHROPIC_API_KEY") or None
@@ -278,11 +278,11 @@ class AnthropicModel:
     def _make_client(
         self, credentials: tuple[str | None, str | None, str | None]
     ) -> AsyncAnthropic:
-        """Import the SDK and make a client. Blocks for a second or more the first time."""
+        """Import the SDK and create a client. Blocks for a second or more the first time."""
         import anthropic
         import httpx2
 
-        price_of(self.name)  # list prices take a while to load as well
+        price_of(self.name)  # loads the list prices here, because that is slow, too
         key, token, base_url = credentials
         try:
             sdk = anthropic.AsyncAnthropic(
@@ -305,7 +305,7 @@ class AnthropicModel:
             raise ModelError(MISSING_KEY, kind="auth")
         _ = (
             sdk.messages.with_streaming_response
-        )  # imports what a call needs, here and not on the event loop
+        )  # triggers lazy imports here, not on the event loop
         return sdk
 
     async def aclose(self) -> None:
@@ -317,11 +317,11 @@ class AnthropicModel:
 
 
 _LOGINS = ("ANTHROPIC_PROFILE", "ANTHROPIC_CONFIG_DIR", "ANTHROPIC_FEDERATION_RULE_ID")
-"""Variables by which the SDK finds credentials other than keys."""
+"""Environment variables that lead the SDK to credentials other than keys."""
 
 
 def _may_have_login() -> bool:
-    """Whether the SDK may find credentials in its own files, or a workload's identity."""
+    """Whether the SDK may find credentials in its own files, or through workload identity."""
     home = Path(os.path.expanduser("~"))
     roaming = os.environ.get("APPDATA") or home / "AppData" / "Roaming"
     folders = (home / ".config" / "anthropic", Path(roaming, "Anthropic"))
@@ -361,7 +361,7 @@ def _decoded(data: str) -> Mapping[str, Any]:
 async def bound_retry_wait(
     request: APIRequest, call_next: Callable[[APIRequest], Awaitable[Response[Any]]]
 ) -> Response[Any]:
-    """Keep the SDK from repeating a call whose provider asks for a very long wait."""
+    """SDK middleware that prevents a retry if the provider asks for a very long wait."""
     response = await call_next(request)
     wait = retry_after_of(response.headers)
     if wait is not None and wait > _MAX_RETRY_WAIT:
@@ -370,12 +370,12 @@ async def bound_retry_wait(
 
 
 def _continued(body: Mapping[str, Any], answer: AnswerBuilder) -> Mapping[str, Any]:
-    """Return the request that lets a paused answer go on; the first one if there is nothing yet."""
+    """Return the request that continues a paused answer, or `body` if there is no content yet."""
     so_far = render_answer(answer.content)
     if not so_far:
         return body
     *before, last = body["messages"]
-    if last["role"] == "assistant":  # an answer of an earlier call, paused too
+    if last["role"] == "assistant":  # the paused answer of an earlier call
         so_far = [*last["content"], *so_far]
     else:
         before.append(last)
@@ -383,7 +383,7 @@ def _continued(body: Mapping[str, Any], answer: AnswerBuilder) -> Mapping[str, A
 
 
 async def _read_out(events: AsyncGenerator[object, None]) -> None:
-    """Read the end of a stream whose answer is complete: only then its connection serves again."""
+    """Read the stream to its end after a complete answer, so that its connection can be reused."""
     with anyio.move_on_after(_READ_OUT_SECONDS), suppress(ModelError):
         async for _ in events:
             pass

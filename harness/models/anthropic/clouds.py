@@ -1,7 +1,7 @@
 """Claude on Amazon Bedrock and Google Cloud's Vertex AI, through the SDK's own clients for them.
 
-Requests and answers are those of the Messages API; what differs is who signs a request, and where
-it goes. Credentials are found the way each cloud's own tools find them.
+Requests and answers are those of the Messages API; only the address and the signing of requests
+differ. Credentials are found the same way as by each cloud's own tools.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _Credentials = tuple[str | None, str | None, str | None]
 
 
 class _CloudClaude(AnthropicModel):
-    """Claude on a cloud, whose own library signs requests."""
+    """Claude on a cloud; the cloud's own library signs requests."""
 
     def unset_variables(self) -> tuple[str, ...]:
-        """Return nothing: each cloud's library looks for credentials itself."""
+        """Return an empty tuple: each cloud's library finds credentials itself."""
         return ()
 
     def _login_errors(self) -> tuple[type[Exception], ...]:
-        """Return the errors of credentials that cannot sign a request."""
+        """Return the exceptions that mean credentials cannot sign a request."""
         return ()
 
     async def _events(
@@ -55,9 +55,10 @@ class BedrockClaude(_CloudClaude):
     Args:
         model: The model's id there, such as `anthropic.claude-sonnet-5-5`.
         aws_region: Default: `AWS_REGION`, else `AWS_DEFAULT_REGION`.
-        aws_profile: A profile of the AWS configuration; by default what boto3 finds.
-        base_url: Of a proxy; default: `ANTHROPIC_BEDROCK_MANTLE_BASE_URL`, else the region's.
-        settings: As for `AnthropicModel`; `api_key` is a Bedrock API key, by default
+        aws_profile: A profile of the AWS configuration. Default: the profile that boto3 finds.
+        base_url: Address of a proxy. Default: `ANTHROPIC_BEDROCK_MANTLE_BASE_URL`, else the
+            region's address.
+        settings: Settings of `AnthropicModel`. `api_key` is a Bedrock API key; default:
             `AWS_BEARER_TOKEN_BEDROCK`.
     """
 
@@ -81,7 +82,7 @@ class BedrockClaude(_CloudClaude):
 
     @property
     def family(self) -> str:
-        """The id as Anthropic's own API has it."""
+        """The model's id in Anthropic's own API."""
         return _PLACE.sub("", self.model)
 
     def _credentials(self) -> _Credentials:
@@ -124,12 +125,13 @@ class VertexClaude(_CloudClaude):
 
     Args:
         model: The model's id there, such as `claude-sonnet-5-5`.
-        project: Default: `ANTHROPIC_VERTEX_PROJECT_ID`, else `GOOGLE_CLOUD_PROJECT`, else that of
-            the credentials.
-        region: Such as `us-east5` or `global`; default: `CLOUD_ML_REGION`, else `global`.
-        base_url: Of a proxy; default: `ANTHROPIC_VERTEX_BASE_URL`, else the region's.
-        settings: As for `AnthropicModel`; `api_key` is an access token, by default of Google's
-            application default credentials.
+        project: Default: `ANTHROPIC_VERTEX_PROJECT_ID`, else `GOOGLE_CLOUD_PROJECT`, else the
+            credentials' project.
+        region: A region, such as `us-east5` or `global`. Default: `CLOUD_ML_REGION`, else `global`.
+        base_url: Address of a proxy. Default: `ANTHROPIC_VERTEX_BASE_URL`, else the region's
+            address.
+        settings: Settings of `AnthropicModel`. `api_key` is an access token; default: a token from
+            Google's application default credentials.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""The messages of an Anthropic request: roles that alternate, calls and results in their places.
+"""The messages of an Anthropic request: alternating roles, and each result after its call.
 
-What the API refuses is never sent: empty text, errors that say nothing, ids and names it does not
-know, thoughts without a signature or at the end of an answer, ids that come twice, a transcript
-that starts or ends with the assistant. Calls and results come in pairs already (`paired`).
+Content that the API would refuse is never sent: empty text, errors without a message, malformed or
+duplicate ids and names, thinking without a signature or at the end of an answer, and a transcript
+that starts or ends with the assistant. The caller has already paired calls and results (`paired`).
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _THOUGHTS = ("thinking", "redacted_thinking")
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
 _BAD_IN_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 
-_Json = dict[str, Any]  # a JSON object that goes to the API
+_Json = dict[str, Any]  # a JSON object in a request
 
 
 def tool_use_id(call_id: str) -> str:
-    """Return an id the API accepts; equal ids stay equal, so call and result stay a pair."""
+    """Return an id that the API accepts; equal ids stay equal, so calls match their results."""
     if _ID.fullmatch(call_id):
         return call_id
     return f"call_{hashlib.sha256(call_id.encode('utf-8', 'surrogatepass')).hexdigest()[:24]}"
@@ -86,8 +86,8 @@ def _result(message: ToolMessage) -> _Json:
     block: _Json = {"type": "tool_result", "tool_use_id": tool_use_id(message.tool_call_id)}
     content = _content(message.content)
     if message.status == "error":
-        content = content or _text(_FAILED)  # an error without content is refused
-        if any(one["type"] != "text" for one in content):  # an error is of text only
+        content = content or _text(_FAILED)  # the API refuses an error without content
+        if any(one["type"] != "text" for one in content):  # the API only accepts text in an error
             content.insert(0, {"type": "text", "text": _FAILED})
         else:
             block["is_error"] = True
@@ -97,10 +97,10 @@ def _result(message: ToolMessage) -> _Json:
 
 
 def render_answer(content: Sequence[Any]) -> list[_Json]:
-    """Return an answer's blocks as the API takes them back, in their order.
+    """Convert an answer's blocks to the API's format, in order.
 
-    Thinking travels only with its signature, and provider blocks only to the provider they came
-    from: anything else would be refused, and so would a thought that nothing came of.
+    Blocks that the API would refuse are left out: thinking without a signature, provider blocks of
+    another provider, and thinking with nothing after it.
     """
     blocks: list[_Json] = []
     for block in content:
@@ -113,8 +113,8 @@ def render_answer(content: Sequence[Any]) -> list[_Json]:
             case RedactedThinkingBlock(data) if data:
                 blocks.append({"type": "redacted_thinking", "data": data})
             case ToolCall(call_id, name, args):
-                # `input` must be an object. A call with broken arguments has none; the error
-                # result that answers it says what was wrong with them.
+                # `input` must be an object, so it is empty for a call with malformed arguments.
+                # The call's error result describes them.
                 use: _Json = {"type": "tool_use", "id": tool_use_id(call_id)}
                 use |= {"name": _tool_name(name), "input": sendable(args)}
                 blocks.append(use)
@@ -139,7 +139,7 @@ def _render(message: Message) -> tuple[str, list[_Json]]:
 
 @dataclass(slots=True)
 class CacheMarks:
-    """Blocks that ask for a cache breakpoint, by part of the request, in order."""
+    """Candidates for cache breakpoints: blocks by part of the request, in order."""
 
     ttl: str | None
     tools: list[_Json] = field(default_factory=list[_Json])
@@ -149,9 +149,9 @@ class CacheMarks:
     def apply(self, limit: int) -> None:
         """Mark the most valuable blocks, at most `limit` of them.
 
-        A breakpoint caches everything before it, so the last one of the messages is worth most.
-        Next come the last two of the system prompt: they hold when the transcript is rewritten,
-        and the second when only the volatile end of the prompt changed.
+        A breakpoint caches everything before it, so the last one of the messages saves most. Next
+        come the last two of the system prompt: both stay valid if the transcript is rewritten, and
+        the earlier one also if only the volatile end of the prompt changes.
         """
         control: _Json = {"type": "ephemeral"} | ({"ttl": self.ttl} if self.ttl else {})
         messages, system = self.messages[::-1], self.system[::-1]
@@ -160,7 +160,7 @@ class CacheMarks:
         ranked += [*system[2:], *messages[2:], *tools[1:]]
         for place, block in enumerate(ranked):
             own: _Json = block.pop("cache_control", None) or {}
-            # The API refuses one that lives long after one that does not.
+            # The API refuses a breakpoint with a long TTL after one with a short TTL.
             short = self.ttl == "1h" and own.get("ttl") != "1h"
             if place < limit:
                 block["cache_control"] = own if own and not short else control
@@ -177,13 +177,13 @@ def _results_first(message: _Json) -> _Json:
 
 
 def _is_paused(answer: AIMessage, blocks: Sequence[_Json]) -> bool:
-    """Whether an answer stopped in the middle of its provider's own tools."""
+    """Whether the provider paused this answer while running its own tools."""
     own = ("text", "tool_use", *_THOUGHTS)
     return answer.stop_reason == "pause_turn" and blocks[-1]["type"] not in own
 
 
 def messages_of(request: ChatRequest, marks: CacheMarks) -> list[_Json]:
-    """Return the messages on the wire, and note the blocks that ask for a cache breakpoint."""
+    """Return the messages in the API's format, and add candidates for breakpoints to `marks`."""
     cached = {index % len(request.messages) for index in request.cache_messages if request.messages}
     merged: list[_Json] = []
     last: Message | None = None
@@ -202,7 +202,7 @@ def messages_of(request: ChatRequest, marks: CacheMarks) -> list[_Json]:
             merged.append({"role": role, "content": blocks})
     if not merged or merged[0]["role"] == "assistant":
         merged.insert(0, {"role": "user", "content": _text(OPENING)})
-    # Current models refuse to go on from an assistant message, except from a paused turn.
+    # Current models refuse to continue an assistant message, except a paused turn.
     if isinstance(last, AIMessage) and not _is_paused(last, merged[-1]["content"]):
         merged.append({"role": "user", "content": _text(CONTINUE)})
     ordered = [_results_first(message) for message in merged]
@@ -211,7 +211,7 @@ def messages_of(request: ChatRequest, marks: CacheMarks) -> list[_Json]:
 
 
 def _tell_apart(blocks: Iterable[_Json]) -> None:
-    """Number ids that come again: models may count their calls anew, the API takes each id once."""
+    """Number duplicate ids: a model may reuse ids in a later answer, but the API refuses that."""
     used: set[str] = set()
     now: dict[str, list[str]] = {}
     for block in blocks:

@@ -1,10 +1,10 @@
-"""An Anthropic request: the body of a Messages request, and its failures as `ModelError`.
+"""Body of an Anthropic Messages request, and conversion of failures to `ModelError`.
 
-What the API refuses is never sent: more than four cache breakpoints, alternatives or odd names at
-the top of a tool's schema, a forced call where it is not accepted or together with thinking, and
-what `_anthropic_messages` says of messages.
+Content that the API would refuse is never sent: more than four cache breakpoints, alternatives or
+unusual names at the top of a tool's schema, and a forced call together with thinking or to a model
+that refuses it. `messages.py` does the same for messages.
 
-Each failure says what kind it is, whether to retry, and what to do.
+Each error has a kind, whether to retry, and advice.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 
 
 MAX_BREAKPOINTS = 4
-"""Cache breakpoints the API accepts in one request."""
+"""Maximum number of cache breakpoints in one request."""
 
 PRIVATE_SETTINGS = frozenset({"betas", "cache_ttl", "deferred_tools"})
 """Settings that are not parameters of the API."""
@@ -54,13 +54,13 @@ _UNFORCED = (
     "claude-opus-5-5",
     "claude-sonnet-5-5",
 )
-"""Models, by the start of their id, that refuse a `tool_choice` which forces a call."""
+"""Prefixes of ids of models that refuse a `tool_choice` that forces a call."""
 
-_Json = dict[str, Any]  # a JSON object that goes to the API
+_Json = dict[str, Any]  # a JSON object in a request
 
 
 def _system(sections: Sequence[PromptSection], marks: CacheMarks) -> list[_Json]:
-    """Return the prompt as one block per stretch between breakpoints."""
+    """Return the system prompt, with one block for the text between two breakpoints."""
     blocks: list[_Json] = []
     open_block = False
     for section in sections:
@@ -82,7 +82,7 @@ def _tools(
     deferred: Collection[str],
     marks: CacheMarks,
 ) -> list[_Json]:
-    """Return the tools; those put off for a tool search cannot carry a breakpoint themselves."""
+    """Return the tools; tools deferred to a tool search cannot have a breakpoint."""
     rendered: list[_Json] = []
     loaded: _Json | None = None
     for tool in tools:
@@ -106,9 +106,9 @@ def _tools(
 
 
 def _drop_lost_references(messages: Sequence[_Json], tools: Sequence[_Json]) -> None:
-    """Take out of results of a tool search the tools that are not there any more.
+    """Remove missing tools from results of a tool search.
 
-    The API refuses a reference to a tool that the request does not hold.
+    The API refuses a reference to a tool that is not in the request.
     """
     names = {tool.get("name") for tool in tools}
     for message in messages:
@@ -121,10 +121,10 @@ def _drop_lost_references(messages: Sequence[_Json], tools: Sequence[_Json]) -> 
 
 
 def _unthought(messages: Sequence[_Json]) -> bool:
-    """Whether the newest results answer calls before which there is no thinking.
+    """Whether the newest tool results belong to an answer that does not begin with thinking.
 
-    Somebody else wrote them, such as another model in this one's place. The API refuses thinking
-    with a budget then; a model that decides itself when to think takes them.
+    Something else wrote that answer, such as a fallback model. The API then refuses thinking with a
+    budget; a model that decides itself when to think accepts it.
     """
     kinds = [one["type"] for one in messages[-1]["content"]] if messages else []
     if "tool_result" not in kinds or len(messages) < 2:
@@ -133,7 +133,7 @@ def _unthought(messages: Sequence[_Json]) -> bool:
 
 
 def _tool_choice(choice: str, model: str) -> _Json | None:
-    """Return the choice on the wire; None for the default, the model's own choice."""
+    """Return the tool choice in the API's format; None for the default, the model's own choice."""
     if choice == "none":
         return {"type": "none"}
     if choice == "auto" or model.startswith(_UNFORCED):
@@ -142,13 +142,13 @@ def _tool_choice(choice: str, model: str) -> _Json | None:
 
 
 def _output_format(schema: Mapping[str, JsonValue]) -> _Json:
-    """Return the format that holds an answer to a schema.
+    """Return the output format that makes the API enforce a schema.
 
-    The SDK closes objects and moves what the API does not know into descriptions; it would also
-    close an object that is meant to be open, so such a schema is refused here.
+    The SDK closes objects and moves keywords that the API does not know into descriptions. It
+    would also close objects that are meant to be open, so such a schema is refused here.
 
     Raises:
-        ModelError: The API cannot hold an answer to this schema.
+        ModelError: The API cannot enforce this schema.
     """
     place = open_place(schema)
     if place is not None:
@@ -158,7 +158,7 @@ def _output_format(schema: Mapping[str, JsonValue]) -> _Json:
             "Describe that place closely, or use ToolStrategy.",
             kind="invalid_request",
         )
-    from anthropic import transform_schema  # slow to import; the client has done it by now
+    from anthropic import transform_schema  # slow, but the client has already imported it
 
     return {"type": "json_schema", "schema": transform_schema(dict(schema))}
 
@@ -166,18 +166,18 @@ def _output_format(schema: Mapping[str, JsonValue]) -> _Json:
 def body_of(
     request: ChatRequest, parameters: Mapping[str, Any], *, model: str, max_tokens: int
 ) -> _Json:
-    """Return the request's body.
+    """Return the body of the request.
 
     Args:
         request: The call.
-        parameters: The model's own defaults; the request's settings win. Sampling parameters are
-            sent only when one of the two has them. `cache_ttl` (`5m`, `1h`) is how long
-            breakpoints live, `deferred_tools` names tools that wait for a tool search.
-        model: Id of the model.
-        max_tokens: Sent when neither names it: the API requires it.
+        parameters: The model's defaults; the request's settings take precedence. Sampling
+            parameters are only sent if one of the two contains them. `cache_ttl` (`5m`, `1h`) is
+            the lifetime of breakpoints; `deferred_tools` names tools deferred to a tool search.
+        model: The model's id.
+        max_tokens: Used if neither settings nor parameters contain it: the API requires it.
 
     Raises:
-        ModelError: The output schema is one the API cannot enforce.
+        ModelError: The API cannot enforce the output schema.
     """
     settings = {**parameters, **request.settings}
     marks = CacheMarks(settings.get("cache_ttl"))
@@ -215,7 +215,7 @@ MISSING_KEY = (
 )
 
 _MAX_REASON_CHARS = 2_000
-"""How many characters of the reason that a server gives are shown."""
+"""Maximum length of a server's reason in an error message."""
 
 _KIND_OF_TYPE = {
     "authentication_error": "auth",
@@ -263,9 +263,9 @@ _NO_MODEL = "Check the name of the model, or choose another one."
 
 
 def retry_after_of(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds a response asks to wait: `retry-after-ms`, seconds or an HTTP date.
+    """Return the seconds to wait before a retry, from `retry-after-ms` or `retry-after`.
 
-    None where it does not ask, or asks for what is no time.
+    `retry-after` is a number of seconds or an HTTP date. None if there is no valid header.
     """
     for header, scale in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         try:
@@ -282,7 +282,7 @@ def retry_after_of(headers: Mapping[str, str]) -> float | None:
 
 
 def _error_of(body: object) -> tuple[str, str]:
-    """Return type and message of an error body; empty where it does not say."""
+    """Return type and message of an error body; empty strings if they are missing."""
     error = cast(Mapping[str, Any], body).get("error") if isinstance(body, dict) else None
     if not isinstance(error, dict):
         return "", ""
@@ -303,10 +303,10 @@ def api_error(
     """Return the error for a refusal.
 
     Args:
-        status: HTTP status; that of the stream when the refusal came inside it.
-        body: The decoded body, or its text when it is not JSON.
-        headers: Of the response.
-        streaming: The refusal ended an answer that had begun.
+        status: HTTP status; the stream's status if the refusal arrived inside a stream.
+        body: The decoded body, or its text if it is not JSON.
+        headers: The response's headers.
+        streaming: Whether the refusal ended an answer that had begun.
     """
     error_type, message = _error_of(body)
     kind, advice = _kind(status, error_type, message), ""
@@ -331,8 +331,8 @@ def refusal(details: Mapping[str, Any], usage: Usage) -> ModelError:
     """Return the error for an answer that Anthropic's classifiers stopped.
 
     Args:
-        details: What it says of the reason; may be empty.
-        usage: What the answer cost until then.
+        details: Category and explanation; may be empty.
+        usage: Tokens used so far.
     """
     category, explanation = details.get("category"), details.get("explanation")
     why = f" ({category})" if category else ""
@@ -351,7 +351,7 @@ def auth_error(reason: str) -> ModelError:
 
 
 def connection_error(reason: str) -> ModelError:
-    """Return the error for a call that was lost on the way, or cut off in the middle."""
+    """Return the error for a connection that failed before or during an answer."""
     return ModelError(
         f"The connection to Anthropic failed: {reason.rstrip('.')}. No answer was kept. "
         f"{_ADVICE['connection']}",
@@ -361,7 +361,7 @@ def connection_error(reason: str) -> ModelError:
 
 
 def unsent_error(reason: str) -> ModelError:
-    """Return the error for a request that could not be sent as it is."""
+    """Return the error for a request that cannot be sent, whatever the network does."""
     return ModelError(
         f"The request to Anthropic cannot be sent: {reason.rstrip('.')}. Nothing was sent. Check "
         "ANTHROPIC_API_KEY, and base_url or ANTHROPIC_BASE_URL.",
@@ -370,7 +370,7 @@ def unsent_error(reason: str) -> ModelError:
 
 
 def from_http(error: Exception) -> ModelError:
-    """Return the error for what the HTTP library raised, perhaps inside of the SDK."""
+    """Convert an exception of the HTTP library, perhaps raised inside the SDK."""
     reason = unsendable(error)
     if reason is not None:
         return unsent_error(reason)
@@ -378,7 +378,7 @@ def from_http(error: Exception) -> ModelError:
 
 
 def from_sdk(error: Exception) -> ModelError:
-    """Return the error for what the SDK raised."""
+    """Convert an exception of the SDK."""
     import anthropic
 
     reason = unsendable(error) if isinstance(error, anthropic.APIConnectionError) else None

@@ -1,12 +1,11 @@
-"""The event stream of one Anthropic answer, turned into deltas and content blocks.
+"""Parser for the event stream of an Anthropic answer; returns deltas and content blocks.
 
-Works on the events as they are on the wire, not on the SDK's objects: provider blocks stay
-verbatim, and the arguments of a call are judged by their own text (the SDK silently makes `{}` of
-a broken one).
+It reads the raw events instead of the SDK's objects. So provider blocks stay verbatim, and the
+arguments of a call are validated as text (the SDK silently turns malformed ones into `{}`).
 
-An answer counts only when its stream is whole: it begins once, each block is opened, filled and
-closed under its own number, a stop reason follows, and `message_stop` ends it. Events and deltas
-of kinds unknown here are passed over, as the provider adds some.
+An answer only counts if its stream is complete: it begins once, each block is opened, filled and
+closed under its own index, a stop reason follows, and `message_stop` ends it. Unknown kinds of
+events and deltas are ignored, because the provider adds new ones.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from .request import api_error, refusal
 __all__ = ["AnswerBuilder"]
 
 _KNOWN = ("text", "thinking", "redacted_thinking", "tool_use")
-"""Types of blocks that are more to the harness than the provider's own data."""
+"""Types of blocks that the harness interprets; all others are the provider's own data."""
 
 _FILLS = {
     "text_delta": "text",
@@ -44,23 +43,28 @@ _FILLS = {
     "signature_delta": "thinking",
     "input_json_delta": "tool_use",
 }
-"""The type of block that each kind of delta is for; blocks of the provider's own take any."""
+"""Block type for each kind of delta; provider blocks accept all kinds."""
 
 _CUT_OFF = ("max_tokens", "model_context_window_exceeded")
-"""Why an answer may stop in the middle of a block."""
+"""Stop reasons that may end an answer in the middle of a block."""
 
 _Block = TextBlock | ThinkingBlock | RedactedThinkingBlock | ToolCall | ProviderBlock
 
 
 def _is_call_beyond(block: _Block, answered: Collection[JsonValue]) -> bool:
-    """Whether a block is a call of a provider's tool whose id is not among those answered."""
+    """Whether a block is a call of a provider's tool without a result in `answered`."""
     if not isinstance(block, ProviderBlock) or block.data.get("id") in answered:
         return False
     return str(block.data.get("type")).endswith("tool_use")
 
 
 def _string(data: Mapping[str, Any], key: str) -> str:
-    """Return a text that must be there."""
+    """Return a required text field.
+
+    Raises:
+        KeyError: The field is missing.
+        TypeError: It is not text.
+    """
     value = data[key]
     if not isinstance(value, str):
         raise TypeError(f"{key} is {type(value).__name__}, not text")
@@ -69,7 +73,7 @@ def _string(data: Mapping[str, Any], key: str) -> str:
 
 @dataclass(slots=True)
 class _OpenBlock:
-    """A block that is being received: its first form, and the pieces that followed."""
+    """A block that is still being received: its start event, and the pieces after it."""
 
     start: dict[str, Any]
     text: list[str] = field(default_factory=list[str])
@@ -78,7 +82,7 @@ class _OpenBlock:
 
     @property
     def kind(self) -> str:
-        """Its type."""
+        """Type of the block."""
         return _string(self.start, "type")
 
     def delta(self, delta: Mapping[str, Any]) -> Delta | None:
@@ -104,12 +108,12 @@ class _OpenBlock:
                     return Delta("tool_args", clean_text(text), call_id, name)
             case _ if self.kind not in _KNOWN:
                 self._add(delta)
-            case _:  # citations and kinds unknown here add nothing an answer keeps
+            case _:  # citations and unknown kinds are not stored
                 pass
         return None
 
     def _add(self, delta: Mapping[str, Any]) -> None:
-        """Add a piece of a block that is the provider's own: text to text, all else as it comes."""
+        """Add a piece to a provider block: text is appended, other values replace earlier ones."""
         for key, value in delta.items():
             known = self.start.get(key)
             if key != "type":
@@ -134,7 +138,7 @@ class _OpenBlock:
 
     def _raw_arguments(self) -> str:
         raw = "".join(self.json)
-        # Some servers send the whole input at the start and no pieces.
+        # Some servers send the whole input with the start event, and no pieces.
         return raw if raw or not self.start.get("input") else json.dumps(self.start["input"])
 
     def _call(self) -> ToolCall:
@@ -154,10 +158,10 @@ class _OpenBlock:
 
 @dataclass(slots=True)
 class AnswerBuilder:
-    """Collects one answer.
+    """Builds one answer from its events.
 
-    Feed it every event with `feed`; once `complete` is true, `message` gives the answer.
-    An answer that the provider paused may go on in a second stream: call `resume` in between.
+    Pass every event to `feed`; once `complete` is true, `message` returns the answer. A second
+    stream may continue an answer that the provider paused: call `resume` in between.
     """
 
     provider_model: str = ""
@@ -173,15 +177,15 @@ class AnswerBuilder:
 
     @property
     def content(self) -> tuple[_Block, ...]:
-        """All finished blocks, in order. Empty text is left out: it cannot be sent back."""
+        """All finished blocks, in order, without empty text, which the API would refuse later."""
         blocks = [*self._done, *(self._blocks[index] for index in sorted(self._blocks))]
         return tuple(b for b in blocks if not (isinstance(b, TextBlock) and not b.text))
 
     @property
     def paused(self) -> bool:
-        """Whether the provider stopped in the middle of its own tools and waits to continue.
+        """Whether the provider paused while running its own tools and waits to continue.
 
-        It goes on from a block of those only: current models refuse to go on from their own words.
+        It can only continue after a provider block: current models do not continue their own text.
         """
         content = self.content
         if self.stop_reason != "pause_turn" or any(isinstance(one, ToolCall) for one in content):
@@ -189,16 +193,16 @@ class AnswerBuilder:
         return not content or isinstance(content[-1], ProviderBlock)
 
     def resume(self) -> None:
-        """Get ready for the stream that continues this answer."""
+        """Prepare for the stream that continues this answer."""
         self._done = list(self.content)
         self._blocks, self._open, self._counts = {}, {}, {}
         self._begun, self.complete, self.stop_reason = False, False, None
 
     def feed(self, event: Mapping[str, Any]) -> Delta | None:
-        """Take one event; return the delta it carries, if any.
+        """Process one event; return its delta, if there is one.
 
         Raises:
-            ModelError: The event reports a failure, or does not fit the ones before it.
+            ModelError: The event reports a failure, or violates the order of events.
         """
         try:
             return self._feed(event)
@@ -236,12 +240,12 @@ class AnswerBuilder:
                 self._count(event.get("usage"))
             case "message_stop":
                 self._finish()
-            case _:  # pings, and kinds of events added later
+            case _:  # pings, and new kinds of events
                 pass
         return None
 
     def _check_place(self, kind: str) -> None:
-        """Raise if an event comes too early or too late."""
+        """Raise `ValueError` if an event comes too early or too late."""
         if self._begun == (kind == "message_start"):
             raise ValueError("the answer begins twice" if self._begun else "it has not begun")
         if self.stop_reason is not None and kind.startswith("content_block_"):
@@ -275,10 +279,11 @@ class AnswerBuilder:
         self.complete = True
 
     def _whole(self) -> tuple[_Block, ...]:
-        """Return the blocks, without what was cut off before it could mean anything.
+        """Return the blocks of the answer, without calls that are incomplete.
 
-        A last call without arguments may have lost them: it must not run. A call of a provider's
-        tool never gets its result any more, and the API refuses it without one.
+        If the answer was cut off, a last call without arguments may have lost them, so it becomes
+        invalid and does not run. Calls of a provider's tool without a result are dropped, because
+        the API refuses them.
         """
         content, cut_off = self.content, self.stop_reason in _CUT_OFF
         last = content[-1] if content else None
@@ -291,10 +296,10 @@ class AnswerBuilder:
         return tuple(one for one in content if not _is_call_beyond(one, answered))
 
     def message(self, model: str, agent: str | None) -> AIMessage:
-        """Return the answer; `model` is the id asked for, used when the server names none.
+        """Return the answer; `model` is the requested id, used if the server names no model.
 
         Raises:
-            ModelError: It was refused, so that nothing of it counts.
+            ModelError: The provider refused the request, so the answer does not count.
         """
         if self.stop_reason == "refusal":
             raise refusal(self.stop_details, self.usage)

@@ -1,4 +1,4 @@
-"""Vendors: how each is named, which keys and addresses it needs, and how to connect.
+"""Table of vendors: their names, API keys, addresses and protocols.
 
 Nothing here imports an SDK.
 """
@@ -17,7 +17,7 @@ __all__ = ["ALIASES", "VENDORS", "Api", "Options", "Vendor", "vendor_of"]
 Api: TypeAlias = Literal[
     "chat", "responses", "google", "google-cloud", "bedrock", "mistral", "groq"
 ]
-"""The protocol a vendor speaks; `chat` is OpenAI's Chat Completions, which most servers offer."""
+"""A vendor's protocol; `chat` is OpenAI's Chat Completions, which most servers support."""
 
 
 @record
@@ -25,20 +25,20 @@ class Vendor:
     """One vendor of models, or one kind of server.
 
     Attributes:
-        name: What stands before the colon of a model's name.
+        name: The part of a model's name before the colon.
         api: Its protocol.
-        title: What people call it.
+        title: Its name for people.
         extra: The extra of this distribution that installs its SDK.
-        sdk: The module that is there when the extra is.
-        keys: Environment variables with its API key, the first one set wins.
-        key_required: Whether a call without a key is pointless.
-        base_url: Where it is, if its SDK does not know.
-        url_variable: Environment variable with another address.
-        library_provider: Module and class in `pydantic_ai.providers` that knows its models; None
-            for those that only speak its protocol.
+        sdk: Module of the SDK; it can be imported if the extra is installed.
+        keys: Environment variables with the API key; the first one that is set is used.
+        key_required: Whether every call needs a key.
+        base_url: Its address, if the SDK has no default.
+        url_variable: Environment variable that overrides the address.
+        library_provider: Module and class in `pydantic_ai.providers` that know its models; None
+            for vendors without a class there.
         library_model: Module and class in `pydantic_ai.models`, for protocols with dialects.
-        native_output: How ids begin whose answers the API holds to a schema.
-        id_length: Longest id of a tool call it takes.
+        native_output: Prefixes of ids of models for which the API enforces output schemas.
+        id_length: Maximum length of a tool call's id.
     """
 
     name: str
@@ -281,25 +281,26 @@ ALIASES: Mapping[str, str] = MappingProxyType(
         "lm-studio": "lmstudio",
     }
 )
-"""Other spellings that people bring along, by what they mean; `_` counts as `-`."""
+"""Alternative vendor names, with the name they stand for; `_` counts as `-`."""
 
 
 def vendor_of(provider: str) -> Vendor | None:
-    """Return the vendor of that name, however it is spelt, or None."""
+    """Return the vendor with this name or alias, in any case, or None."""
     name = provider.strip().lower().replace("_", "-")
     return VENDORS.get(ALIASES.get(name, name))
 
 
 @record
 class Options:
-    """Credentials and address.
+    """Credentials and address of a connection.
 
     Attributes:
-        api_key: None where the vendor needs none, or its SDK finds its own credentials.
-        base_url: Address; None for what the SDK knows.
-        elsewhere: Whether somebody named the address: it may be any server with that protocol.
-        region: For vendors with regions.
-        timeout: Seconds the server may stay silent.
+        api_key: None if the vendor needs none, or if its SDK finds credentials itself.
+        base_url: Address; None for the SDK's default.
+        elsewhere: Whether the user set the address, so that it may be any server with this
+            protocol.
+        region: Region, for vendors with regions.
+        timeout: Seconds without data from the server until a call fails.
     """
 
     api_key: str | None

@@ -1,10 +1,10 @@
-"""A vendor's answer as a message of ours, and its failures as `ModelError`.
+"""Conversion of a vendor's answers to `AIMessage`, and of failures to `ModelError`.
 
-The library's events become deltas, and its response a message. Each failure says what kind it is,
-whether to retry, and what to do.
+The library's events become deltas, and its response becomes a message. Each error has a kind,
+whether to retry, and advice.
 """
 
-# The library is an extra: its types are checked where it is installed.
+# The library is an optional extra, so its types may be missing.
 # pyright: reportMissingImports=false, reportUnknownVariableType=false, reportUnknownMemberType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false, reportAttributeAccessIssue=false
@@ -65,7 +65,7 @@ _STOPS = {
     "max_output_tokens": "max_tokens",
     "tool_call": "tool_use",
 }
-"""Why an answer ended, in the words the loop knows, by the library's and by vendors'."""
+"""Stop reasons as the loop names them, by the names of the library and of vendors."""
 
 _CUT_OFF = ("max_tokens", "model_context_window_exceeded")
 _KNOWN = ("end_turn", "tool_use", *_CUT_OFF)
@@ -74,12 +74,12 @@ _BROKEN_OFF = frozenset(
     {"abort", "aborted", "cancelled", "error", "failed", "insufficient_system_resource",
      "load_shed", "network_error", "time_limit", "timeout"}
 )  # fmt: skip
-"""Why servers with a Chat Completions API give up in the middle of an answer. Others of their words
-are taken for an end: servers of one's own have many (`eos`, `stop_sequence` …)."""
+"""Finish reasons of Chat Completions servers that mean a failure. Unknown reasons count as a normal
+end, because self-hosted servers use many (`eos`, `stop_sequence` …)."""
 
 
 class Deltas:
-    """Turns the events of one stream into deltas.
+    """Converter of the events of one stream to deltas.
 
     Args:
         names: The names of the request's tools.
@@ -90,7 +90,7 @@ class Deltas:
         self._calls: dict[int, ToolCallPart] = {}
 
     def feed(self, event: object) -> Delta | None:
-        """Return the delta an event carries, if any."""
+        """Return the delta of an event, if it has one."""
         match event:
             case PartStartEvent(index=index, part=part):
                 return self._start(index, part)
@@ -129,7 +129,10 @@ class Deltas:
 
 
 def usage_of(usage: RequestUsage) -> Usage | None:
-    """Return the tokens of a call, if its vendor told; the library counts cached ones as input."""
+    """Return the tokens of a call, if the vendor reported them.
+
+    The library includes cached tokens in the input tokens; here they are separate.
+    """
     if usage.unmeasured_requests:
         return None
     read, written = usage.cache_read_tokens, usage.cache_write_tokens
@@ -163,17 +166,18 @@ def _block(
 def answer_of(
     response: ModelResponse, vendor: Vendor, model: str, names: ToolNames, agent: str | None
 ) -> AIMessage:
-    """Return the answer, if it is one.
+    """Convert a complete response to a message.
 
     Args:
-        response: As the library read it, to its end.
-        vendor: Whose it is.
-        model: Id of the model that was asked.
+        response: The library's response, after the end of the stream.
+        vendor: The model's vendor.
+        model: Id of the requested model.
         names: The names of the request's tools.
-        agent: Who asked.
+        agent: Name of the calling agent.
 
     Raises:
-        ModelError: The stream broke off, or the vendor stopped the answer for what it says.
+        ModelError: The stream broke off, the vendor reported a failure, or a content filter
+            stopped the answer.
     """
     usage, reason = usage_of(response.usage), response.finish_reason
     details = response.provider_details or {}
@@ -192,7 +196,7 @@ def answer_of(
     broken = reason == "error" or word in _BROKEN_OFF
     if broken or (vendor.api != "chat" and stop not in _KNOWN):
         raise _failed(vendor, model, details, usage)
-    if stop == "end_turn" and response.tool_calls:  # some vendors have no word for it
+    if stop == "end_turn" and response.tool_calls:  # some vendors have no reason for tool calls
         stop = "tool_use"
     content: list[Any] = []
     for part in response.parts:
@@ -221,7 +225,7 @@ def _failed(vendor: Vendor, model: str, details: dict[str, Any], usage: Usage | 
 
 
 def _whole(content: list[Any], stop: str) -> tuple[Any, ...]:
-    """Return the blocks. A last call that was cut off may have lost its arguments."""
+    """Return the blocks; a last call that may have lost its arguments becomes invalid."""
     calls = [place for place, block in enumerate(content) if isinstance(block, ToolCall)]
     if stop in _CUT_OFF and calls:
         last: ToolCall = content[calls[-1]]
@@ -255,7 +259,7 @@ _KINDS: tuple[tuple[type[Exception], str], ...] = (
     (UserError, "invalid_request"),
     (UnexpectedModelBehavior, "server"),
 )
-"""Kinds by the library's errors, the more special ones first."""
+"""Kinds by the library's exception classes, the more specific ones first."""
 
 _RETRYABLE = frozenset({"rate_limit", "overloaded", "connection", "server"})
 _STATUS = {408: "server", 409: "server", 413: "overflow", 429: "rate_limit"}
@@ -264,7 +268,7 @@ _OF_SETTINGS = frozenset(
      "ParamValidationError", "ProfileNotFound", "UnknownEndpointError",
      "UnknownSignatureVersionError"}
 )  # fmt: skip
-"""Errors of Amazon's SDK that a retry does not fix."""
+"""Errors of Amazon's SDK that are caused by settings, so a retry does not help."""
 
 _ADVICE = {
     "rate_limit": "Wait and run it again.",
@@ -279,13 +283,13 @@ _ADVICE = {
 def model_error(
     error: Exception, vendor: Vendor, model: str, *, answering: bool = False
 ) -> ModelError:
-    """Return the error for what the library, or an SDK through it, raised.
+    """Convert an exception of the library, or of an SDK inside it.
 
     Args:
-        error: What was raised.
-        vendor: Whose model was asked.
-        model: Its id.
-        answering: An answer had begun, so that an error of its form is the vendor's.
+        error: The exception.
+        vendor: The model's vendor.
+        model: The model's id.
+        answering: Whether an answer had begun. If so, malformed data is the vendor's fault.
     """
     kind = _kind(error, answering)
     wait = error.retry_after if isinstance(error, ModelAPIError) else None
@@ -310,7 +314,7 @@ def _kind(error: Exception, answering: bool) -> str:
     if kind is None and isinstance(error, ModelHTTPError):
         status = error.status_code
         return _STATUS.get(status, "server" if status >= 500 else "invalid_request")
-    if kind is None:  # a plain API error is of a stream that ended; the rest is the transport's
+    if kind is None:  # malformed data, a stream that broke off, or a transport error
         if isinstance(error, ValueError | TypeError | AssertionError | NotImplementedError):
             return "server" if answering else "invalid_request"
         return "connection"
@@ -318,7 +322,7 @@ def _kind(error: Exception, answering: bool) -> str:
 
 
 def _of_cloud(error: Exception) -> str | None:
-    """Return the kind of an error of a cloud's own SDK that is of its user's settings."""
+    """Return the kind of a cloud SDK's error about credentials or settings; None for others."""
     module, name = type(error).__module__, type(error).__name__
     if "Credential" in name or name.endswith(("TokenError", "RefreshError")):
         return "auth" if module.startswith(("botocore.", "google.auth.")) else None
@@ -339,7 +343,7 @@ def _failure_text(error: Exception, kind: str) -> str:
 
 
 def _text(error: Exception) -> str:
-    """Return what a vendor says, without what the library puts around it."""
+    """Return the vendor's own error message, without the library's text around it."""
     body = error.body if isinstance(error, ModelAPIError) else None
     if isinstance(body, str):
         with suppress(ValueError):

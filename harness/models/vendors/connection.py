@@ -1,12 +1,12 @@
-"""A connection to a vendor's model through the library, with HTTP of its own, for one event loop.
+"""A connection to a vendor's model through the library, with its own HTTP client per event loop.
 
-Importing this imports the library, which takes a second. A thread does it, at the first call.
+Importing this module imports the library, which takes a second. A thread does so at the first call.
 
 Malformed events of a stream are errors, although a vendor's SDK would ignore them. Otherwise an
-answer with an unreadable middle would look complete, because its end is there.
+answer with an unreadable middle would look complete.
 """
 
-# The library is an extra: its types are checked where it is installed.
+# The library is an optional extra, so its types may be missing.
 # pyright: reportMissingImports=false, reportUnknownVariableType=false, reportUnknownMemberType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false, reportUntypedBaseClass=false
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
@@ -43,10 +43,10 @@ _END = b"[DONE]"
 
 
 def check_events(response: httpx2.Response) -> None:
-    """Let reading a response fail at a server-sent event whose data is no JSON object, or empty.
+    """Make a response fail at a server-sent event whose data is not a JSON object, or is empty.
 
-    Responses of other types are left alone, and compressed ones, whose bytes say nothing yet. That
-    the data is JSON throughout is for the SDK to find, which parses it.
+    Other types of responses, and compressed ones, are not checked. Only the start and the end of
+    the data are checked here; the SDK parses the JSON.
     """
     headers = response.headers
     plain = headers.get("content-encoding", "identity") == "identity"
@@ -55,7 +55,7 @@ def check_events(response: httpx2.Response) -> None:
 
 
 class _CheckedStream(httpx2.AsyncByteStream):
-    """The bytes of a stream of events, as long as each event is one."""
+    """A byte stream of events that raises an error at the first malformed event."""
 
     def __init__(self, stream: httpx2.AsyncByteStream) -> None:
         self._stream = stream
@@ -100,21 +100,21 @@ _CONNECT_SECONDS = 15.0
 _CLOSE_SECONDS = 5.0
 
 _RESPONSES: ContextVar[list[Any] | None] = ContextVar("responses", default=None)
-"""HTTP responses of the call that is being made."""
+"""HTTP responses of the current call."""
 
 _Close = Callable[[], Awaitable[None]]
 
 
 class Connection:
-    """A vendor's model and its connections.
+    """A vendor's model and its HTTP connections.
 
     Args:
-        vendor: Whose model it is.
-        model: Its id.
+        vendor: The model's vendor.
+        model: The model's id.
         options: Credentials and address.
 
     Raises:
-        ModelError: The SDK is missing, or does not take the credentials.
+        ModelError: The SDK is missing, or refuses the credentials.
     """
 
     def __init__(self, vendor: Vendor, model: str, options: Options) -> None:
@@ -124,7 +124,7 @@ class Connection:
             provider, self._close = _provider(vendor, options)
             module, name = vendor.library_model
             make = getattr(import_module(f"pydantic_ai.models.{module}"), name)
-            # An answer without a finish reason is one that was cut off on the way.
+            # An answer without a finish reason was cut off.
             complete = OpenAIModelProfile(openai_chat_streaming_requires_finish_reason=True)
             self._model: Model[Any] = make(model, provider=provider, profile=complete)
             self._media = media_of(self._model.profile, vendor.api)
@@ -134,7 +134,7 @@ class Connection:
                 f"'deep-agent-mcp[{vendor.extra}]' ({error}). Nothing was sent.",
                 kind="invalid_request",
             ) from error
-        except Exception as error:  # of credentials, regions, addresses and names; SDKs differ
+        except Exception as error:  # the SDKs raise many types for credentials, regions and names
             kind = "invalid_request" if isinstance(error, UserError | ValueError) else "auth"
             raise ModelError(
                 f"No connection to {vendor.name} can be made: {str(error).rstrip('.')}. Nothing "
@@ -150,10 +150,10 @@ class Connection:
         Args:
             request: The call.
             parameters: The model's own settings.
-            retries: How often the SDK may repeat it.
+            retries: How often the SDK may retry the call.
 
         Raises:
-            ModelError: It failed.
+            ModelError: The call failed.
         """
         vendor, names = self._vendor, names_of(request)
         deltas = Deltas(names)
@@ -181,12 +181,12 @@ class Connection:
         yield answer_of(response, vendor, self._id, names, request.agent or None)
 
     async def aclose(self) -> None:
-        """Close its connections."""
+        """Close the connections."""
         await self._close()
 
 
 def _advice(vendor: Vendor, error: str) -> str:
-    if "region" in error:  # the SDK names only what programs can do
+    if "region" in error:  # the SDK's own message only helps programmers
         return "Set AWS_DEFAULT_REGION, or region beside the model's name."
     return f"Check the model's name, base_url and {' or '.join(vendor.keys)}."
 
@@ -195,10 +195,10 @@ def _advice(vendor: Vendor, error: str) -> str:
 async def _closed_for_sure(
     asked: AbstractAsyncContextManager[StreamedResponse], responses: list[Any]
 ) -> AsyncGenerator[StreamedResponse]:
-    """Open a stream, and close its connection however it is left.
+    """Open a stream, and always close its connection at the end.
 
-    Not every SDK does when nobody reads to the end; the vendor would go on, and be paid. Its
-    responses are added to those given.
+    Some SDKs leave the connection open if the stream is not read to its end. The vendor would then
+    continue, and charge for it. The stream's HTTP responses are added to `responses`.
     """
     async with AsyncExitStack() as stack:
         token = _RESPONSES.set(responses)
@@ -218,12 +218,12 @@ async def _closed_for_sure(
 async def _note(response: Any) -> None:
     if (responses := _RESPONSES.get()) is not None:
         responses.append(response)
-    if isinstance(response, httpx2.Response):  # Groq's SDK has its own client, and looks itself
+    if isinstance(response, httpx2.Response):  # Groq's SDK has its own client, and checks events
         check_events(response)
 
 
 def _provider(vendor: Vendor, options: Options) -> tuple[Provider[Any], _Close]:
-    """Return the library's provider for a vendor, and what closes its connections."""
+    """Return the library's provider for a vendor, and a function that closes its connections."""
     match vendor.api:
         case "chat" | "responses":
             return _openai(vendor, options)
@@ -264,7 +264,7 @@ def _openai(vendor: Vendor, options: Options) -> tuple[Provider[Any], _Close]:
         http_client=http,
         timeout=http.timeout,
     )
-    # What only OpenAI's own API can do is not asked of a server that speaks its protocol.
+    # Other servers with OpenAI's protocol do not support all features of its own API.
     guest = vendor.name == "openai" and options.elsewhere
     if guest or vendor.library_provider is None:
         return OpenAICompatibleProvider(vendor.name, openai_client=client), client.close
@@ -291,7 +291,7 @@ def _bedrock(vendor: Vendor, options: Options) -> tuple[Provider[Any], _Close]:
         aws_read_timeout=options.timeout,
         aws_connect_timeout=_CONNECT_SECONDS,
     )
-    for name in ("retry-config-bedrock-runtime", "retry-config-bedrock"):  # the agent repeats calls
+    for name in ("retry-config-bedrock-runtime", "retry-config-bedrock"):  # the agent retries calls
         provider.client.meta.events.unregister("needs-retry.bedrock-runtime", unique_id=name)
 
     async def close() -> None:

@@ -1,19 +1,18 @@
-"""Vendor messages: a transcript in the library's form, and what only its own vendor gets back.
+"""Conversion of transcripts to the library's messages, including data for the same vendor only.
 
-What a part of an answer carries besides its text (signatures, ids, encrypted reasoning) is in a
-`ProviderBlock` right behind the block it belongs to. It is sent back only to the vendor it came
-from, and only while that block is unchanged. Thinking without it is left out, because no vendor
-could verify it.
+A vendor's answer may contain extra data besides its text: signatures, ids or encrypted reasoning.
+It is stored in a `ProviderBlock` right after its block. It is only sent back to the same vendor,
+and only if the block is unchanged. Thinking without such data is left out, because no vendor could
+verify it.
 
-Tool names and call ids are shortened if necessary: vendors accept fewer characters and shorter
-names than MCP servers give their tools. A shortened name ends with a digest and is the same each
-time.
+Tool names and call ids are shortened if necessary: vendors allow fewer characters and shorter names
+than MCP servers. A shortened name ends with a digest, and is the same each time.
 
-Images, documents and recordings are sent to models that accept them; to others they are described
-in words.
+Images, documents and recordings are sent to models that accept them. Other models get a short text
+instead.
 """
 
-# The library is an extra: its types are checked where it is installed.
+# The library is an optional extra, so its types may be missing.
 # pyright: reportMissingImports=false, reportUnknownVariableType=false, reportUnknownMemberType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
 
@@ -71,12 +70,12 @@ _FILMS = frozenset({"video/mp4", "video/webm", "video/quicktime"})
 _GOOGLES = frozenset(
     {"audio/aac", "audio/aiff", "audio/flac", "audio/ogg", "image/heic", "image/heif", "video/3gpp"}
 )
-"""What Gemini takes beyond those."""
+"""Additional media types that Gemini accepts."""
 
 
 @record
 class Media:
-    """Media types a model takes, by kind of block."""
+    """Media types that a model accepts, by kind of block."""
 
     image: frozenset[str]
     document: frozenset[str]
@@ -84,16 +83,16 @@ class Media:
     video: frozenset[str]
 
     def takes(self, block: MediaBlock) -> bool:
-        """Whether the model can be sent a block."""
+        """Whether the model accepts a block."""
         return block.media_type in cast("frozenset[str]", getattr(self, block.type))
 
 
 def media_of(profile: Any, api: str) -> Media:
-    """Return what a model takes, by the library's profile of it.
+    """Return the media types that a model accepts, from the library's profile of it.
 
     Args:
-        profile: A `ModelProfile`; a key that is missing means yes, as it does there.
-        api: The protocol; Chat Completions and Mistral's carry no films, and only some PDFs.
+        profile: A `ModelProfile`; as in the library, a missing key means yes.
+        api: The protocol. Chat Completions and Mistral's support no video, and PDFs only partly.
     """
 
     def taken(key: str, types: frozenset[str], default: bool = True) -> frozenset[str]:
@@ -116,7 +115,8 @@ _BAD = re.compile(r"[^a-zA-Z0-9_-]")
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
 _ALPHANUMERIC = re.compile(r"[a-zA-Z0-9]+")
 _SHORT = 9
-"""An id this short has letters and digits only: the one vendor that wants it takes no others."""
+"""Ids of this length or less only contain letters and digits: Mistral, which limits ids to this
+length, accepts no others."""
 
 
 def _digest(text: str, length: int) -> str:
@@ -131,30 +131,30 @@ def _wire_name(name: str) -> str:
 
 
 class ToolNames:
-    """The names of one request's tools in both directions.
+    """Mapping between our tool names and the vendor's, in both directions, for one request.
 
     Args:
-        names: What the request's tools are called here.
+        names: Our names of the request's tools.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
         self._ours = {_wire_name(name): name for name in names}
 
     def wire(self, name: str) -> str:
-        """Return the name that is sent to the vendor."""
+        """Return the vendor's name of a tool."""
         return _wire_name(name) if name else "unknown"
 
     def ours(self, name: str) -> str:
-        """Return the name of ours that a model called; as it is, if there is no such tool."""
+        """Return our name of a tool that a model called; an unknown name is returned unchanged."""
         return self._ours.get(name, name)
 
 
 def wire_id(call_id: str, length: int) -> str:
-    """Return an id that a vendor takes; equal ids stay equal, so call and result stay a pair.
+    """Return an id that a vendor accepts; equal ids stay equal, so calls match their results.
 
     Args:
-        call_id: Of a call, perhaps of another vendor's model.
-        length: The longest one taken.
+        call_id: Id of a call, perhaps from another vendor's model.
+        length: Maximum length.
     """
     allowed = _ALPHANUMERIC if length <= _SHORT else _ID
     fits = len(call_id) == length if length <= _SHORT else len(call_id) <= length
@@ -172,7 +172,7 @@ _SELF_CONTAINED = ("builtin-tool-call", "builtin-tool-return", "compaction", "fi
 
 
 def fingerprint(block: TextBlock | ThinkingBlock | ToolCall) -> str:
-    """Return what tells an unchanged block from one that was edited since."""
+    """Return a digest that shows whether a block was edited."""
     match block:
         case TextBlock(text):
             said: bytes = text.encode("utf-8", "surrogatepass")
@@ -186,18 +186,18 @@ def fingerprint(block: TextBlock | ThinkingBlock | ToolCall) -> str:
 def extras_of(
     part: ModelResponsePart, block: TextBlock | ThinkingBlock | ToolCall | None, vendor: Vendor
 ) -> ProviderBlock | None:
-    """Return what must travel back with a part of an answer, or None if nothing must.
+    """Return the extra data of an answer's part that must be sent back later, or None.
 
     Args:
-        part: As the library read it.
-        block: What became of it here; None for a part that only its vendor understands.
-        vendor: Whose answer it is.
+        part: The library's part.
+        block: The block made from it; None for a part that only its vendor understands.
+        vendor: The vendor of the answer.
     """
     data: dict[str, Any] = _PART.dump_python(part, mode="json", exclude_none=True)
     if block is None:
         return ProviderBlock(vendor.name, data)
     if isinstance(part, ThinkingPart) and part.id == "content":
-        return None  # thinking between tags in the text; vendors advise against sending it back
+        return None  # thinking in tags inside the text; vendors advise against sending it back
     if not any(data.get(key) for key in _EXTRAS):
         return None
     kept: dict[str, JsonValue] = {"of": fingerprint(block), "part_kind": part.part_kind}
@@ -206,13 +206,13 @@ def extras_of(
 
 
 class Transcript:
-    """One request's messages on their way to a vendor.
+    """Converter of one request's messages to the library's messages.
 
     Args:
-        vendor: Whose model is asked.
-        system: The name that the library knows that vendor by.
-        names: The names of the tools.
-        media: What the model can see and hear.
+        vendor: The model's vendor.
+        system: The library's name of the vendor.
+        names: The names of the request's tools.
+        media: Media types that the model accepts.
     """
 
     def __init__(self, vendor: Vendor, system: str, names: ToolNames, media: Media) -> None:
@@ -223,7 +223,7 @@ class Transcript:
         self._open: dict[str, list[tuple[str, str]]] = {}
 
     def render(self, messages: Sequence[Message]) -> list[ModelMessage]:
-        """Return the messages: user and model by turns, results right behind their calls."""
+        """Return messages of user and model in turns, with results right after their calls."""
         rendered: list[ModelMessage] = []
         results: list[ToolReturnPart] = []
         said: list[UserPromptPart] = []
@@ -252,7 +252,7 @@ class Transcript:
         return rendered
 
     def _add(self, parts: Sequence[ModelResponsePart], rendered: list[ModelMessage]) -> None:
-        """Add an answer; two with nothing between them are one."""
+        """Add an answer; consecutive answers are merged."""
         if not rendered:
             rendered.append(ModelRequest([UserPromptPart(OPENING)]))
         last = rendered[-1]
@@ -302,7 +302,7 @@ class Transcript:
         )
 
     def _called(self, message: ToolMessage) -> tuple[str, str]:
-        """Return the id and the name of the call that a result is of, as they were sent."""
+        """Return id and name of a result's call, as sent to the vendor."""
         calls = self._open.get(message.tool_call_id)
         if calls is None:
             return wire_id(message.tool_call_id, self._vendor.id_length), message.name
@@ -334,9 +334,9 @@ class Transcript:
         return parts if spoken else []
 
     def _call(self, call: ToolCall, own: bool) -> ToolCallPart:
-        # An id of the vendor's own goes back as it came: some read a meaning into it.
+        # The vendor's own ids are sent back unchanged, because some of them have a meaning.
         known = self._open.setdefault(call.id, [])
-        if known:  # an id that comes again in an answer: some match results to calls by their ids
+        if known:  # a duplicate id in one answer: some vendors match results to calls by id
             wire = wire_id(f"{call.id}-{len(known)}", self._vendor.id_length)
         else:
             wire = call.id if own else wire_id(call.id, self._vendor.id_length)
@@ -354,12 +354,12 @@ class Transcript:
             return []
         try:
             return [_PART.validate_python(data)]
-        except ValidationError:  # of a version of the library that wrote it differently
+        except ValidationError:  # another version of the library wrote it
             return []
 
 
 def _with(part: Any, extras: dict[str, Any] | None, block: Any) -> Any:
-    """Return a part with what its vendor wants back, if that is of the block as it still is."""
+    """Return a part with its vendor's extra data, if the block is unchanged since."""
     if extras is None or extras.get("part_kind") != part.part_kind:
         return part
     if extras.get("of") != fingerprint(block):

@@ -1,4 +1,4 @@
-"""A model of any vendor, as a `ChatModel`."""
+"""`VendorModel`: a `ChatModel` for every vendor in the table."""
 
 from __future__ import annotations
 
@@ -31,42 +31,42 @@ _clients: LoopClients[Connection] = LoopClients("vendor_clients")
 
 
 def is_installed(vendor: Vendor) -> bool:
-    """Whether what a vendor's models need is installed; nothing is imported."""
+    """Whether the library and the vendor's SDK are installed; nothing is imported."""
     return find_spec(_LIBRARY) is not None and has_module(vendor.sdk)
 
 
 def has_module(module: str) -> bool:
-    """Whether a module can be imported; nothing is, except the packages that it is in."""
+    """Whether a module can be imported; only its parent packages are imported."""
     try:
         return find_spec(module) is not None
-    except ModuleNotFoundError:  # its parent package is not there
+    except ModuleNotFoundError:  # its parent package is missing
         return False
 
 
 def key_of(vendor: Vendor) -> str | None:
-    """Return the API key the environment has for a vendor."""
+    """Return the vendor's API key from the environment, or None."""
     return next((os.environ[name] for name in vendor.keys if os.environ.get(name)), None)
 
 
 class VendorModel:
-    """A model of OpenAI, Google, Amazon, Mistral and others, or of a server of one's own.
+    """A model of OpenAI, Google, Amazon, Mistral and others, or of a self-hosted server.
 
     Safe for concurrent calls, and usable from several event loops.
 
     Args:
-        vendor: Whose model it is.
-        model: The vendor's id of it.
-        base_url: Of a server that speaks the vendor's protocol. It is sent the vendor's key.
-            Default: the vendor's variable, else its own address.
-        api_key: Default: the vendor's environment variable, looked up at each call.
-        region: Where it runs, for vendors with regions.
-        context_window: Input tokens it accepts, if the list of models does not know.
-        timeout: Seconds the server may stay silent before the call fails.
-        max_retries: How often the vendor's SDK repeats a call that was refused for load or never
-            arrived. Where the agent repeats calls itself (`model_patience`), it repeats none.
-        parameters: Sent with every request unless the request's settings say otherwise: the
-            library's model settings (`temperature`, `thinking`, `openai_reasoning_effort` …), and
-            whatever else the vendor's API takes.
+        vendor: The model's vendor.
+        model: The vendor's id of the model.
+        base_url: Address of a server with the vendor's protocol. The vendor's key is sent to it.
+            Default: the vendor's environment variable, else its own address.
+        api_key: Default: the vendor's environment variable, read at each call.
+        region: Region, for vendors with regions.
+        context_window: Maximum input tokens. Default: the value in the list of models.
+        timeout: Seconds without data from the server until the call fails.
+        max_retries: How often the vendor's SDK retries a call that was refused because of load or
+            never arrived. If the agent retries calls itself (`model_patience`), the SDK does not.
+        parameters: Defaults for the settings of every request: the library's model settings
+            (`temperature`, `thinking`, `openai_reasoning_effort` …), and other parameters of the
+            vendor's API.
 
     Raises:
         ModelError: The vendor's SDK is not installed.
@@ -111,16 +111,16 @@ class VendorModel:
 
     @property
     def context_window(self) -> int | None:
-        """Input tokens the model accepts; None for a model that no list knows."""
+        """Maximum input tokens; None for a model that is not in the list of models."""
         return self._window or window_of(self.name)
 
     @property
     def native_output(self) -> bool:
-        """Whether the API holds this model's text to a schema; False for servers of one's own."""
+        """Whether the API enforces output schemas for this model; False with a `base_url`."""
         return self._base() is None and self.model.startswith(self.vendor.native_output)
 
     def unset_variables(self) -> tuple[str, ...]:
-        """Return what must be set before a call: a key's variable, or the address's."""
+        """Return variables that must be set before a call, for the key or the address."""
         vendor = self.vendor
         if self._lacks_key():
             return vendor.keys
@@ -150,7 +150,7 @@ class VendorModel:
         return self._base_url or (os.environ.get(variable) if variable else None) or None
 
     def _key(self) -> str | None:
-        own = self.vendor.api in ("bedrock", "google-cloud")  # whose SDKs look for credentials
+        own = self.vendor.api in ("bedrock", "google-cloud")  # their SDKs find credentials
         return self._api_key or (None if own else key_of(self.vendor))
 
     def _lacks_key(self) -> bool:
@@ -161,10 +161,10 @@ class VendorModel:
         return self.vendor.library_provider is None and known is None
 
     def _options(self) -> Options:
-        """Return what a connection is made for, as the environment is now.
+        """Return credentials and address, from the arguments and the current environment.
 
         Raises:
-            ModelError: There is no key, or no address.
+            ModelError: The key or the address is missing.
         """
         vendor = self.vendor
         if self._lacks_key():
@@ -184,7 +184,7 @@ class VendorModel:
         return Options(self._key(), base_url, elsewhere, self._region, self._timeout)
 
     def _open(self, options: Options) -> Connection:
-        """Import the library and make a connection. Blocks for a second or more the first time."""
-        price_of(self.name)  # list prices take a while to load as well
+        """Import the library and connect. Blocks for a second or more the first time."""
+        price_of(self.name)  # loads the list prices here, because that is slow, too
         module = import_module(".connection", __package__)
         return module.Connection(self.vendor, self.model, options)

@@ -1,11 +1,10 @@
-"""A vendor request in the library's form: tools, system prompt, answer schema and settings.
+"""Conversion of a request to the library's parameters: tools, prompt, output schema and settings.
 
-Settings that only another vendor's API knows are left out, so an agent may be given another model
-without its middleware knowing. An unknown setting is sent as it is; the vendor says whether it
-accepts it.
+Settings of another vendor's API are left out, so that an agent's model can be replaced without
+changes to its middleware. Unknown settings are sent unchanged; the vendor accepts or refuses them.
 """
 
-# The library is an extra: its types are checked where it is installed.
+# The library is an optional extra, so its types may be missing.
 # pyright: reportMissingImports=false, reportUnknownVariableType=false, reportUnknownMemberType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
 
@@ -38,15 +37,15 @@ def names_of(request: ChatRequest) -> ToolNames:
 
 
 def parameters_of(request: ChatRequest, vendor: Vendor, names: ToolNames) -> ModelRequestParameters:
-    """Return the settings of a request, besides its messages.
+    """Return a request's tools, system prompt and output schema.
 
     Args:
         request: The call.
-        vendor: Whose model is asked.
+        vendor: The model's vendor.
         names: The names of the request's tools.
 
     Raises:
-        ModelError: A provider-side tool is one that the library does not know.
+        ModelError: The library does not know a provider-side tool.
     """
     output = None
     if request.output_schema is not None:
@@ -67,7 +66,7 @@ def _tool(tool: ToolSpec, names: ToolNames) -> ToolDefinition:
     schema, rest = taken_and_told({"type": "object", **tool.parameters})
     schema.setdefault("properties", {})
     said = [one for one in (tool.description, rest) if one.strip()]
-    # Not strict: that changes what arguments mean, and they are checked where the tool runs.
+    # Not strict: that would change the schema, and arguments are validated when the tool runs.
     return ToolDefinition(
         name=names.wire(tool.name),
         parameters_json_schema=schema,
@@ -96,7 +95,7 @@ def _native(tool: Mapping[str, JsonValue], vendor: Vendor) -> AbstractNativeTool
 
 
 def _instructions(system: Sequence[PromptSection]) -> list[InstructionPart]:
-    """Return the sections; those behind the last cache mark change from call to call."""
+    """Return the sections; those after the last cache mark are dynamic."""
     marks = [place for place, section in enumerate(system) if section.cache]
     stable = marks[-1] + 1 if marks else len(system)
     return [
@@ -111,10 +110,10 @@ _DIALECTS = ("openai_", "google_", "bedrock_", "mistral_", "groq_", "openrouter_
 _FOREIGN = frozenset(
     {"betas", "cache_control", "cache_ttl", "context_management", "deferred_tools"}
 )
-"""Settings of the Messages API that mean nothing elsewhere."""
+"""Settings that only the Messages API supports."""
 
 _OPEN_BODIES = ("chat", "responses", "groq")
-"""Protocols whose SDK takes any field."""
+"""Protocols whose SDK accepts arbitrary fields."""
 
 _EFFORTS = ("minimal", "low", "medium", "high", "xhigh", "max")
 
@@ -129,14 +128,14 @@ def settings_of(
     """Return the settings of a call.
 
     Args:
-        request: The call; its settings win over the model's.
-        parameters: The model's own.
-        vendor: Whose model is asked.
+        request: The call; its settings take precedence over the model's.
+        parameters: The model's own settings.
+        vendor: The model's vendor.
         names: The names of the request's tools.
-        retries: How often the SDK may repeat the call.
+        retries: How often the SDK may retry the call.
 
     Raises:
-        ModelError: A setting is one that neither the library nor the vendor's SDK takes.
+        ModelError: Neither the library nor the vendor's SDK accepts a setting.
     """
     wanted = {**parameters, **request.settings}
     settings = _of_the_call(request, vendor, names, retries)
@@ -167,11 +166,11 @@ def settings_of(
 def _of_the_call(
     request: ChatRequest, vendor: Vendor, names: ToolNames, retries: int
 ) -> dict[str, Any]:
-    """Return what the call itself asks for, beside its settings."""
+    """Return settings that follow from other fields of the call, such as its tool choice."""
     settings: dict[str, Any] = {}
-    if vendor.api != "bedrock":  # its SDK takes it when it is created
+    if vendor.api != "bedrock":  # Bedrock's SDK only accepts it when a client is created
         settings["max_retries"] = retries
-    if vendor.api == "responses":  # the transcript is kept here, and reasoning comes encrypted
+    if vendor.api == "responses":  # our journal stores the transcript; reasoning is encrypted
         settings["openai_store"] = False
     if request.cache_messages or any(section.cache for section in request.system):
         settings["cache"] = True
@@ -185,7 +184,7 @@ def _choice(choice: str, names: ToolNames) -> Any:
 
 
 def _thinking(value: Any) -> dict[str, Any]:
-    """Return the setting for thinking, also where it is said as the Messages API wants it."""
+    """Return the library's thinking setting, also from the format of the Messages API."""
     if not isinstance(value, Mapping):
         return {"thinking": value}
     data = cast("Mapping[str, Any]", value)
