@@ -65,6 +65,7 @@ IMPORTED = (
     "deep_agent_mcp.server.cli.checks",
     "deep_agent_mcp.server.cli.install",
     "deep_agent_mcp.server.cli.main",
+    "deep_agent_mcp.server.cli.middleware",
     "deep_agent_mcp.server.cli.run",
     "deep_agent_mcp.server.cli.runs",
     "deep_agent_mcp.server.cli.schedules",

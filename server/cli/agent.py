@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from .output import Failed
-from .state import with_settings
+from .shared import Failed, json_option, with_settings
 
 if TYPE_CHECKING:
     from ...harness.agent import Agent
@@ -176,7 +175,7 @@ def mcp(ctx: click.Context, **flags: str | None) -> None:
 @mcp.command("list")
 @_agent_file
 @click.option("--check", is_flag=True, help="Connect to each server and count its tools.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @click.pass_obj
 def list_servers(
     flags: dict[str, str | None], agent_file: Path | None, check: bool, as_json: bool

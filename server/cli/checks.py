@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from .output import Failed, Refused
+from .shared import Failed, Refused
 
 if TYPE_CHECKING:
     from pydantic import JsonValue

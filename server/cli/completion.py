@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from .output import Failed, Refused
+from .shared import Failed, Refused
 
 __all__ = ["completion"]
 

@@ -8,17 +8,20 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from .output import Refused
+from ...harness._internal.records import record
+from .shared import Refused, json_option
 
 if TYPE_CHECKING:
     from ..doctor import Examination, Finding, Handshake
-    from ..install.clients import Scope
+    from ..install.clients import Client, Scope
     from ..install.installer import Change, PathOption, Placement, Request
     from ..install.machine import Machine
+    from ..settings.toolsets import Toolset
 
 __all__ = ["INSTALLABLE", "ServeOptions", "doctor", "install"]
 
@@ -34,6 +37,7 @@ INSTALLABLE = (
 )
 
 _PATHS = ("DIR", "FILE")
+_OPTION = "--toolsets"
 _UNKNOWN_YET = ("${", "{env:")
 
 
@@ -127,7 +131,6 @@ def _request(
 ) -> Request:
     from ..install.clients import KEY_VARIABLE
     from ..install.installer import Request, command_words, find_entry
-    from .tool_choice import ToolChoice
 
     serve = ServeOptions.of(ctx, options)
     tools = ToolChoice()
@@ -144,6 +147,53 @@ def _request(
         raise Refused(f"--with-key: {KEY_VARIABLE} is not set here. Nothing was changed.")
     keyless = model.startswith(("scripted:", "sampling"))
     return Request(placement, list(serve.words()), key, not keyless, tools.note)
+
+
+@record
+class ToolChoice:
+    """What to add to the options of `serve`.
+
+    Attributes:
+        options: The words to add.
+        note: What to tell the operator; empty for nothing.
+    """
+
+    options: Sequence[str] = ()
+    note: str = ""
+
+    @classmethod
+    def of(cls, client: Client, words: Sequence[str]) -> ToolChoice:
+        """Choose for an operator who has chosen nothing.
+
+        Args:
+            client: The client.
+            words: The command of the entry it has already; empty for none.
+        """
+        from ..settings.toolsets import TOOLSETS
+
+        chosen = ",".join(_chosen(words))
+        if chosen:
+            return cls(
+                (_OPTION, chosen),
+                f"The entry keeps its tools ({_OPTION} {chosen}); choose others with {_OPTION}.",
+            )
+        if not client.toolsets:
+            return cls()
+        names = dict.fromkeys(
+            name for one in client.toolsets for name in TOOLSETS[cast("Toolset", one)]
+        )
+        return cls(
+            (_OPTION, ",".join(client.toolsets)),
+            f"{client.title} has its own todo list, file tools and shell, so it is offered "
+            f"only {', '.join(names)}. To offer all tools, add {_OPTION} all.",
+        )
+
+
+def _chosen(words: Sequence[str]) -> Iterator[str]:
+    for word, following in zip_longest(words, words[1:], fillvalue=""):
+        name, equals, value = word.partition("=")
+        if name == _OPTION:
+            yield value if equals else following
 
 
 class ServeOptions:
@@ -263,7 +313,7 @@ def _carry_out(change: Change, placement: Placement, remove: bool) -> None:
 )
 @click.option("--name", default="deep-agent", show_default=True, help="What clients call it.")
 @click.option("--live", is_flag=True, help="Also call the model once; this costs a few tokens.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @click.pass_context
 def doctor(
     ctx: click.Context,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 from collections import UserDict
 from importlib import import_module
@@ -11,7 +9,7 @@ from typing import Any
 
 import click
 
-from .output import Commands, Refused, while_somebody_reads
+from .shared import Commands, Refused, while_somebody_reads
 
 __all__ = ["cli", "main", "serve"]
 
@@ -34,6 +32,7 @@ _COMMANDS = _LazyCommands(
     install=".install",
     journal=".state",
     mcp=".agent",
+    middleware=".middleware",
     models=".checks",
     policy=".checks",
     replicas=".state",
@@ -335,46 +334,6 @@ def demo(live: bool) -> None:
     from ..demo import main as run_demo
 
     sys.exit(run_demo(live))
-
-
-@cli.command()
-@click.option("--agent", "agent_file", metavar="FILE")
-@click.option("--trust-root", is_flag=True, default=None)
-@click.option("--root", metavar="DIR")
-@click.option("--skills", multiple=True, metavar="DIR")
-@click.option("--agents", metavar="DIR")
-@click.option("--memory", multiple=True, metavar="FILE")
-@click.option("--model", metavar="NAME")
-@click.option("--profiles", multiple=True, metavar="DIR")
-@click.option("--approve", multiple=True, metavar="GLOB")
-@click.option("--policy", multiple=True, metavar="FILE")
-@click.option("--protect", metavar="ask|deny|off")
-@click.option("--protect-path", "protect_paths", multiple=True, metavar="GLOB")
-@click.option("--execute", metavar="off|bubblewrap|docker|host")
-@click.option("--config", metavar="FILE")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def middleware(config: str | None, as_json: bool, **flags: object) -> None:
-    """List the main agent's middleware, outermost first.
-
-    Shows hooks, tools and settings of each, then the installed plugins. The options mean the same
-    as for `serve`.
-    """
-    from ..settings.settings import SettingsError
-    from ..settings.sources import load_settings
-
-    try:
-        settings = load_settings(flags, os.environ, config=config)
-    except SettingsError as error:
-        raise Refused(str(error)) from None
-    from ...harness.errors import HarnessError
-    from ..app import built_agent
-    from .middleware_listing import list_middleware, with_plugins
-
-    try:
-        listed = with_plugins(list_middleware(built_agent(settings)))
-    except HarnessError as error:
-        raise Refused(str(error)) from None
-    click.echo(json.dumps(listed.data, indent=2) if as_json else listed.text)
 
 
 for _one in serve.params:

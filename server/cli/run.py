@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from .main import serve
-from .output import Failed, Refused
+from .shared import Failed, Refused
 
 __all__ = ["chat", "run"]
 

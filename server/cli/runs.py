@@ -9,9 +9,17 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from .connection import OptionsFirst, at_server, connectable, is_elsewhere
-from .output import Failed, print_answer
-from .state import with_settings
+from .shared import (
+    STATUSES,
+    Failed,
+    OptionsFirst,
+    at_server,
+    connectable,
+    is_elsewhere,
+    json_option,
+    print_answer,
+    with_settings,
+)
 
 if TYPE_CHECKING:
     from ...harness.checkpoint.base import Interrupt, RunStatus
@@ -20,13 +28,9 @@ if TYPE_CHECKING:
     from ..terminal.questions import WholeQuestion
     from ..terminal.remote import RemoteRuns
 
-__all__ = ["STATUSES", "runs"]
-
-STATUSES = ("queued", "running", "needs_approval", "paused", "done", "failed", "cancelled")
+__all__ = ["runs"]
 
 T = TypeVar("T")
-
-_as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.group(cls=OptionsFirst)
@@ -51,7 +55,7 @@ def runs(ctx: click.Context, **flags: str | None) -> None:
 @click.option("--thread", metavar="THREAD", help="Only runs of this thread.")
 @click.option("--limit", type=click.IntRange(1, 1_000), default=50, show_default=True)
 @connectable
-@_as_json
+@json_option
 @click.pass_obj
 def list_(
     flags: dict[str, str | None], status: str | None, thread: str | None, limit: int, as_json: bool
@@ -74,7 +78,7 @@ def list_(
 @runs.command()
 @click.argument("run")
 @connectable
-@_as_json
+@json_option
 @click.pass_obj
 def show(flags: dict[str, str | None], run: str, as_json: bool) -> None:
     """Show a run, its usage and its open questions."""
@@ -90,7 +94,7 @@ def show(flags: dict[str, str | None], run: str, as_json: bool) -> None:
     help="The reason to record for the run.",
 )
 @connectable
-@_as_json
+@json_option
 @click.pass_obj
 def cancel(flags: dict[str, str | None], run: tuple[str, ...], reason: str, as_json: bool) -> None:
     """Cancel runs, whichever server works on them. What they have done stays."""
@@ -100,7 +104,7 @@ def cancel(flags: dict[str, str | None], run: tuple[str, ...], reason: str, as_j
 @runs.command()
 @click.argument("run")
 @connectable
-@_as_json
+@json_option
 @click.pass_obj
 def retry(flags: dict[str, str | None], run: str, as_json: bool) -> None:
     """Have a server continue a run that failed or paused.
@@ -114,7 +118,7 @@ def retry(flags: dict[str, str | None], run: str, as_json: bool) -> None:
 @click.argument("run")
 @click.option("--timeout", type=click.FloatRange(0), metavar="SECONDS", help="Give up after this.")
 @connectable
-@_as_json
+@json_option
 @click.pass_obj
 def wait(flags: dict[str, str | None], run: str, timeout: float | None, as_json: bool) -> None:
     """Wait until a run pauses or ends, and show it.
@@ -136,7 +140,7 @@ def wait(flags: dict[str, str | None], run: str, timeout: float | None, as_json:
 @click.option("--reject", is_flag=True, help="Reject the calls instead.")
 @click.option("--message", metavar="TEXT", help="With --reject: why, for the agent.")
 @connectable
-@_as_json
+@json_option
 @click.pass_obj
 def approve(
     flags: dict[str, str | None],
@@ -171,7 +175,7 @@ def approve(
 @click.argument("run")
 @click.argument("message")
 @connectable
-@_as_json
+@json_option
 @click.pass_obj
 def reply(flags: dict[str, str | None], run: str, message: str, as_json: bool) -> None:
     """Answer the question of a run with MESSAGE.

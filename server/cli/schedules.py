@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .connection import OptionsFirst
-from .output import print_answer
-from .state import with_settings
+from .shared import OptionsFirst, json_option, print_answer, with_settings
 
 if TYPE_CHECKING:
     from ..results import Answer
@@ -19,7 +17,6 @@ __all__ = ["schedules", "webhooks"]
 
 _Flags = dict[str, str | None]
 
-_as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _principal = click.option(
     "--principal", metavar="NAME", default="", help="The user it belongs to.  [the local user]"
 )
@@ -58,7 +55,7 @@ def schedules(ctx: click.Context, **flags: str | None) -> None:
 @click.option("--thread", metavar="THREAD", default="", help="Continue this thread each time.")
 @click.option("--same-thread", is_flag=True, help="Continue the thread of the first run.")
 @_principal
-@_as_json
+@json_option
 @click.pass_obj
 def add(
     flags: _Flags,
@@ -90,7 +87,7 @@ def add(
 
 
 @schedules.command("list")
-@_as_json
+@json_option
 @click.pass_obj
 def list_(flags: _Flags, as_json: bool) -> None:
     """List the schedules of all principals."""
@@ -107,7 +104,7 @@ def _change(action: str, about: str) -> None:
     @schedules.command(action, help=about)
     @click.argument("name")
     @_principal
-    @_as_json
+    @json_option
     @click.pass_obj
     def change(flags: _Flags, name: str, principal: str, as_json: bool) -> None:  # pyright: ignore[reportUnusedFunction]
         async def work(settings: Settings) -> Answer:
@@ -147,7 +144,7 @@ def new_secret_() -> None:
 
 @webhooks.command()
 @click.argument("url")
-@_as_json
+@json_option
 @click.pass_context
 def test(ctx: click.Context, url: str, as_json: bool) -> None:
     """Send a signed test event to URL, once. The exit code is 1 if it is not received."""
@@ -163,7 +160,7 @@ def test(ctx: click.Context, url: str, as_json: bool) -> None:
 
 
 @webhooks.command("list")
-@_as_json
+@json_option
 @click.pass_obj
 def waiting(flags: _Flags, as_json: bool) -> None:
     """List events that were not received yet, and when each is sent again."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .output import Refused
+from .shared import Refused
 
 if TYPE_CHECKING:
     from ..settings.settings import Settings

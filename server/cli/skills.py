@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..terminal import clean
-from .output import Failed, Refused
+from .shared import Failed, Refused, json_option
 
 if TYPE_CHECKING:
     from ...harness.skills import Skill
@@ -49,7 +49,7 @@ def skills() -> None:
     metavar="DIR",
     help="A directory of skills, as for `serve`. Repeatable.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def list_skills(config: str | None, directories: tuple[str, ...], as_json: bool) -> None:
     """List the skills that agents get, and what is wrong with others."""
     from ..agents.workplaces import skills_of

@@ -7,17 +7,15 @@ lists and revokes tokens for HTTP.
 from __future__ import annotations
 
 import json
-import os
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from .connection import OptionsFirst
-from .output import Failed, print_answer
+from .shared import Failed, OptionsFirst, json_option, print_answer, with_settings
 
 if TYPE_CHECKING:
     from ..auth.caller import Scope
@@ -25,44 +23,10 @@ if TYPE_CHECKING:
     from ..results import Answer
     from ..settings.settings import Settings
 
-__all__ = ["journal", "replicas", "token", "with_settings"]
+__all__ = ["journal", "replicas", "token"]
 
 T = TypeVar("T")
 
-
-def with_settings(flags: Mapping[str, Any], work: Callable[[Settings], Awaitable[T]]) -> T:
-    """Do some work with the settings that flags, environment and file name.
-
-    Raises:
-        Failed: It failed in a way that has a text of its own.
-    """
-    import anyio
-
-    from ...harness.backends.base import FileError
-    from ...harness.errors import HarnessError
-    from ..settings.settings import SettingsError
-    from ..settings.sources import load_settings
-    from ..settings.state_dir import StateDirError
-
-    given = dict(flags)
-    config = given.pop("config")
-
-    async def main() -> T:
-        return await work(load_settings(given, os.environ, config=config))
-
-    try:
-        return anyio.run(main)
-    except BrokenPipeError:  # whoever read the output has left
-        raise
-    except ImportError as error:
-        if "needs the extra" not in str(error):
-            raise
-        raise Failed(f"{error}. Nothing was done.") from None
-    except (SettingsError, StateDirError, HarnessError, FileError, OSError) as error:
-        raise Failed(str(error)) from None
-
-
-_as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _new_file = click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 
 
@@ -79,7 +43,7 @@ def journal(ctx: click.Context, **flags: str | None) -> None:
 
 
 @journal.command()
-@_as_json
+@json_option
 @click.pass_context
 def check(ctx: click.Context, as_json: bool) -> None:
     """Check the whole journal for damage. Servers may be running.
@@ -95,7 +59,7 @@ def check(ctx: click.Context, as_json: bool) -> None:
 
 @journal.command()
 @_new_file
-@_as_json
+@json_option
 @click.pass_obj
 def backup(flags: dict[str, str | None], file: Path, as_json: bool) -> None:
     """Copy the journal to a new FILE. Servers may be running.
@@ -109,7 +73,7 @@ def backup(flags: dict[str, str | None], file: Path, as_json: bool) -> None:
 
 @journal.command()
 @_new_file
-@_as_json
+@json_option
 @click.pass_obj
 def salvage(flags: dict[str, str | None], file: Path, as_json: bool) -> None:
     """Save what can be read of a damaged journal to a new FILE.
@@ -185,7 +149,7 @@ def token(ctx: click.Context, **flags: Any) -> None:
     metavar="TIME",
     help="When it expires, such as 12h or 30d.  [never]",
 )
-@_as_json
+@json_option
 @click.pass_context
 def create(
     ctx: click.Context,
@@ -227,7 +191,7 @@ def create(
 
 
 @token.command("list")
-@_as_json
+@json_option
 @click.pass_context
 def list_tokens(ctx: click.Context, as_json: bool) -> None:
     """List tokens without showing them."""
@@ -287,7 +251,7 @@ def _shown(record: TokenRecord) -> dict[str, Any]:
 @click.option("--journal", metavar="URL", help="The journal that the servers share.")
 @click.option("--journal-url-file", metavar="FILE", help="Read the journal's URL from FILE.")
 @click.option("--journal-key-file", metavar="FILE", help="Keys of an encrypted journal.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def replicas(as_json: bool, **flags: str | None) -> None:
     """Show the servers that share a journal.
 

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import sys
 import time
-from collections.abc import Awaitable, Callable, Generator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
-from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 import click
 
-from .connection import OptionsFirst, at_server, connectable, is_elsewhere
-from .output import Failed, echo, print_answer
-from .runs import STATUSES
-from .state import with_settings
+from .shared import (
+    STATUSES,
+    OptionsFirst,
+    at_server,
+    connectable,
+    echo,
+    is_elsewhere,
+    json_option,
+    output_file,
+    print_answer,
+    with_settings,
+)
 
 if TYPE_CHECKING:
     from ..settings.settings import Settings
@@ -29,7 +34,6 @@ __all__ = ["threads"]
 
 T = TypeVar("T")
 
-_as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _limit = click.option("--limit", type=click.IntRange(1, 1_000), default=50, show_default=True)
 
 
@@ -85,7 +89,7 @@ def threads(ctx: click.Context, **flags: str | None) -> None:
 @click.option("--agent", metavar="NAME", help="Only if the last run was by this agent.")
 @click.option("--since", callback=_moment, metavar="TIME", help="Such as 2h, 3d or 2026-01-31.")
 @connectable
-@_as_json
+@json_option
 @click.pass_obj
 def list_(
     flags: dict[str, str | None],
@@ -120,7 +124,7 @@ def list_(
 @click.option("--transcript", is_flag=True, help="Print the messages as Markdown instead.")
 @click.option("--follow", is_flag=True, help="Then print what its runs do, until Ctrl-C.")
 @connectable
-@_as_json
+@json_option
 @click.pass_obj
 def show(
     flags: dict[str, str | None],
@@ -163,7 +167,7 @@ def _follow(flags: dict[str, str | None], thread: str, *, as_json: bool) -> None
 @click.argument("run")
 @click.option("--after", type=click.IntRange(0), default=0, help="Show only events after this one.")
 @connectable
-@_as_json
+@json_option
 @click.pass_obj
 def events(flags: dict[str, str | None], run: str, after: int, as_json: bool) -> None:
     """Show the stored events of a delegated run."""
@@ -212,7 +216,7 @@ def export(flags: dict[str, str | None], thread: str, file: str) -> None:
         await admin.export(thread, output)
         return admin.encrypted
 
-    with _output(file) as output:
+    with output_file(file) as output:
         encrypted = _within(flags, written)
     if encrypted:
         name = "what was written" if file == "-" else file
@@ -340,34 +344,6 @@ def unseal(flags: dict[str, str | None], yes: bool) -> None:
         )
     count = with_settings(flags, unseal_journal)
     click.echo(f"Threads unsealed: {count}. Remove the key from the settings now.")
-
-
-@contextmanager
-def _output(file: str) -> Generator[TextIO]:
-    """Open a new file for this user only, or standard output.
-
-    The file is gone again if writing it fails.
-    """
-    if file == "-":
-        stdout: Any = sys.stdout
-        if isinstance(sys.stdout, TextIOWrapper):
-            stdout.reconfigure(encoding="utf-8", newline="\n")
-        yield stdout
-        return
-
-    def private(path: str, how: int) -> int:
-        return os.open(path, how, 0o600)
-
-    try:
-        output = open(file, "x", encoding="utf-8", newline="\n", opener=private)  # noqa: SIM115 - closed below
-    except OSError as error:
-        raise Failed(f"{file} cannot be written: {error.strerror}. Nothing was done.") from None
-    try:
-        with output:
-            yield output
-    except BaseException:
-        os.unlink(file)
-        raise
 
 
 def _at(

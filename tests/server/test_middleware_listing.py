@@ -19,7 +19,7 @@ from deep_agent_mcp.harness.middleware.tools.tool_calls import (
 from deep_agent_mcp.harness.middleware.tools.tool_results import ToolRetryMiddleware
 from deep_agent_mcp.harness.models.scripted import ScriptedModel
 from deep_agent_mcp.server.cli.main import cli
-from deep_agent_mcp.server.cli.middleware_listing import list_middleware
+from deep_agent_mcp.server.cli.middleware import list_middleware
 
 
 def run(*args: str, **env: str) -> str:

@@ -14,7 +14,7 @@ from deep_agent_mcp.harness.mcp_servers import HttpServer, MCPToolsMiddleware, S
 from deep_agent_mcp.harness.models.scripted import ScriptedModel
 from deep_agent_mcp.server.app import create_app
 from deep_agent_mcp.server.cli.main import cli
-from deep_agent_mcp.server.cli.middleware_listing import list_middleware
+from deep_agent_mcp.server.cli.middleware import list_middleware
 from deep_agent_mcp.server.doctor.state import examine_mounted
 from deep_agent_mcp.server.settings.sources import load_settings
 from tests.mcp_servers.oauth_server import oauth_server

@@ -1,20 +1,27 @@
-"""The middleware of an agent in words and as data."""
+"""`deep-agent-mcp middleware`: lists the middleware of an agent, in words and as data."""
 
 from __future__ import annotations
 
 import inspect
+import json
+import os
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import fields, is_dataclass
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from pydantic import JsonValue
+import click
 
-from ...harness.agent import Agent
-from ...harness.loop.hooks.middleware import HOOKS, AgentMiddleware, hooks_of
-from ..results import Answer
+from .shared import Refused, json_option
 
-__all__ = ["list_middleware", "with_plugins"]
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+    from ...harness.agent import Agent
+    from ...harness.loop.hooks.middleware import AgentMiddleware
+    from ..results import Answer
+
+__all__ = ["list_middleware", "middleware", "with_plugins"]
 
 MOST = 100
 """Characters of a setting's value in the text; the data have all of it."""
@@ -25,8 +32,49 @@ _SECRET = re.compile(r"env|header|key|token|salt|secret|password")
 _DATA = (str, int, float, Mapping, list, tuple, set, frozenset)
 
 
+@click.command()
+@click.option("--agent", "agent_file", metavar="FILE")
+@click.option("--trust-root", is_flag=True, default=None)
+@click.option("--root", metavar="DIR")
+@click.option("--skills", multiple=True, metavar="DIR")
+@click.option("--agents", metavar="DIR")
+@click.option("--memory", multiple=True, metavar="FILE")
+@click.option("--model", metavar="NAME")
+@click.option("--profiles", multiple=True, metavar="DIR")
+@click.option("--approve", multiple=True, metavar="GLOB")
+@click.option("--policy", multiple=True, metavar="FILE")
+@click.option("--protect", metavar="ask|deny|off")
+@click.option("--protect-path", "protect_paths", multiple=True, metavar="GLOB")
+@click.option("--execute", metavar="off|bubblewrap|docker|host")
+@click.option("--config", metavar="FILE")
+@json_option
+def middleware(config: str | None, as_json: bool, **flags: object) -> None:
+    """List the main agent's middleware, outermost first.
+
+    Shows hooks, tools and settings of each, then the installed plugins. The options mean the same
+    as for `serve`.
+    """
+    from ..settings.settings import SettingsError
+    from ..settings.sources import load_settings
+
+    try:
+        settings = load_settings(flags, os.environ, config=config)
+    except SettingsError as error:
+        raise Refused(str(error)) from None
+    from ...harness.errors import HarnessError
+    from ..app import built_agent
+
+    try:
+        listed = with_plugins(list_middleware(built_agent(settings)))
+    except HarnessError as error:
+        raise Refused(str(error)) from None
+    click.echo(json.dumps(listed.data, indent=2) if as_json else listed.text)
+
+
 def list_middleware(agent: Agent) -> Answer:
     """Return an agent's middleware, outermost first, with hooks, tools and settings."""
+    from ..results import Answer
+
     rows = [_row(one) for one in agent.definition.middleware]
     lines = [f"Middleware of {agent.name}, outermost first:"]
     for number, row in enumerate(rows, 1):
@@ -46,6 +94,7 @@ def list_middleware(agent: Agent) -> Answer:
 def with_plugins(listed: Answer) -> Answer:
     """Return a listing with the installed plugins; they are not imported."""
     from ...harness.plugins import GROUPS, entry_points
+    from ..results import Answer
 
     found = {group: entry_points(group) for group in GROUPS}
     lines = [
@@ -73,6 +122,8 @@ def _short(value: JsonValue) -> str:
 
 
 def _row(one: AgentMiddleware) -> dict[str, JsonValue]:
+    from ...harness.loop.hooks.middleware import HOOKS, hooks_of
+
     return {
         "name": one.name,
         "hooks": [hook for hook in HOOKS if hooks_of([one], hook)],
@@ -86,6 +137,8 @@ def _settings(one: AgentMiddleware) -> dict[str, JsonValue]:
 
     Values that are not plain data are shown by name, and only if they were given.
     """
+    from ...harness.loop.hooks.middleware import AgentMiddleware
+
     if type(one).__init__ is object.__init__:
         return {}
     args, options = one.made_with

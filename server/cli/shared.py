@@ -1,0 +1,271 @@
+"""What commands share: their output and errors, work with settings, and `--connect URL`.
+
+Texts of models, tools and files are made safe before a terminal shows them. With `--connect`, a
+command that otherwise works on a journal asks a server.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import AbstractAsyncContextManager, contextmanager
+from io import TextIOWrapper
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
+
+import click
+
+from ..terminal import clean, forget_output
+
+if TYPE_CHECKING:
+    from ..results import Answer
+    from ..settings.settings import Settings
+
+__all__ = [
+    "STATUSES",
+    "Commands",
+    "Failed",
+    "OptionsFirst",
+    "Refused",
+    "at_server",
+    "connectable",
+    "echo",
+    "is_elsewhere",
+    "json_option",
+    "output_file",
+    "print_answer",
+    "while_somebody_reads",
+    "with_settings",
+]
+
+STATUSES = ("queued", "running", "needs_approval", "paused", "done", "failed", "cancelled")
+"""What a run can be."""
+
+T = TypeVar("T")
+Desk = TypeVar("Desk")
+
+NO_READER = 141
+"""The exit code of a command whose output nobody reads any more, as shells have it."""
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def echo(text: str, *, nl: bool = True) -> None:
+    """Print a text; a terminal shows its control characters by their number."""
+    click.echo(clean(text) if sys.stdout.isatty() else text, nl=nl)
+
+
+def print_answer(answer: Answer, as_json: bool) -> None:
+    """Print an answer, as text or as JSON."""
+    if as_json:
+        click.echo(json.dumps(answer.data, ensure_ascii=False, indent=2))
+    else:
+        echo(answer.text)
+
+
+@contextmanager
+def output_file(file: str) -> Generator[TextIO]:
+    """Open a new file for this user only, or standard output.
+
+    The file is gone again if writing it fails.
+    """
+    if file == "-":
+        stdout: Any = sys.stdout
+        if isinstance(sys.stdout, TextIOWrapper):
+            stdout.reconfigure(encoding="utf-8", newline="\n")
+        yield stdout
+        return
+
+    def private(path: str, how: int) -> int:
+        return os.open(path, how, 0o600)
+
+    try:
+        output = open(file, "x", encoding="utf-8", newline="\n", opener=private)  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise Failed(f"{file} cannot be written: {error.strerror}. Nothing was done.") from None
+    try:
+        with output:
+            yield output
+    except BaseException:
+        os.unlink(file)
+        raise
+
+
+@contextmanager
+def while_somebody_reads() -> Generator[None]:
+    """End the process silently once the program that reads the output has ended."""
+    try:
+        yield
+        if sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison]
+            sys.stdout.flush()
+    except BaseException as error:
+        if not _is_about_reader(error):
+            raise
+        forget_output()
+        sys.exit(NO_READER)
+
+
+def _is_about_reader(error: BaseException) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return any(map(_is_about_reader, group.exceptions))
+    if isinstance(error, SystemExit):  # which rich makes of it
+        return isinstance(error.__context__, BrokenPipeError)
+    return isinstance(error, BrokenPipeError)
+
+
+class Commands(click.Group):
+    """All commands. Each ends the same way when nobody reads its output any more."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """Parse the arguments, which prints the help."""
+        with while_somebody_reads():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command."""
+        with while_somebody_reads():
+            return super().invoke(ctx)
+
+
+class Failed(click.ClickException):
+    """A command that failed; exit code 1."""
+
+    def show(self, file: Any = None) -> None:
+        """Print the message without the frame click would draw."""
+        click.echo(f"deep-agent-mcp: {clean(self.message)}", file=file or sys.stderr)
+
+
+class Refused(Failed):
+    """A command that began nothing, as it was given wrong options or settings; exit code 2."""
+
+    exit_code = 2
+
+
+def with_settings(flags: Mapping[str, Any], work: Callable[[Settings], Awaitable[T]]) -> T:
+    """Do some work with the settings that flags, environment and file name.
+
+    Raises:
+        Failed: It failed in a way that has a text of its own.
+    """
+    import anyio
+
+    from ...harness.backends.base import FileError
+    from ...harness.errors import HarnessError
+    from ..settings.settings import SettingsError
+    from ..settings.sources import load_settings
+    from ..settings.state_dir import StateDirError
+
+    given = dict(flags)
+    config = given.pop("config")
+
+    async def main() -> T:
+        return await work(load_settings(given, os.environ, config=config))
+
+    try:
+        return anyio.run(main)
+    except BrokenPipeError:  # whoever read the output has left
+        raise
+    except ImportError as error:
+        if "needs the extra" not in str(error):
+            raise
+        raise Failed(f"{error}. Nothing was done.") from None
+    except (SettingsError, StateDirError, HarnessError, FileError, OSError) as error:
+        raise Failed(str(error)) from None
+
+
+# --- servers elsewhere -------------------------------------------------------------------
+
+
+class OptionsFirst(click.Group):
+    """A group whose options go before its commands, and which says so where they do not."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except click.NoSuchOption as error:
+            own = {name for one in self.params for name in one.opts}
+            if error.option_name not in own:
+                raise
+            raise click.UsageError(
+                f"{error.option_name} goes before the command: {ctx.command_path} "
+                f"{error.option_name} … {ctx.invoked_subcommand}",
+                error.ctx,
+            ) from None
+
+
+def _kept(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        ctx.obj[param.name] = value
+
+
+_connect = click.option(
+    "--connect",
+    metavar="URL",
+    expose_value=False,
+    callback=_kept,
+    help="Ask this server, such as http://host:8000/mcp.",
+)
+_token = click.option(
+    "--token",
+    metavar="TOKEN",
+    expose_value=False,
+    callback=_kept,
+    help="For --connect.  [DEEP_AGENT_TOKEN]",
+)
+
+
+def connectable(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `--connect` and `--token`, which it finds among its flags."""
+    return _connect(_token(command))
+
+
+def is_elsewhere(flags: Mapping[str, str | None]) -> bool:
+    """Whether a command shall ask a server instead of a journal.
+
+    Raises:
+        Refused: Flags say both.
+    """
+    given = {name for name, value in flags.items() if value is not None}
+    if "connect" not in given:
+        if "token" in given:
+            raise Refused("--token is for --connect URL, which is missing. Nothing was done.")
+        return False
+    if others := sorted(given - {"connect", "token"}):
+        named = ", ".join(f"--{name.replace('_', '-')}" for name in others)
+        raise Refused(f"{named}: with --connect, the server knows its journal. Leave it out.")
+    return True
+
+
+def at_server(
+    flags: Mapping[str, str | None],
+    opened: Callable[[str, str | None], AbstractAsyncContextManager[Desk]],
+    work: Callable[[Desk], Awaitable[T]],
+) -> T:
+    """Do some work at the server of `--connect`.
+
+    Raises:
+        Failed: The server refused it, or cannot be reached.
+    """
+    import anyio
+
+    from ...harness._internal.concurrency import leaves
+    from ..terminal.states import LinkError
+
+    done: list[T] = []
+    refused: list[BaseException] = []
+
+    async def main() -> None:
+        token = flags.get("token") or os.environ.get("DEEP_AGENT_TOKEN")
+        async with opened(flags["connect"] or "", token) as desk:
+            done.append(await work(desk))
+
+    try:
+        anyio.run(main)
+    except* LinkError as group:  # which leaves the task groups of the connection
+        refused += leaves(group)
+    if refused:
+        raise Failed(str(refused[0]))
+    return done[0]
