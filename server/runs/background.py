@@ -21,8 +21,8 @@ from ...harness.subagents.background.launcher import BackgroundSubAgents
 from ..auth.caller import owner_of
 from ..settings.setting_types import is_sampling
 from .contracts import RunWatch
+from .queue.thread_queues import LOOK_SECONDS
 from .supervisor import RunSupervisor
-from .thread_queues import LOOK_SECONDS
 
 __all__ = ["ServedTasks"]
 

@@ -4,30 +4,26 @@ A server that shuts down starts nothing more. Each run finishes and stores its c
 then left for the next server to continue. No tool call is interrupted.
 
 A run whose journal cannot be reached stays as it is stored, and continues when the journal is back.
-Callers that wait here for a run of another server receive the events that server has stored.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import cast
 
 import anyio
 
-from ...harness.checkpoint.base import Checkpointer, Run, RunEvent
+from ...harness.checkpoint.base import Checkpointer, Run
 from ...harness.errors import HarnessError, JournalAway
-from ...harness.loop.run.events import Emit, Event, StreamMode
-from .active_run import MAX_UNHEARD, ActiveRun
+from .active_run import ActiveRun
 from .contracts import Servers
 
 __all__ = [
     "HANDED_OVER",
     "KINDS",
-    "FarEvents",
     "JournalWait",
     "RunFigures",
     "ServerStopping",
@@ -166,48 +162,6 @@ class Stopping:
                 "with them; what their tools were doing is cut short.",
                 len(live), count,
             )  # fmt: skip
-
-
-_PAGE = 200
-
-
-class FarEvents:
-    """The stored events of a run that another server works on.
-
-    Args:
-        journal: The journal.
-        run_id: The run.
-        emit: Receives them, if given.
-    """
-
-    def __init__(self, journal: Checkpointer, run_id: str, emit: Emit | None) -> None:
-        self._journal = journal
-        self._run_id = run_id
-        self._emit = emit
-        self._newest: int | None = None
-
-    async def pass_on(self) -> None:
-        """Pass on the events stored since the last call; the first call only finds the newest one.
-
-        Callers know the earlier events when they begin to wait, also after a takeover. While the
-        journal cannot be reached, nothing is passed on.
-        """
-        if self._emit is not None:
-            with suppress(JournalAway):
-                await self._pass_on(self._emit)
-
-    async def _pass_on(self, emit: Emit) -> None:
-        unheard: deque[RunEvent] = deque(maxlen=MAX_UNHEARD)
-        is_first, newest = self._newest is None, self._newest or 0
-        while page := await self._journal.events(self._run_id, after=newest, limit=_PAGE):
-            newest = page[-1].seq
-            unheard += page
-            if len(page) < _PAGE:
-                break
-        self._newest = newest
-        for one in () if is_first else unheard:
-            mode = cast("StreamMode", one.mode)
-            emit(Event(mode, one.data, "", one.run_id, one.seq, one.path))
 
 
 _FIRST_LOOK, _LAST_LOOK = 0.25, 5.0

@@ -1,19 +1,21 @@
 """Run watching: the status of runs for their callers, and waiting for a change.
 
 A run does not depend on who waits for it. It may work in this process, wait for its turn, work on
-another server, or have lost its server in a crash. For the caller it makes no difference.
+another server, or have lost its server in a crash. For the caller it makes no difference: events of
+a run on another server are read from the journal.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import anyio
 
-from ...harness.checkpoint.base import Interrupt, Run
+from ...harness.checkpoint.base import Checkpointer, Interrupt, Run, RunEvent
 from ...harness.errors import (
     HarnessError,
     JournalAway,
@@ -21,24 +23,64 @@ from ...harness.errors import (
     UnknownThread,
 )
 from ...harness.loop.run.choices import RunChoices
-from ...harness.loop.run.events import Emit
+from ...harness.loop.run.events import Emit, Event, StreamMode
 from ...harness.messages.message import ToolMessage
 from ..auth.caller import current_caller
 from ..auth.owned_journal import OwnedJournal
 from ..results import unknown
 from ..sampling.queue import SamplingQueue
 from .accounts import Snapshot
-from .active_run import ActiveRun, call_id
+from .active_run import MAX_UNHEARD, ActiveRun, call_id
 from .contracts import POLL_SECONDS
 from .goals import structured_result
-from .lifecycle import FarEvents
 from .progress import Todos
 from .starting import RunStarter
 
 if TYPE_CHECKING:
     from ...harness.middleware.todo_list import Todo
 
-__all__ = ["RunWatcher"]
+__all__ = ["FarEvents", "RunWatcher"]
+
+_PAGE = 200
+
+
+class FarEvents:
+    """The stored events of a run that another server works on.
+
+    Args:
+        journal: The journal.
+        run_id: The run.
+        emit: Receives them, if given.
+    """
+
+    def __init__(self, journal: Checkpointer, run_id: str, emit: Emit | None) -> None:
+        self._journal = journal
+        self._run_id = run_id
+        self._emit = emit
+        self._newest: int | None = None
+
+    async def pass_on(self) -> None:
+        """Pass on the events stored since the last call; the first call only finds the newest one.
+
+        Callers know the earlier events when they begin to wait, also after a takeover. While the
+        journal cannot be reached, nothing is passed on.
+        """
+        if self._emit is not None:
+            with suppress(JournalAway):
+                await self._pass_on(self._emit)
+
+    async def _pass_on(self, emit: Emit) -> None:
+        unheard: deque[RunEvent] = deque(maxlen=MAX_UNHEARD)
+        is_first, newest = self._newest is None, self._newest or 0
+        while page := await self._journal.events(self._run_id, after=newest, limit=_PAGE):
+            newest = page[-1].seq
+            unheard += page
+            if len(page) < _PAGE:
+                break
+        self._newest = newest
+        for one in () if is_first else unheard:
+            mode = cast("StreamMode", one.mode)
+            emit(Event(mode, one.data, "", one.run_id, one.seq, one.path))
 
 
 class RunWatcher(RunStarter):

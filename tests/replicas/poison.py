@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator
 from deep_agent_mcp import Agent, create_deep_agent, tool
 from deep_agent_mcp.harness.messages.message import AIMessage, TextBlock, ToolCall, ToolMessage
 from deep_agent_mcp.harness.models.base import ChatRequest, Delta
-from deep_agent_mcp.server.runs import losses
+from deep_agent_mcp.server.runs.queue import losses
 
 __all__ = ["agent"]
 

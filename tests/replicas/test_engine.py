@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from benchmarks.replica_trio import Fleet, replicas
-from deep_agent_mcp.server.runs.losses import MOST_LOSSES
+from deep_agent_mcp.server.runs.queue.losses import MOST_LOSSES
 from tests.databases import Database, made_database
 from tests.e2e.servers import call
 from tests.replicas.servers import clients, journal_url, serving, start, until, waited

@@ -7,7 +7,7 @@ import pytest
 from deep_agent_mcp.harness.checkpoint.base import Batch, Run, RunEvent
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.loop.run.events import Event
-from deep_agent_mcp.server.runs.lifecycle import FarEvents
+from deep_agent_mcp.server.runs.watching import FarEvents
 
 pytestmark = pytest.mark.anyio
 

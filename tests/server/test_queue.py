@@ -23,8 +23,8 @@ from deep_agent_mcp.server.auth.caller import ALL_SCOPES, Caller, current_caller
 from deep_agent_mcp.server.python_agents.source import AgentSource
 from deep_agent_mcp.server.runs.cancellation import ServerProcesses
 from deep_agent_mcp.server.runs.goals import Goal, TaskInput
-from deep_agent_mcp.server.runs.losses import MOST_LOSSES
-from deep_agent_mcp.server.runs.thread_queues import ThreadQueues
+from deep_agent_mcp.server.runs.queue.losses import MOST_LOSSES
+from deep_agent_mcp.server.runs.queue.thread_queues import ThreadQueues
 from deep_agent_mcp.server.sampling.queue import Offer
 from deep_agent_mcp.server.settings.sources import load_settings
 from deep_agent_mcp.server.threads.listing import list_threads, show_thread
@@ -256,7 +256,7 @@ async def test_an_answer_waits_for_a_place_too(tmp_path: Path) -> None:
 async def test_a_run_that_kills_its_servers_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deep_agent_mcp.server.runs.losses.BACKOFF", (0.0, 0.01, 0.02, 0.03))
+    monkeypatch.setattr("deep_agent_mcp.server.runs.queue.losses.BACKOFF", (0.0, 0.01, 0.02, 0.03))
     monkeypatch.setattr(ServerProcesses, "was_killed", lambda self, owner: True)
     async with running(tmp_path) as app:
         run = await at_work(app)

@@ -11,8 +11,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
 
-from ...harness.checkpoint.base import Batch, Checkpointer, Fence, Run, RunEvent
-from ...harness.errors import Superseded
+from ....harness.checkpoint.base import Batch, Checkpointer, Fence, Run, RunEvent
+from ....harness.errors import Superseded
 
 __all__ = ["MOST_LOSSES", "ServerLosses", "given_up"]
 

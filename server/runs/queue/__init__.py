@@ -16,20 +16,20 @@ from weakref import WeakValueDictionary
 import anyio
 from anyio.abc import TaskGroup
 
-from ...harness.checkpoint.base import Batch, Checkpointer, Fence, Run, taken_over
-from ...harness.errors import (
+from ....harness.checkpoint.base import Batch, Checkpointer, Fence, Run, taken_over
+from ....harness.errors import (
     HarnessError,
     JournalAway,
     StaleThread,
     Superseded,
     ThreadBusy,
 )
-from ..auth.caller import owner_of
-from ..engine import USUAL_PRIORITY, Leg, RunEngine
-from ..sampling.queue import Offer
-from .active_run import is_task
-from .goals import Goal, kept_goal
-from .lifecycle import ServerStopping
+from ...auth.caller import owner_of
+from ...engine import USUAL_PRIORITY, Leg, RunEngine
+from ...sampling.queue import Offer
+from ..active_run import is_task
+from ..goals import Goal, kept_goal
+from ..lifecycle import ServerStopping
 from .losses import MOST_LOSSES, ServerLosses, given_up
 from .thread_queues import PAUSE, Supervisor, ThreadQueues
 

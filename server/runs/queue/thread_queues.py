@@ -9,16 +9,14 @@ from typing import Protocol
 import anyio
 from anyio.abc import TaskGroup
 
-from ...harness._internal.concurrency import raising_one
-from ...harness.checkpoint.base import OPEN, Checkpointer, Run
-from ...harness.errors import (
-    HarnessError,
-)
-from .active_run import ActiveRun
-from .cancellation import Cancellation
-from .contracts import Changed, Servers
-from .goals import kept_goal
-from .lifecycle import Stopping
+from ....harness._internal.concurrency import raising_one
+from ....harness.checkpoint.base import OPEN, Checkpointer, Run
+from ....harness.errors import HarnessError
+from ..active_run import ActiveRun
+from ..cancellation import Cancellation
+from ..contracts import Changed, Servers
+from ..goals import kept_goal
+from ..lifecycle import Stopping
 
 __all__ = ["LOOK_SECONDS", "PAUSE", "ThreadQueues"]
 
