@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from ...harness._internal.records import record
 from .shared import Refused, json_option
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def _request(
     return Request(placement, list(serve.words()), key, not keyless, tools.note)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ToolChoice:
     """What to add to the options of `serve`.
 
