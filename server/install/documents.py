@@ -1,9 +1,8 @@
-"""Documents of clients: a table of a JSON or TOML file, changed in place.
+"""Configuration files of clients: edits of one table in a JSON or TOML file, in place.
 
-Comments, order and all other tables stay as they are. In TOML, a new table is appended to the text,
+Comments, order and all other tables stay unchanged. In TOML, a new table is appended to the text,
 so that nothing before it can change; tomlkit, which keeps comments, changes and removes existing
-tables. Either way the result is read again with the standard library and compared with what was
-meant.
+tables. Every result is parsed with the standard library and compared with the expected data.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ __all__ = ["Document", "TomlError", "document_of", "is_shell", "parse", "remove_
 
 
 class TomlError(ValueError):
-    """The text is not TOML, or cannot be edited; the text says where and why."""
+    """The file is not TOML, or cannot be edited; the message gives the position and the reason."""
 
 
 def parse(text: str) -> dict[str, Any]:
-    """Return what a text means.
+    """Parse a TOML text.
 
     Raises:
-        TomlError: It is not TOML.
+        TomlError: The text is not TOML.
     """
     try:
         return tomllib.loads(text.removeprefix("\ufeff"))
@@ -39,7 +38,7 @@ def parse(text: str) -> dict[str, Any]:
 
 
 def set_table(text: str, group: str, name: str, table: Mapping[str, JsonValue]) -> str:
-    """Return the text with `[group.name]` set: the keys of `table`, and others it had.
+    """Return the text with the keys of `table` set in `[group.name]`; its other keys remain.
 
     Raises:
         TomlError: The text is not TOML, or `group` is not a table.
@@ -115,7 +114,7 @@ def _update(table: MutableMapping[str, Any], new: Mapping[str, Any]) -> None:
 
 
 def _can_append(text: str, group: str, before: Mapping[str, Any]) -> bool:
-    """Whether a further `[group.name]` at the end is valid: not if the group is written inline."""
+    """Whether a new `[group.name]` at the end is valid; it is not if the group is inline."""
     try:
         parse(f"{text}\n[{group}.{_unused(before, group)}]\n")
     except TomlError:
@@ -166,18 +165,18 @@ def _checked(text: str, expected: Mapping[str, Any]) -> str:
 
 
 class Document(Protocol):
-    """Knows where in a client's file the entry of a server is, and how it is written.
+    """Reads and edits the entry of a server in a client's configuration file.
 
     Every method takes the whole text, which may be empty, and raises `ValueError` if it is not
     valid or cannot be edited.
     """
 
     def entry(self, text: str, name: str) -> Any:
-        """Return what stands under a name; None if nothing does."""
+        """Return the entry with this name, or None."""
         ...
 
     def with_entry(self, text: str, name: str, start: Start) -> str:
-        """Return the text with our entry; what else somebody has added to it stays."""
+        """Return the text with our entry; keys that somebody added to it remain."""
         ...
 
     def without_entry(self, text: str, name: str) -> str:
@@ -186,7 +185,7 @@ class Document(Protocol):
 
 
 def document_of(client: Client) -> Document:
-    """Return how to read and edit the file of a client."""
+    """Return the reader and editor for a client's file format."""
     return _Toml(client) if client.format == "toml" else _Json(client)
 
 
@@ -244,17 +243,17 @@ class _Json:
         return text
 
     def _group(self, document: JsonValue) -> tuple[str, ...]:
-        """Return where servers are in this file."""
+        """Return the path of the table of servers in this file."""
         newer = self._client.newer_group
         held = _lookup(document, newer) if newer is not None else None
-        # A server may be called like that, too; it has a type.
+        # A server may have this name, too; unlike the table, it has a `type`.
         if newer is None or not isinstance(held, dict) or isinstance(_lookup(held, ("type",)), str):
             return self._client.group
         return newer
 
 
 def _merged_text(text: str, path: Sequence[str], entry: Entry) -> str:
-    """Set what the entry says, and keep what else is there."""
+    """Set the keys of the entry, and keep all others."""
     if not isinstance(_lookup(jsonc.parse(text), path), dict):
         return jsonc.set_member(text, path, entry)
     for key, value in entry.items():
@@ -266,7 +265,7 @@ def _merged_text(text: str, path: Sequence[str], entry: Entry) -> str:
 
 
 def _without_shell(text: str, path: Sequence[str]) -> str:
-    """Return the text without a member that is empty, and holds no comment either."""
+    """Return the text without a member, if it is empty and contains no comment."""
     if _lookup(jsonc.parse(text), path) not in ({}, []):
         return text
     left = jsonc.remove_member(text, path)
@@ -275,7 +274,7 @@ def _without_shell(text: str, path: Sequence[str]) -> str:
 
 
 def is_shell(text: str) -> bool:
-    """Whether nothing is left in a file: no setting and no comment."""
+    """Whether a file is empty: it has no settings and no comments."""
     return "".join(text.strip("\ufeff").split()) in ("", "{}")
 
 

@@ -1,8 +1,8 @@
-"""JSON with comments: read leniently, changed in place.
+"""Editor for JSON with comments (JSONC), which changes the text in place.
 
-An edit is a handful of insertions and deletions in the text. Comments, trailing commas, order,
-indentation and line ends outside of what is changed stay as they are, byte for byte; the result is
-read again and compared with what was meant before anybody gets to see it.
+An edit is a few insertions and deletions in the text. Everything else stays unchanged, byte for
+byte: comments, trailing commas, order, indentation and line ends. Before a result is returned, it
+is parsed and compared with the expected data.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ __all__ = ["append_item", "parse", "remove_item", "remove_member", "set_member"]
 
 
 Path: TypeAlias = Sequence[str]
-"""Keys from the top; `()` is the document itself."""
+"""Keys from the top level; `()` is the document itself."""
 
 _Written: TypeAlias = Callable[[str | None], str]
-"""Returns an element's text, given the indentation of its line; None: all on one line."""
+"""Returns an element's text for the indentation of its line; None puts it on one line."""
 
 
 def parse(text: str) -> JsonValue:
-    """Return what a text means. A key that occurs twice has its last value, as in JavaScript.
+    """Parse a text. A duplicate key has its last value, as in JavaScript.
 
     Raises:
-        JsoncError: It is not JSON with comments and trailing commas.
+        JsoncError: The text is not JSON, even with comments and trailing commas allowed.
     """
     return read(text).value
 
 
 def set_member(text: str, path: Path, value: JsonValue) -> str:
-    """Return the text with a member set; objects on the way to it are made where missing.
+    """Return the text with a member set; missing objects on its path are created.
 
     Raises:
-        JsoncError: The text is not valid, or something on the way is not an object.
+        JsoncError: The text is not valid, or a value on the path is not an object.
     """
     *parents, key = path
     expected = parse(text)
@@ -59,10 +59,10 @@ def set_member(text: str, path: Path, value: JsonValue) -> str:
 
 
 def remove_member(text: str, path: Path) -> str:
-    """Return the text without a member; the text itself if there is none.
+    """Return the text without a member; unchanged if the member does not exist.
 
     Raises:
-        JsoncError: The text is not valid, or something on the way is not an object.
+        JsoncError: The text is not valid, or a value on the path is not an object.
     """
     *parents, key = path
     expected = parse(text)
@@ -79,10 +79,10 @@ def remove_member(text: str, path: Path) -> str:
 
 
 def append_item(text: str, path: Path, item: JsonValue) -> str:
-    """Return the text with an item more in an array, which is made where missing.
+    """Return the text with an item appended to an array; a missing array is created.
 
     Raises:
-        JsoncError: The text is not valid, or there is something else than an array.
+        JsoncError: The text is not valid, or the value at the path is not an array.
     """
     expected = parse(text)
     held = _held(expected, path)
@@ -94,10 +94,10 @@ def append_item(text: str, path: Path, item: JsonValue) -> str:
 
 
 def remove_item(text: str, path: Path, item: JsonValue) -> str:
-    """Return the text without the items that equal this one.
+    """Return the text without the items of an array that equal this one.
 
     Raises:
-        JsoncError: The text is not valid, or there is something else than an array.
+        JsoncError: The text is not valid, or the value at the path is not an array.
     """
     expected = parse(text)
     held = _held(expected, path)
@@ -136,7 +136,7 @@ def _array(value: JsonValue, path: Path) -> list[JsonValue]:
 
 
 def _held(document: JsonValue, path: Path) -> JsonValue:
-    """Return what stands at a path; None if there is nothing."""
+    """Return the value at a path, or None."""
     for step, key in enumerate(path):
         document = _object(document, path[:step]).get(key)
         if document is None:
@@ -165,7 +165,7 @@ def _with_member(text: str, parents: Path, key: str, value: JsonValue) -> str:
 
 
 def _insert(text: str, holder: Node, written: _Written) -> str:
-    """Put an element at the end of an object or array."""
+    """Insert an element at the end of an object or array."""
     elements = holder.elements
     close = holder.end - 1
     last = elements[-1] if elements else None
@@ -179,7 +179,7 @@ def _insert(text: str, holder: Node, written: _Written) -> str:
     indent = outer + _unit(text) if own is None else _indent_of_line(text, own.start)
     at = holder.start + 1 + len(text[holder.start + 1 : close].rstrip(SPACE))
     tail = text[at:close]
-    if "\n" not in tail:  # the brace would end up behind our last line
+    if "\n" not in tail:  # otherwise the closing brace would follow on our last line
         tail = _newline(text) + outer
     ours = _newline(text) + indent + written(indent)
     if last is None:
@@ -191,7 +191,7 @@ def _insert(text: str, holder: Node, written: _Written) -> str:
 
 
 def _without(text: str, holder: Node, gone: Element) -> str:
-    """Take an element out, its comma too, and its line if nothing else stands there."""
+    """Remove an element with its comma, and its line if nothing else is on it."""
     elements = holder.elements
     place = elements.index(gone)
     is_last = place == len(elements) - 1
@@ -207,14 +207,14 @@ def _without(text: str, holder: Node, gone: Element) -> str:
         else:
             end = gone.comma + 1
     if place == 0 and not is_last and not text[end : elements[1].start].strip(" \t"):
-        return text[: gone.start] + text[elements[1].start :]  # on one line with the next
+        return text[: gone.start] + text[elements[1].start :]  # on one line with the next element
     start = holder.start + 1 + len(text[holder.start + 1 : gone.start].rstrip(SPACE))
     if start == holder.start + 1 and not text[end : holder.end - 1].strip(SPACE):
         return text[:start] + text[holder.end - 1 :]  # empty again: `{}`
     line_end = re.compile(r"[\r\n]|\Z").search(text, end)
     assert line_end is not None
     if "\n" in text[start : gone.start] and text[end : line_end.start()].strip(" \t"):
-        # What follows on the line must not be drawn up behind a comment.
+        # The rest of the line must not move up behind a comment on the previous line.
         start = gone.start
         end += len(text[end:]) - len(text[end:].lstrip(" \t"))
     cuts.append((start, end))
@@ -236,7 +236,7 @@ def _newline(text: str) -> str:
 
 
 def _unit(text: str) -> str:
-    """Return the indentation of the first indented line that begins with a name."""
+    """Return the indentation of the first indented line that begins with a key."""
     found = re.search(r'^([ \t]+)"', text, re.MULTILINE)
     return found[1] if found else "  "
 

@@ -1,4 +1,4 @@
-"""JSONC reader: values of JSON with comments, and their positions."""
+"""Parser for JSON with comments (JSONC) that also returns the position of each value."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ _WORDS: dict[str, JsonValue] = {"true": True, "false": False, "null": None}
 
 
 class JsoncError(ValueError):
-    """The text is not JSON with comments, or cannot be edited; the text says where and why."""
+    """The file is not valid JSONC, or cannot be edited; the message gives position and reason."""
 
 
 @record
 class Node:
-    """A value and where it stands.
+    """A value and its position in the text.
 
     Attributes:
-        start: Of its first character.
-        end: After its last character.
-        value: What it means.
-        elements: What an object or array holds, in order.
+        start: Index of its first character.
+        end: Index after its last character.
+        value: The parsed value.
+        elements: Elements of an object or array, in order.
     """
 
     start: int
@@ -51,10 +51,10 @@ class Element:
     """A member of an object, or an item of an array.
 
     Attributes:
-        start: Of its key, or of an item's value.
+        start: Index of its key; for items, of the value.
         node: Its value.
-        comma: Where the comma after it is; None if there is none.
-        key: None for items.
+        comma: Index of the comma after it; None without a comma.
+        key: The key of a member; None for items.
     """
 
     start: int
@@ -80,9 +80,9 @@ class _Reader:
         return node
 
     def skip(self) -> None:
-        """Go over white space and comments."""
+        """Skip white space and comments."""
         found = _SKIPPED.match(self.text, self.at)
-        assert found is not None  # it matches nothing, too
+        assert found is not None  # the pattern also matches the empty string
         self.at = found.end()
         if self.text.startswith("/*", self.at):
             raise self.error("this comment is not closed")
@@ -170,5 +170,5 @@ class _Reader:
 
 
 def read(text: str) -> Node:
-    # A byte order mark is no part of the document, and stays where it is.
+    # A byte order mark is not part of the document. Edits keep it.
     return _Reader(text, 1 if text.startswith("\ufeff") else 0).document()

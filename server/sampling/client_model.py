@@ -1,9 +1,9 @@
-"""The client's model as a `ChatModel`, and the requests that carry its calls to the client.
+"""The client's model as a `ChatModel`, and the sampling requests to the client.
 
-The client decides how a call reaches its model:
+There are three ways to call the client's model; the client's protocol version decides:
 
-- `live`: a client of the handshake era is asked while its call is open.
-- `retry`: a client of 2026-07-28 gets `input_required`, asks its model, and calls again.
+- `live`: a client that uses sessions receives requests while its own call is open.
+- `retry`: a client of 2026-07-28 gets `input_required`, calls its model, and repeats its call.
 - `none`: the client provides no model, or not for this run.
 """
 
@@ -50,13 +50,14 @@ Context: TypeAlias = ServerRequestContext[Any, Any]
 SamplingWay: TypeAlias = Literal["live", "retry", "none"]
 
 _GONE = (CONNECTION_CLOSED, "Connection closed")
-"""The SDK's error code for a lost client, which clients also use for refusals."""
+"""The SDK's error for a lost client. The message is compared, because clients use the same code
+for refusals."""
 
 _MAX_REFUSAL = 500
 
 
 def offer_of(ctx: Context) -> Offer:
-    """Return which features of its model the client of this request offers."""
+    """Return which sampling features the client of this request declares."""
     capabilities = ctx.session.client_capabilities
     sampling = capabilities.sampling if capabilities else None
     if sampling is None:
@@ -65,9 +66,10 @@ def offer_of(ctx: Context) -> Offer:
 
 
 def way_to_sample(ctx: Context, run_id: str) -> SamplingWay:
-    """Return how the client of this request can be asked for a run.
+    """Return the way to call the model of this request's client for a run.
 
-    Only for the caller's own runs: an admin may read others' runs, but their model may not.
+    The result is `none` for runs of other principals: an admin may read them, but the admin's model
+    must not receive them.
     """
     caller = current_caller.get()
     if offer_of(ctx) != "tools" or owner_of(run_id) != caller.owner or not caller.may("delegate"):
@@ -78,7 +80,7 @@ def way_to_sample(ctx: Context, run_id: str) -> SamplingWay:
 
 
 class LiveSampler:
-    """Asks the client over the open call, each call of its model once, several at a time."""
+    """Sends sampling requests over the client's open call: each model call once, concurrently."""
 
     def __init__(
         self,
@@ -99,7 +101,7 @@ class LiveSampler:
         self._ended = False
 
     def look(self) -> None:
-        """Start to ask calls that were not yet asked on this request."""
+        """Send all model calls that were not yet sent over this request."""
         for run in self._queue.runs(self._thread_id):
             for key, call in run.calls.items():
                 if not self._ended and key not in self._begun:
@@ -108,7 +110,7 @@ class LiveSampler:
                     self._group.start_soon(self._ask, run, call)
 
     async def finish(self) -> bool:
-        """Stop starting calls and wait for the client; return whether it was working."""
+        """Send no more calls, and wait for open ones; return whether there were any."""
         was_at_work = self._open > 0
         self._ended = True
         while self._open:
@@ -132,7 +134,7 @@ class LiveSampler:
             self._idle.set()
 
     async def _answer(self, call: SampledCall) -> CreateMessageResultWithTools | ModelError | None:
-        """Return the client's answer; None if it is gone, and the call waits for another."""
+        """Return the client's answer; None if the client is gone and the call waits for another."""
         about = ServerMessageMetadata(related_request_id=self._ctx.request_id)
         session = self._ctx.session
         try:
@@ -167,9 +169,10 @@ def _refused(error: MCPError) -> ModelError:
 async def live_sampling(
     ctx: Context, queue: SamplingQueue, requests: OpenRequests, thread_id: str, way: SamplingWay
 ) -> AsyncGenerator[LiveSampler | None]:
-    """Let the client's model work for a thread's runs during the block.
+    """Let the client's model answer calls of a thread's runs during the block.
 
-    Yields what asks it, for the way `live`; on leaving the block what is open is taken back.
+    Yields the `LiveSampler` if the way is `live`, else None. At the end of the block, open requests
+    are cancelled.
     """
     if way == "none":
         yield None
@@ -186,7 +189,7 @@ async def live_sampling(
 
 
 class OpenRequests:
-    """Cancels requests to clients when the server ends."""
+    """Open requests to clients, which are cancelled when the server shuts down."""
 
     def __init__(self) -> None:
         self._scopes: set[anyio.CancelScope] = set()
@@ -194,10 +197,10 @@ class OpenRequests:
 
     @contextmanager
     def asking(self, seconds: float) -> Generator[anyio.CancelScope]:
-        """Run the block while it waits for a client.
+        """Run a block that waits for a client, with a time limit.
 
-        The block is left once `seconds` are over, the yielded scope is cancelled, or the server
-        ends; then it is left at its first wait.
+        The block is cancelled after `seconds`, if the yielded scope is cancelled, or if the server
+        shuts down. After a shutdown, a new block is cancelled at its first wait.
         """
         scope = anyio.CancelScope(deadline=anyio.current_time() + seconds)
         self._scopes.add(scope)
@@ -210,17 +213,17 @@ class OpenRequests:
             self._scopes.discard(scope)
 
     def close(self) -> None:
-        """Withdraw open requests while clients can still be notified, and refuse new ones."""
+        """Cancel open requests while clients can still be notified, and refuse new ones."""
         self._closed = True
         for scope in self._scopes:
             scope.cancel()
 
 
 def sampling_model(name: str, **settings: Any) -> SamplingModel:
-    """Return the client's model for `sampling`, or for `sampling:<part of a model's name>`.
+    """Create the model for `sampling` or `sampling:<hint>`; a hint is part of a model's name.
 
     Raises:
-        UnknownModel: It does not take one of the settings.
+        UnknownModel: A setting is not accepted.
     """
     bound = settings.pop("max_tokens", MAX_TOKENS)
     window = settings.pop("context_window", None)
@@ -240,21 +243,21 @@ def _is_count(value: object) -> bool:
 
 
 def declared(offer: Offer | None) -> str:
-    """Record how much of its model a client offers."""
+    """Describe a client's sampling support for an error message."""
     if offer == "plain":
         return "this client declares sampling, but not with tools (`sampling.tools`)"
     return "this client declares no sampling"
 
 
 class SamplingModel:
-    """Asks the model of the MCP client that waits for the run.
+    """The model of the MCP client that waits for the run.
 
-    It reports no tokens, so limits on tokens and cost cannot be kept. Answers come whole.
+    It reports no usage, so limits on tokens and cost cannot be enforced. Answers are not streamed.
 
     Args:
         hint: Part of a model's name as a hint for the client; empty for none.
-        max_tokens: The most tokens of one answer.
-        context_window: Input tokens of the smallest model that may answer, if that is known.
+        max_tokens: Maximum tokens of one answer.
+        context_window: Maximum input tokens of the smallest model that may answer, if known.
     """
 
     def __init__(
@@ -271,12 +274,12 @@ class SamplingModel:
 
     @property
     def context_window(self) -> int | None:
-        """As was set; else None, as the client does not say which model it asks before it has."""
+        """The value that was set, or None: a client only names its model with an answer."""
         return self._context_window
 
     @property
     def native_output(self) -> bool:
-        """False: the protocol has no schema for answers."""
+        """False: sampling requests cannot contain an output schema."""
         return False
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | AIMessage, None]:
@@ -295,14 +298,14 @@ class SamplingModel:
         yield answer_of(answer, request)
 
     async def aclose(self) -> None:
-        """Do nothing: it holds no connections."""
+        """Do nothing: it has no connections."""
 
 
 def _willing_run() -> SampledRun:
-    """Return the run that asks.
+    """Return the current run.
 
     Raises:
-        ModelError: There is no run, or its client does not offer its model.
+        ModelError: There is no run, or its client does not support sampling with tools.
     """
     run = current_run.get()
     if run is None:

@@ -1,4 +1,4 @@
-"""A model call as the protocol's `sampling/createMessage`, and its answer as a message of ours.
+"""Conversion of model calls to `sampling/createMessage` requests, and of answers to `AIMessage`.
 
 The protocol's rules (2025-11-25 and 2026-07-28): every `tool_use` has its `tool_result` in the next
 message, and that message contains nothing else. Reasoning and provider blocks of other models are
@@ -53,10 +53,10 @@ if TYPE_CHECKING:
 __all__ = ["AGENT_META", "MAX_TOKENS", "Answer", "answer_of", "params_of"]
 
 MAX_TOKENS = 16_000
-"""The most tokens of one answer, which most current models support."""
+"""Default maximum tokens of one answer; most current models support this many."""
 
 AGENT_META = "deep-agent-mcp/agent"
-"""Key in the request's `_meta` for the asking agent."""
+"""Key in the request's `_meta` for the name of the calling agent."""
 
 Answer = CreateMessageResult | CreateMessageResultWithTools
 
@@ -75,22 +75,23 @@ _STOP_REASONS = {
     "MAX_TOKENS": "max_tokens",
     "modelContextWindowExceeded": "model_context_window_exceeded",
 }
-"""Why an answer ended, by the protocol's words, and by those of providers that clients pass on."""
+"""Stop reasons as the loop names them, by the names of the protocol and of providers, which some
+clients pass on."""
 
 
 def params_of(
     request: ChatRequest, *, hint: str = "", max_tokens: int = MAX_TOKENS
 ) -> CreateMessageRequestParams:
-    """Return a model call as a request to the client.
+    """Return the parameters of a sampling request for a model call.
 
     Args:
-        request: The call. Tools that only a provider could run are left out.
-        hint: Part of a model's name the client may go by; empty for none.
-        max_tokens: Bound of the answer, where the request names none.
+        request: The call. Provider-side tools are left out.
+        hint: Part of a model's name as a hint for the client; empty for none.
+        max_tokens: Maximum tokens of the answer, if the request sets none.
     """
     choice = request.tool_choice
     specs = [one for one in request.tools if isinstance(one, ToolSpec)]
-    if choice not in ("auto", "any", "none"):  # the protocol cannot require a specific tool
+    if choice not in ("auto", "any", "none"):  # the protocol cannot force a specific tool
         specs = [one for one in specs if one.name == choice]
     tools = [
         Tool(name=one.name, description=one.description, input_schema=one.parameters)
@@ -114,14 +115,13 @@ def params_of(
 
 
 def answer_of(result: Answer, request: ChatRequest) -> AIMessage:
-    """Return the client's answer as the agent's.
+    """Convert the client's answer to the agent's message.
 
-    Its calls get ids of ours: some clients use theirs again in each answer, also after a summary
-    has taken the first one out of the request. A call of an unknown tool is passed on: the loop
-    tells the model which tools there are.
+    Its calls get new ids, because some clients reuse ids in later answers. A call of an unknown
+    tool is passed on: the loop answers it with the list of tools.
 
     Raises:
-        ModelError: An agent cannot continue with it.
+        ModelError: The answer is unusable.
     """
     content: list[AnswerBlock] = []
     given = result.content if isinstance(result.content, list) else [result.content]
@@ -155,9 +155,9 @@ def answer_of(result: Answer, request: ChatRequest) -> AIMessage:
 
 
 def _without_cut_call(content: list[AnswerBlock], stop: str | None) -> tuple[AnswerBlock, ...]:
-    """Return the blocks that say something. A last call that was cut off must not run.
+    """Return the blocks without empty text; the last call of a cut-off answer becomes invalid.
 
-    What a client could read of its arguments is not known to be all of them.
+    The call's arguments may be incomplete, so it must not run.
     """
     last = content[-1] if content else None
     if isinstance(last, ToolCall) and stop in ("max_tokens", "model_context_window_exceeded"):
@@ -166,7 +166,7 @@ def _without_cut_call(content: list[AnswerBlock], stop: str | None) -> tuple[Ans
 
 
 def _label(text: str) -> str:
-    """Return a name of the client's as one short line that does nothing to a terminal."""
+    """Return a client's name as one short line without control characters."""
     shown = "".join(one if one.isprintable() else " " for one in text[:_MAX_NAME])
     return " ".join(shown.split())
 
@@ -182,9 +182,9 @@ def _unusable(what: str) -> ModelError:
 
 
 def _messages(messages: Sequence[Message]) -> list[SamplingMessage]:
-    """Return a transcript that any provider takes to which a client may pass it on.
+    """Return a transcript that all providers accept, because any of them may be the client's.
 
-    The user begins and ends it, calls have ids and names that are allowed, and no text is blank.
+    It begins and ends with the user, calls have valid ids and names, and no text is blank.
     """
     made: list[SamplingMessage] = []
     used: set[str] = set()
@@ -212,7 +212,7 @@ def _messages(messages: Sequence[Message]) -> list[SamplingMessage]:
 
 
 def _call(call: ToolCall, used: set[str]) -> ToolUseContent:
-    """Return a call with an id of its own, which no other one of the transcript has."""
+    """Return a call with an id that is unique in the transcript."""
     own = call_id = _NOT_IN_ID.sub("_", call.id)[:_MAX_ID] or "call"
     count = 1
     while call_id in used:
@@ -224,7 +224,7 @@ def _call(call: ToolCall, used: set[str]) -> ToolUseContent:
 
 
 def _taken(results: list[ToolMessage], call_id: str) -> ToolMessage | None:
-    """Take the first result of a call out of the list."""
+    """Remove the first result of a call from the list and return it; None if there is none."""
     found = next((one for one in results if one.tool_call_id == call_id), None)
     if found is not None:
         results.remove(found)
@@ -232,7 +232,7 @@ def _taken(results: list[ToolMessage], call_id: str) -> ToolMessage | None:
 
 
 def _turns(messages: Sequence[Message]) -> Iterator[list[Message]]:
-    """Yield each answer with what follows it, and first what is before any."""
+    """Split messages before each answer; the first part may have no answer."""
     turn: list[Message] = []
     for message in messages:
         if isinstance(message, AIMessage) and turn:
@@ -246,7 +246,7 @@ def _turns(messages: Sequence[Message]) -> Iterator[list[Message]]:
 def _add(
     made: list[SamplingMessage], role: Role, blocks: list[SamplingMessageContentBlock]
 ) -> None:
-    """Append a message, or lengthen the last one of the same side."""
+    """Append a message, or extend the last one if it has the same role."""
     if not blocks:
         return
     last = made[-1] if made else None
@@ -284,7 +284,7 @@ def _result(call_id: str, message: ToolMessage | None) -> ToolResultContent:
 
 
 def _blocks(content: Content) -> Iterator[TextContent | ImageContent | AudioContent]:
-    """Yield what a person or a tool said; documents and films have no place in the protocol."""
+    """Yield the content of a user or a tool; text replaces documents and video."""
     if isinstance(content, str):
         if content.strip():
             yield TextContent(text=clean_text(content))

@@ -1,12 +1,12 @@
 """Sampling queue: passes a run's model calls to requests of the client that answers them.
 
-A call waits in the memory of the process that executes its run, like for any other model. It is not
-stored in the journal, and nothing is lost if the process ends: a run that continues elsewhere asks
-again. A run without a client is paused, and continues with the next client that can answer.
+A call waits in the memory of the process that executes its run, as with any other model. It is not
+stored in the journal. Nothing is lost if the process ends: a run that continues elsewhere repeats
+the call. A run without a client is paused, and continues with the next client that can answer.
 
-If several servers share a journal, a run moves to the server of its client: the executing server
-pauses it when it asks a model and the client is elsewhere. If a client's answer reaches a server
-before the run does, the answer is stored for the same call.
+If several servers share a journal, a run moves to the server of its client: if the client is
+elsewhere, the executing server pauses the run at its next model call. If a client's answer reaches
+a server before the run does, the answer is kept for that call.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ __all__ = [
 ]
 
 Offer: TypeAlias = Literal["tools", "plain", "none"]
-"""What a client declares: sampling with tools, without them, or none."""
+"""A client's declared support: sampling with tools, without tools, or none."""
 
 UNATTENDED_SECONDS = 60.0
-"""How long a call waits without a client that could answer it, before its run is paused."""
+"""Seconds that a call waits for a client until its run is paused."""
 
 LOOK_AGAIN_SECONDS = 1.0
-"""How often a run that shall be paused is looked at while its other calls are at work."""
+"""Seconds between checks of a run that will be paused after its other calls have finished."""
 
 LEASE_SECONDS = 600.0
-"""How long a client may take to answer its calls."""
+"""Seconds that a client has to answer its calls."""
 
 GATHER_SECONDS = 2.0
-"""How long calls wait for calls of other subagents, to be sent to the client in one round."""
+"""Seconds that calls wait for calls of other subagents, so that one round sends them all."""
 
 MOST_KEPT = 64
-"""Answers to calls of runs that are not here yet, of one thread."""
+"""Maximum answers kept for a thread whose run has not arrived on this server yet."""
 
 PARKED = (
     "it needs the model of an MCP client, and no client that offers one (sampling with tools) is "
@@ -66,7 +66,7 @@ PARKED = (
     "or, "
     "once the server has its own model (ANTHROPIC_API_KEY, --model), when somebody calls reply."
 )
-"""Reason of a run that is paused until a client offers its model."""
+"""The `reason` of a run that is paused until a client offers its model."""
 
 
 def is_parked(run: Run) -> bool:
@@ -75,13 +75,13 @@ def is_parked(run: Run) -> bool:
 
 
 class SampledRun:
-    """A run while it is executed.
+    """The sampling state of a run that is being executed.
 
     Args:
-        queue: The queue in which clients find its calls.
+        queue: The queue from which clients take its calls.
         thread_id: Its thread.
-        pause: Pauses it for a reason.
-        offer: The offer of the client that started it; None if it continues without one.
+        pause: Pauses the run, with a reason.
+        offer: Sampling support of the client that started it; None if it continues without one.
     """
 
     def __init__(
@@ -101,15 +101,15 @@ class SampledRun:
         self._waits: set[anyio.CancelScope] = set()
 
     def hear(self, event: Event) -> None:
-        """Take an event of the run in."""
+        """Process an event of the run."""
         if self.activity.hear(event):
             self._move()
 
     async def ask(self, call: SampledCall) -> Answer:
-        """Wait for the answer of a client's model; pauses the run if it has no client.
+        """Wait for the answer of a client's model; pause the run if it has no client.
 
         Raises:
-            ModelError: The client has refused, or failed.
+            ModelError: The client refused, or failed.
         """
         call.answer = self._queue.kept(self.thread_id, call)
         if call.answer is not None:
@@ -131,7 +131,7 @@ class SampledRun:
             left = self._queue.attended_until(self.thread_id, waited_from) - anyio.current_time()
             if left <= 0 and not self.activity.is_more_than(len(self.calls)):
                 self._pause(PARKED)
-                await anyio.lowlevel.checkpoint()  # which is where the run stops
+                await anyio.lowlevel.checkpoint()  # the paused run is cancelled here
             with anyio.move_on_after(left if left > 0 else LOOK_AGAIN_SECONDS) as wait:
                 self._waits.add(wait)
                 try:
@@ -143,12 +143,12 @@ class SampledRun:
         return call.answer
 
     def look(self) -> None:
-        """Check again whether the calls have a client."""
+        """Make all calls check again whether they have a client."""
         for wait in self._waits:
             wait.cancel()
 
     def take(self, responses: Mapping[str, InputResponse]) -> None:
-        """Take a client's answers to calls of this run, also as another server asked them."""
+        """Process a client's answers to calls of this run, even if another server sent them."""
         same = {call.digest: key for key, call in self.calls.items()}
         for key, response in responses.items():
             self.close(key if key in self.calls else same.get(digest_in(key), ""), response)
@@ -170,14 +170,14 @@ class SampledRun:
 
 
 current_run: ContextVar[SampledRun | None] = ContextVar("sampled_run", default=None)
-"""The run that asks a model."""
+"""The run that calls a model in this task."""
 
 
 class SamplingQueue:
-    """The calls of all runs this process executes.
+    """The open model calls of all runs that this process executes.
 
     Args:
-        changed: Called with a thread that has a new call; must not block.
+        changed: Called with the id of a thread that has a new call; must not block.
     """
 
     def __init__(self, changed: Callable[[str], None]) -> None:
@@ -193,7 +193,7 @@ class SamplingQueue:
     def carrying(
         self, run_id: str, thread_id: str, pause: Callable[[str], None], offer: Offer | None
     ) -> Generator[SampledRun]:
-        """Allow a run to ask during the block, in the task that executes it."""
+        """Register a run during the block, so that it can call a client's model."""
         run = self._runs[run_id] = SampledRun(self, thread_id, pause, offer)
         token = current_run.set(run)
         try:
@@ -208,7 +208,7 @@ class SamplingQueue:
     # --- for runs --------------------------------------------------------------------------
 
     def asked(self, run: SampledRun) -> None:
-        """Tell who waits for calls of this run, or of one that has begun it, that there is one."""
+        """Notify everyone who waits for calls of this run, or of a run that started it."""
         thread_id: str | None = run.thread_id
         while thread_id is not None:
             self._changed(thread_id)
@@ -218,7 +218,7 @@ class SamplingQueue:
                 wake()
 
     def attended_until(self, thread_id: str, begun: float) -> float:
-        """Return until when a call that began at `begun` may wait."""
+        """Return the time until which a call that began at `begun` may wait for a client."""
         now = anyio.current_time()
         if any(_covers(one, thread_id) for one in self._attendants):
             return now + UNATTENDED_SECONDS
@@ -228,7 +228,7 @@ class SamplingQueue:
         return max([begun + UNATTENDED_SECONDS, *leases])
 
     def kept(self, thread_id: str, call: SampledCall) -> Answer | ModelError | None:
-        """Return the answer to a call that a client has brought before; it is forgotten here."""
+        """Remove and return an answer that arrived before its call; None if there is none."""
         for one, (until, answers) in self._kept.items():
             if _covers(one, thread_id) and until > anyio.current_time():
                 return answers.pop(call.digest, None)
@@ -237,11 +237,13 @@ class SamplingQueue:
     # --- for other servers -----------------------------------------------------------------
 
     def wanted_elsewhere(self, thread_id: str, seconds: float) -> None:
-        """Let the runs of a thread go where their client is, when they ask and none is here.
+        """Let runs of a thread move to their client's server at the next model call.
+
+        They stay if a client is attending here.
 
         Args:
             thread_id: The thread.
-            seconds: How long the client will be there.
+            seconds: How long the client will stay on its server.
         """
         now = anyio.current_time()
         self._elsewhere = {one: until for one, until in self._elsewhere.items() if until > now}
@@ -252,7 +254,7 @@ class SamplingQueue:
     # --- for clients -----------------------------------------------------------------------
 
     def runs(self, thread_id: str) -> list[SampledRun]:
-        """Return the working runs on a thread: one, and those of its background tasks."""
+        """Return the active runs of a thread: its own, and those of its background tasks."""
         return [one for one in self._runs.values() if _covers(thread_id, one.thread_id)]
 
     def calls(self, thread_id: str) -> list[SampledCall]:
@@ -260,9 +262,10 @@ class SamplingQueue:
         return [call for run in self.runs(thread_id) for call in run.calls.values()]
 
     def take(self, thread_id: str, responses: Mapping[str, InputResponse]) -> None:
-        """Take a client's answers to calls of a thread.
+        """Process a client's answers to calls of a thread.
 
-        What answers none is ignored; but if no run of the thread is here, it is kept for a while.
+        Answers without a call are ignored. If no run of the thread is on this server, they are kept
+        for a while.
         """
         runs = self.runs(thread_id)
         for run in runs:
@@ -282,7 +285,7 @@ class SamplingQueue:
             self._kept[thread_id] = (now + LEASE_SECONDS, newest)
 
     async def gathered(self, thread_id: str) -> list[SampledCall]:
-        """Return the open calls of a thread, after a moment for those that are about to come."""
+        """Return the open calls of a thread, after a short wait for more calls."""
         with anyio.move_on_after(GATHER_SECONDS):
             for run in self.runs(thread_id):
                 if run.calls:
@@ -290,7 +293,7 @@ class SamplingQueue:
         return self.calls(thread_id)
 
     def lease(self, thread_id: str, seconds: float = LEASE_SECONDS) -> None:
-        """Let calls of a thread wait so long for a client that has just been there."""
+        """Extend the time that calls of a thread wait, because their client may come back."""
         if not self.runs(thread_id):
             return
         until = anyio.current_time() + seconds
@@ -298,7 +301,7 @@ class SamplingQueue:
 
     @contextmanager
     def attending(self, thread_id: str) -> Generator[None]:
-        """Say that a client is there that offers its model; it may be back after the block."""
+        """Register a client that offers its model; calls wait for its return after the block."""
         for run in self.runs(thread_id):
             run.offer = "tools"
         self._elsewhere.pop(thread_id, None)
@@ -311,7 +314,7 @@ class SamplingQueue:
 
     @contextmanager
     def watching(self, thread_id: str, wake: Callable[[], None]) -> Generator[None]:
-        """Call `wake` when there is a call of a thread, at once if there is one already."""
+        """Call `wake` for each new call of a thread, and immediately if there is one already."""
         entry = (thread_id, wake)
         self._watchers.append(entry)
         try:
@@ -323,5 +326,5 @@ class SamplingQueue:
 
 
 def _covers(thread_id: str, other: str) -> bool:
-    """Whether a thread is the other one, or that of its background task."""
+    """Whether `other` is this thread, or the thread of one of its background tasks."""
     return other == thread_id or other.startswith(f"{thread_id}.")

@@ -1,4 +1,4 @@
-"""Sampled calls: the calls of a client's model, their keys, and their runs' activity meanwhile."""
+"""Calls of a client's model, their keys, and the other activity of their runs."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class SampledCall:
 
     Attributes:
         params: The request.
-        agent: The asking agent.
-        key: Identifies the call and the asking agent; never reused.
-        answer: The answer, or why there is none.
-        closed: Set once there is an answer, or it is no longer needed.
-        was_asked: Whether it was sent to a client.
+        agent: The calling agent.
+        key: Unique identifier that contains the calling agent.
+        answer: The answer, or an error.
+        closed: Set once there is an answer, or once none is needed.
+        was_asked: Whether the call was sent to a client.
     """
 
     params: CreateMessageRequestParams
@@ -46,22 +46,22 @@ class SampledCall:
     _askers: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
 
     def __post_init__(self) -> None:
-        # `input_required` has no `_meta`, so the key contains it, too.
+        # `input_required` has no `_meta`, so the key contains the agent, too.
         self.key = f"{new_id('smp')}-{self.digest}" + (f".{self.agent}" if self.agent else "")
 
     @property
     def digest(self) -> str:
-        """Tells what is asked: of two calls that are the same, it is the same on all servers."""
+        """Hash of agent and request; identical calls have the same digest on all servers."""
         said = f"{self.agent} {self.params.model_dump_json()}"
         return blake2b(said.encode(), digest_size=12).hexdigest()
 
     def hand_out(self) -> CreateMessageRequest:
-        """Return the call in the form for a client."""
+        """Return the request for a client, and mark the call as sent."""
         self.was_asked = True
         return CreateMessageRequest(params=self.params)
 
     def close(self, answer: Answer | ModelError | None) -> None:
-        """Set its result; only the first one counts."""
+        """Set the result; only the first one counts."""
         if self.closed.is_set():
             return
         self.answer = answer
@@ -71,7 +71,7 @@ class SampledCall:
 
     @contextmanager
     def taking_back(self, take_back: Callable[[], None]) -> Generator[None]:
-        """Call `take_back` if it is closed during the block, at once if it is already."""
+        """Call `take_back` if the call is closed during the block, or already is closed."""
         if self.closed.is_set():
             take_back()
         self._askers.append(take_back)
@@ -83,13 +83,13 @@ class SampledCall:
 
 @dataclass(slots=True)
 class Activity:
-    """Open tool and model calls of a run."""
+    """The open tool and model calls of a run."""
 
     _tools: set[tuple[str, ...]] = field(default_factory=set[tuple[str, ...]])
     _models: set[tuple[str, ...]] = field(default_factory=set[tuple[str, ...]])
 
     def hear(self, event: Event) -> bool:
-        """Process an event; return whether it concerned a call."""
+        """Process an event; return whether it was about a call."""
         path = event.path
         match event.data.get("event"):
             case "tool_start":
@@ -107,9 +107,9 @@ class Activity:
         return True
 
     def is_more_than(self, asked: int) -> bool:
-        """Whether something is at work beside so many calls of the client's model.
+        """Whether the run has other activity than this number of calls of the client's model.
 
-        A tool call does not count while its subagent asks a model.
+        A tool call does not count while its subagent calls a model.
         """
         if asked < len(self._models):
             return True
@@ -124,12 +124,12 @@ def is_call(key: str) -> bool:
 
 
 def digest_in(key: str) -> str:
-    """Return the digest of a call's contents in its key."""
+    """Return the digest from a call's key."""
     return key.partition(".")[0].rpartition("-")[2]
 
 
 def answer_in(response: InputResponse) -> Answer | ModelError:
-    """Return what a client has answered, or why it cannot be used."""
+    """Return a client's answer, or an error if it is unusable."""
     if isinstance(response, CreateMessageResult | CreateMessageResultWithTools):
         return response
     return ModelError(

@@ -1,4 +1,4 @@
-"""Secrets of the settings: read from private files, and refused where others would see them."""
+"""Secrets in settings: read from private files, and refused in files that others may see."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ __all__ = [
 
 @record
 class Value:
-    """One raw value, and the words that say where it was written; finding them may take a while."""
+    """One raw value, and a description of its source, which may be computed lazily."""
 
     raw: object
     where: str | Callable[[], str]
 
     @property
     def source(self) -> str:
-        """Where it was written, in words."""
+        """Description of the value's source, such as a file and a line."""
         return self.where if isinstance(self.where, str) else self.where()
 
 
 Layer: TypeAlias = dict[str, Value]
-"""Dotted key (`port`, `limits.depth`) -> value."""
+"""Values by dotted key (`port`, `limits.depth`)."""
 
 _KEY_FILE = "journal_key_file"
 
@@ -49,7 +49,7 @@ SECRET_FILES = {
     "store_url_file": "store",
     "webhook_secret_file": "webhook_secret",
 }
-"""Settings that name a file, and the setting that is read from it."""
+"""Settings that name a file, with the setting that is read from that file."""
 
 
 def refuse_secrets(layer: Layer) -> None:
@@ -79,13 +79,13 @@ def refuse_password(key: str, value: Value) -> None:
 
 
 def read_secret_files(merged: Layer) -> None:
-    """Add the settings that are read from files of their own."""
+    """Add the secrets from their files."""
     for file, setting in SECRET_FILES.items():
         _read_secret_file(merged, file, setting)
 
 
 def _read_secret_file(merged: Layer, file: str, setting: str) -> None:
-    """Add the setting that is read from a file, if one is named."""
+    """Add the secret from its file, if a file is set."""
     named = merged.get(file)
     if named is None or named.raw == "":
         merged.pop(file, None)

@@ -24,14 +24,14 @@ __all__ = [
 
 SECRET_PREFIX = "whsec_"
 _LEAST, _MOST = 24, 64
-"""Bytes of a secret."""
+"""Minimum and maximum length of a secret, in bytes."""
 
 
 def parse_secrets(text: str) -> list[bytes]:
-    """Return the secrets in a text; a request is signed with each of them.
+    """Parse the webhook secrets in a text; each request is signed with all of them.
 
     Raises:
-        ValueError: It holds none, or one that is none.
+        ValueError: The text contains no secret, or an invalid one.
     """
     found = [_parsed(one) for one in text.replace(",", " ").split()]
     if not found:
@@ -56,7 +56,7 @@ def _secrets(value: SecretStr) -> SecretStr:
 
 def _webhook(value: str) -> str:
     parts = urlsplit(value)
-    _ = parts.port  # refuses one that is too high
+    _ = parts.port  # raises ValueError if it is too high
     if parts.username is not None or parts.fragment:
         raise ValueError("a URL without user and fragment")
     if parts.scheme != "https" and not _is_loopback(parts.hostname or ""):
@@ -72,15 +72,15 @@ def _is_loopback(host: str) -> bool:
 
 
 class AgendaSettings(BaseModel):
-    """The settings; `Settings` adds all others.
+    """Settings of schedules and webhooks; `Settings` adds all others.
 
     Attributes:
-        schedules: Whether this server fires schedules.
-        schedule_tool: Whether the agent may ask for schedules, each of which a person approves.
-        webhooks: URLs that get a request when a run pauses or ends.
-        webhook_hosts: Hosts that may be called for that.
-        webhook_secret: Secrets that the requests are signed with, each of them.
-        webhook_secret_file: Where `webhook_secret` was read from, if it was a file.
+        schedules: Whether this server runs schedules.
+        schedule_tool: Whether the agent may request schedules; a person must approve each one.
+        webhooks: URLs that receive a request when a run pauses or ends.
+        webhook_hosts: Hosts that webhooks may call.
+        webhook_secret: Secrets for signatures; each request is signed with all of them.
+        webhook_secret_file: File that contains `webhook_secret`, if one is used.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -104,10 +104,10 @@ class AgendaSettings(BaseModel):
 
 
 def require_complete_agenda(chosen: AgendaSettings) -> None:
-    """Refuse schedules and webhooks that lack something.
+    """Refuse settings of schedules and webhooks that are incomplete.
 
     Raises:
-        ValueError: They do.
+        ValueError: A required setting is missing.
     """
     if chosen.schedule_tool and not chosen.schedules:
         raise ValueError(

@@ -1,6 +1,6 @@
-"""Settings: everything an operator can choose, in one typed object.
+"""The server's settings, in one typed object.
 
-`server.settings.sources` reads it from flags, the environment and a file.
+`server.settings.sources` reads them from flags, the environment and a file.
 """
 
 from __future__ import annotations
@@ -66,90 +66,95 @@ APP_NAME = "deep-agent-mcp"
 
 
 class SettingsError(Exception):
-    """A setting is wrong; the text names it, its source and what is accepted."""
+    """A setting is invalid; the message names the setting, its source and the accepted values."""
 
 
 class Settings(AgendaSettings):
-    """Everything an operator can choose. The field descriptions say what is accepted.
+    """All settings of a server. The field descriptions list the accepted values.
 
-    Those of schedules and webhooks are in `AgendaSettings`.
+    The settings of schedules and webhooks are in `AgendaSettings`.
 
     Attributes:
         transport: How clients connect; `http` and `sse` are the same app.
         host: Address to bind (`http`, `sse`).
         port: Port to bind; 0 lets the system choose.
-        root: Directory the file tools work in; None keeps files inside the thread. With
-            `{principal}` in it each principal has one, and the next three may have it as well.
-        skills: Directories of skills, added to the bundled ones; a later one wins.
+        root: Directory of the file tools; None stores files in the thread. A path with
+            `{principal}` gives each principal its own root. `skills`, `agents` and `memory` may
+            then contain `{principal}` as well.
+        skills: Directories of skills, added to the bundled ones; later ones take precedence.
         agents: Directory of subagent files.
-        memory: Files (`AGENTS.md`) that every run reads; they need not exist yet.
-        profiles: Directories of model profiles, added to the built-in ones; a later one wins.
-        model: Name for the model registry, or `sampling` for that of the client; None means the
-            registry's default or, while there is no key for it, that of the client.
+        memory: Files (`AGENTS.md`) that every run reads; they may be missing.
+        profiles: Directories of model profiles, added to the built-in ones; later ones take
+            precedence.
+        model: Name of a model, or `sampling` for the client's model. None means the default model
+            or, if there is no API key for it, the client's model.
         task_models: Globs of the models that callers of `task` may choose; none by default.
-        model_patience: Seconds for which a model call that fails for what may pass is repeated.
-        state_dir: Where the journal and the locks live.
-        log_level: Least severe level that is logged to stderr.
-        allow_hosts: Host names clients may use besides the loopback ones.
-        auth: What HTTP clients show: `token` of `deep-agent-mcp token`, `oauth` of an
-            authorization server, or one of both; `none` says that there shall be nothing.
-        public_url: Where clients reach this server; what OAuth tokens must be issued for.
+        model_patience: Seconds during which a model call is retried after temporary failures.
+        state_dir: Directory of the journal and the locks.
+        log_level: Minimum level of messages logged to stderr.
+        allow_hosts: Host names clients may use, in addition to the loopback ones.
+        auth: Credentials of HTTP clients: `token` from `deep-agent-mcp token`, `oauth` from an
+            authorization server, or either of them; `none` turns authentication off.
+        public_url: This server's URL for clients, and the audience of OAuth tokens.
         oauth_issuer: The authorization server.
-        oauth_jwks_url: Where its keys are; by default what its metadata say.
-        tls_cert: Certificate chain in PEM, if this server itself shall speak HTTPS.
-        tls_key: Its private key.
-        trusted_proxies: Addresses whose forwarded headers are believed.
-        max_body_bytes: Bytes of one request.
-        max_requests_per_minute: Requests of one caller.
-        max_sessions: Connections of one caller that stay open, of the handshake era.
-        journal_patience: Seconds for which runs wait for a journal that cannot be reached.
-        max_runs: Runs of one caller that work at the same time. With the local engine, each
-            replica counts its own.
-        max_runs_per_minute: Runs of one caller that may begin within a minute; None for any number.
-        workers: Runs that this server works on at the same time; None for what the engine takes.
-        queue_size: Runs of one caller that may wait in line.
-        priorities: Of principals whose runs go before, or after, those of others.
-        engine: What says when a run begins, and on which server.
-        drain_seconds: Seconds that runs may take to finish their step when an HTTP server is
-            stopped; then they are cut short.
-        principal_agents: Agents that some principals are bound to, by principal; `main` is the
-            main agent.
-        wait_budget: Seconds `task` and `wait` block before they answer `running`.
-        thread_per: What has a thread of its own if its calls name none.
-        wait_budgets: The same for clients whose names begin so, before what is known of them.
-        toolsets: Sets of tools that clients are offered; empty for all.
-        exclude_tools: Tools that they are not offered.
-        read_only: Whether they are offered only tools that change nothing.
-        experimental: Drafts of the protocol that clients are offered; they may change or vanish.
-        approve: Globs over tool names whose calls need a person's approval.
-        beyond_allowed_tools: What follows when a skill in use states `allowed-tools` and an agent
-            calls another tool.
-        policy: Files of rules in front of every tool call, the first one's first.
-        protect: What follows when an agent or a client's model writes where programs take settings
-            or code from when they start: a person is asked, it is refused, or nothing.
-        protect_paths: Globs of more such places, from the root; with `!` in front, of what is none.
-        execute: In what commands run that agents and clients start; `host` gives them all rights
-            of this process.
-        allow_network: Whether commands in a sandbox may reach the network.
-        commands: Bounds of commands.
+        oauth_jwks_url: URL of its keys. Default: the URL in its metadata.
+        tls_cert: Certificate chain in PEM, if this server itself uses HTTPS.
+        tls_key: Private key of the certificate.
+        trusted_proxies: Addresses of proxies whose forwarded headers are trusted.
+        max_body_bytes: Maximum size of one request.
+        max_requests_per_minute: Maximum requests of one caller per minute.
+        max_sessions: Maximum open connections of one caller, for clients that use sessions.
+        journal_patience: Seconds that runs wait for an unreachable journal.
+        max_runs: Maximum active runs of one caller. With the local engine, each replica counts its
+            own runs.
+        max_runs_per_minute: Maximum runs that one caller may start per minute; None for no limit.
+        workers: Maximum active runs on this server; None for the engine's default.
+        queue_size: Maximum queued runs of one caller.
+        priorities: Priorities by principal; their runs start before, or after, those of others.
+        engine: The engine, which decides when a run starts, and on which server.
+        drain_seconds: Seconds that runs have to finish their step when an HTTP server is stopped;
+            then they are interrupted.
+        principal_agents: Allowed agents by principal; others may use all agents. `main` is the main
+            agent.
+        wait_budget: Seconds that `task` and `wait` block before they answer `running`.
+        thread_per: Scope of the default thread for calls that name no thread.
+        wait_budgets: `wait_budget` by prefix of a client's name. They take precedence over
+            `wait_budget` and over built-in values.
+        toolsets: Sets of tools offered to clients; empty for all.
+        exclude_tools: Tools that are not offered to clients.
+        read_only: Whether only tools that change nothing are offered.
+        experimental: Drafts of the protocol that are turned on; they may change or be removed.
+        approve: Globs of tool names; their calls need a person's approval.
+        beyond_allowed_tools: What happens if a skill in use has `allowed-tools`, and an agent calls
+            another tool.
+        policy: Files with policy rules for every tool call, in order of precedence.
+        protect: What happens if an agent or a client's model writes to a file from which programs
+            load settings or code when they start: a person is asked, the write is refused, or it is
+            allowed.
+        protect_paths: Globs of more protected files, relative to the root; `!` in front excludes
+            files.
+        execute: Environment for commands of agents and clients; `host` gives them all rights of
+            this process.
+        allow_network: Whether commands in a sandbox may access the network.
+        commands: Limits for commands.
         agent_file: The file that describes the agent; see `docs/agent-file.md`.
-        trust_root: Whether a `deep-agent.toml` in the root is that file while none is named.
-        definition: What the agent file says about the agent: a `ServedDefinition`.
-        config_file: The file some of these were read from, if there was one.
-        journal_key_file: Where `journal_key` was read from, if it was a file.
-        journal_key: Keys that seal the journal, the first of them what is written, as
-            `harness.checkpoint.keyring.Keyring.parse` reads them; None leaves it readable. Read
-            from the file that `journal_key_file` names, or from the environment.
-        limits: Bounds of one run tree.
+        trust_root: Whether a `deep-agent.toml` in the root is used if no agent file is set.
+        definition: The agent from the agent file: a `ServedDefinition`.
+        config_file: The configuration file, if settings were read from one.
+        journal_key_file: File that contains `journal_key`, if one is used.
+        journal_key: Keys that encrypt the journal, in the format of
+            `harness.checkpoint.keyring.Keyring.parse`. The first one encrypts new data. None stores
+            plain text. Read from `journal_key_file`, or from the environment.
+        limits: Limits of one run tree.
         background_subagents: Whether delegated runs may start subagents in the background.
-        journal: URL of the journal; None keeps it in a file of the state directory.
-        journal_url_file: Where `journal` was read from, if it was a file.
-        replicas: Whether several servers may use the journal, which is in Postgres then.
-        shared_root: Whether all of them see the same files in the root.
-        store: URL of the agents' long-term store; None gives them none.
-        store_url_file: Where `store` was read from, if it was a file.
-        telemetry: Where OpenTelemetry spans and metrics go; `otlp` is a collector, over HTTP.
-        telemetry_content: Whether spans hold what models and tools are given and say.
+        journal: URL of the journal; None stores it in a file of the state directory.
+        journal_url_file: File that contains `journal`, if one is used.
+        replicas: Whether several servers may share the journal, which is then in Postgres.
+        shared_root: Whether all replicas see the same files in the root.
+        store: URL of the agents' long-term store; None for no store.
+        store_url_file: File that contains `store`, if one is used.
+        telemetry: Destination of OpenTelemetry spans and metrics; `otlp` is a collector, over HTTP.
+        telemetry_content: Whether spans contain the input and output of models and tools.
     """
 
     transport: Annotated[Transport, Lowered] = Field(
@@ -346,7 +351,7 @@ class Settings(AgendaSettings):
 
     @property
     def untrusted(self) -> tuple[Path, ...]:
-        """Directories that agents can write, so links in them are not an operator's; all names."""
+        """Directories that agents can write to, by all names; links in them are not trusted."""
         if self.root is None:
             return ()
         root = parent_of_all(self.root) if is_template(self.root) else self.root
@@ -354,21 +359,21 @@ class Settings(AgendaSettings):
 
     @property
     def needs_token(self) -> bool:
-        """Whether HTTP clients must show who they are."""
+        """Whether HTTP clients must authenticate."""
         return bool({"token", "oauth"} & {*self.auth})
 
     @property
     def serves_several(self) -> bool:
-        """Whether several users, each with their own token, share the server."""
+        """Whether several users share the server, each with their own token."""
         return self.needs_token and self.transport != "stdio"
 
     @property
     def per_principal(self) -> bool:
-        """Whether each principal has a root of its own."""
+        """Whether each principal has its own root."""
         return self.root is not None and is_template(self.root)
 
     def of(self, principal: str) -> Settings:
-        """Return the settings of one principal: with its own paths where each has one."""
+        """Return the settings of one principal, with its own paths if principals have them."""
         if self.root is None or not self.per_principal:
             return self
         paths = {
@@ -380,7 +385,7 @@ class Settings(AgendaSettings):
         return self.model_copy(update=paths)
 
     def of_nobody(self) -> Settings:
-        """Return the settings without what only a principal has: its root and what is in it."""
+        """Return the settings without paths that depend on the principal; commands are off."""
         if not self.per_principal:
             return self
         paths = {
