@@ -8,8 +8,7 @@ from itertools import islice
 from .._internal.records import record
 from ..errors import ToolError
 from .base import shown
-from .text import Text, decode, lf
-from .text_memory import MOST_MEMORY, TextTooLarge, memory_of, text_size
+from .text import MOST_MEMORY, Text, TextTooLarge, decode, lf, memory_of, text_size
 
 __all__ = ["MOST_BYTES", "MOST_CHARS", "MOST_PLACES", "Edit", "edit_places", "edited"]
 

@@ -20,8 +20,7 @@ from .._internal.records import record
 from .base import FileError, Files, PathTest
 from .expressions import _MOST_CHARS, gitignore_expression
 from .search import Budget, glob_matcher
-from .text import decode
-from .text_memory import TextTooLarge
+from .text import TextTooLarge, decode
 
 __all__ = ["Unignored", "kept_by_gitignore", "without_ignored"]
 

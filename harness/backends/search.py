@@ -18,8 +18,7 @@ from .._internal.patterns import settled
 from ..errors import ToolError
 from .base import GrepMatch, Page, PathTest
 from .expressions import Expression
-from .text import decode
-from .text_memory import TextTooLarge
+from .text import TextTooLarge, decode
 
 __all__ = ["MAX_LINE", "Budget", "Unhurried", "find_lines", "glob_matcher", "meant"]
 

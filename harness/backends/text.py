@@ -1,31 +1,35 @@
-"""The text of files: decoded, edited in place, and cut to pages.
+"""The text of files: decoded, measured, and edited in place.
 
 A model sees and writes text with LF line ends. The file keeps its own encoding, byte order mark
 and line ends: matches are found on the LF view and spliced back into the text as it is stored.
 
-Each page names the call that returns the next one. Clients cut answers at about 10,000 characters,
-and some show only the text, some only the data. So both are bounded, and both say the same.
+How much memory a text takes is known before it is made. Python keeps every character of a text in
+as many bytes as its widest one: one emoji makes a file of ASCII four times as large.
 """
 
 from __future__ import annotations
 
 import codecs
-import json
+import re
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain, islice
+from itertools import islice
+from typing import Final
 
-from pydantic import JsonValue
+from ..errors import ToolError
 
-from .._internal.records import record
-from .base import shown
-from .text_memory import MOST_MEMORY, TextTooLarge, blocks, memory_of
-
-__all__ = ["Listing", "Text", "call_text", "decode", "fit", "lf", "read_page"]
-
+__all__ = [
+    "MOST_MEMORY",
+    "Text",
+    "TextTooLarge",
+    "decode",
+    "lf",
+    "memory_of",
+    "text_size",
+]
 
 _UTF16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 _CONTROL = bytes([*range(0x07), *range(0x0E, 0x1B), *range(0x1C, 0x20), 0x7F])
@@ -34,6 +38,16 @@ _BLOCK = 1 << 16
 
 _PIECE = 1 << 20
 """Characters whose line ends are replaced at a time."""
+
+_BYTES = 1 << 16
+"""Bytes that are looked at at a time, so that other threads get their turn."""
+
+MOST_MEMORY: Final = 56 << 20
+"""Bytes that a file and its text may take together; known before the text is made."""
+
+_FOUR_BYTES = re.compile(rb"[\xf0-\xff]")
+_TWO_BYTES = re.compile(rb"[\xc4-\xff]")
+_CONTINUATION = bytes(range(0x80, 0xC0))
 
 
 def lf(text: str) -> str:
@@ -243,7 +257,7 @@ def _is_utf8(data: bytes) -> bool:
         return True
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
-        for block in blocks(data):
+        for block in _blocks(data):
             decoder.decode(block)
         decoder.decode(b"", final=True)
     except UnicodeDecodeError:
@@ -253,92 +267,43 @@ def _is_utf8(data: bytes) -> bool:
 
 def _has_control(data: bytes) -> bool:
     """Whether there are control characters; most binary files have some near their start."""
-    return any(len(block.translate(None, _CONTROL)) < len(block) for block in blocks(data))
+    return any(len(block.translate(None, _CONTROL)) < len(block) for block in _blocks(data))
 
 
-Row = Mapping[str, JsonValue]
+class TextTooLarge(ToolError):
+    """A file would take too much memory as text. One wide character makes all of them wide."""
 
-
-def call_text(tool: str, **arguments: JsonValue) -> str:
-    """Return a call as a model writes it, such as `ls(path="/a", offset=50)`."""
-    pairs = [f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in arguments.items()]
-    return f"{tool}({', '.join(pairs)})"
-
-
-@record
-class Listing:
-    """A page of rows.
-
-    Attributes:
-        rows: The rows as data.
-        lines: The same as text.
-        end: Number of the row after the last.
-    """
-
-    rows: list[JsonValue]
-    lines: list[str]
-    end: int
-
-
-def fit(rows: Sequence[Row], line: Callable[[Row], str], offset: int, budget: int) -> Listing:
-    """Return rows from `offset` on, as many as fit into `budget` characters, but at least one."""
-    listing = Listing([], [], min(offset, len(rows)))
-    text_size = data_size = 0
-    for row in rows[offset:]:
-        text = line(row)
-        text_size += len(text) + 1
-        data_size += len(json.dumps(row, ensure_ascii=False)) + 2
-        if listing.rows and max(text_size, data_size) > budget:
-            break
-        listing.rows.append(dict(row))
-        listing.lines.append(text)
-    return Listing(listing.rows, listing.lines, listing.end + len(listing.rows))
-
-
-def read_page(path: str, text: Text, offset: int, column: int, limit: int, budget: int) -> str:
-    """Return one header line and verbatim text.
-
-    Args:
-        path: The file's path.
-        text: The file.
-        offset: First line, from 0.
-        column: Characters of that line to leave out.
-        limit: Most lines to show.
-        budget: Most characters to show. A longer line is cut and continued by the next page.
-    """
-    total = text.line_count
-    if not total:
-        return f"[{shown(path)} is empty]"
-    lines = islice(text.lines(offset), min(limit, total))
-    first = next(lines, "")
-    if offset >= total or column > len(first):
-        what = f"offset {offset}" if offset >= total else f"column {column}"
-        return f"[{shown(path)} has {total} lines; {what} is past the end. Nothing to show]"
-    parts: list[str] = []
-    size = 0
-    for line in chain([first[column:]], lines):
-        size += len(line) + 1
-        if size > budget:
-            break
-        parts.append(line)
-    end = offset + len(parts)
-    if not parts:
-        stop = column + budget
-        width = len(first)
-        return (
-            f"[{shown(path)} line {offset + 1} of {total}, characters {column + 1}-"
-            f"{min(stop, width)} of {width}{_notes(text)}; next: "
-            f"{call_text('read_file', path=path, offset=offset, column=stop)}]\n"
-            + first[column:stop]
+    def __init__(self, size: int) -> None:
+        super().__init__(
+            f"the file was not opened: as text it would take {size >> 20} MiB in memory, and at "
+            f"most {MOST_MEMORY >> 20} MiB are used for a file. Nothing was done. Search it with "
+            "grep, or work on it with a command."
         )
-    rest = f"; next: {call_text('read_file', path=path, offset=end)}" if end < total else ""
-    start = f", from character {column + 1} of line {offset + 1}" if column else ""
-    body = "\n".join(parts)
-    if end < total or text.view.endswith("\n"):
-        body += "\n"
-    return f"[{shown(path)} lines {offset + 1}-{end} of {total}{start}{_notes(text)}{rest}]\n{body}"
 
 
-def _notes(text: Text) -> str:
-    notes = text.notes()
-    return f"; {notes}, kept by edit_file" if notes else ""
+def memory_of(data: bytes, encoding: str = "utf-8") -> int:
+    """Return how many bytes a file and its text with LF line ends take at most, to be made too."""
+    is_plain = data.isascii() or encoding == "latin-1"
+    own = len(data) if is_plain else 2 * len(data)  # a decoder begins with the narrowest characters
+    return own + text_size(data, encoding) * (3 if b"\r" in data else 1)
+
+
+def text_size(data: bytes, encoding: str = "utf-8") -> int:
+    """Return how many bytes the text of a file takes: its widest character decides."""
+    if encoding != "utf-8" or data.isascii():
+        return len(data)
+    start = len(codecs.BOM_UTF8) if data.startswith(codecs.BOM_UTF8) else 0
+    width, chars = 1, 0
+    for block in _blocks(data):
+        chars += len(block.translate(None, _CONTINUATION))
+        if width < 4 and _FOUR_BYTES.search(block):
+            width = 4
+        elif width < 2 and _TWO_BYTES.search(block, start):
+            width = 2
+        start = 0
+    return width * chars
+
+
+def _blocks(data: bytes) -> Iterator[bytes]:
+    """Yield the bytes piece by piece."""
+    return (data[place : place + _BYTES] for place in range(0, len(data), _BYTES))

@@ -6,20 +6,18 @@ Input becomes a state update. Answers are redacted before they are stored.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from types import GenericAlias
+from typing import Any, TypeAlias, cast
 
-from pydantic import JsonValue
+from pydantic import ConfigDict, JsonValue, PydanticUserError, TypeAdapter, ValidationError
 
 from ..checkpoint.base import Interrupt
-from ..errors import InvalidAnswer, InvalidUpdate
+from ..errors import AgentBuildError, InvalidAnswer, InvalidUpdate
 from ..messages.message import AIMessage, HumanMessage, Message, TextBlock
 from ..messages.transcript import Transcript
 from .definition import AgentDefinition
 from .engine import AgentLoop
 from .run.interrupts import check_answers
-
-if TYPE_CHECKING:
-    from .context_schema import ContextSchema
 
 __all__ = ["AgentInput", "as_update", "checked_answers", "goal_of", "screened_answers"]
 
@@ -101,11 +99,54 @@ def _problem(
 
 
 def context_schema_of(schema: type | None) -> ContextSchema | None:
-    if schema is None:
-        return None
-    from .context_schema import ContextSchema
+    """Return what checks contexts of a type; None for no type."""
+    return None if schema is None else ContextSchema(schema)
 
-    return ContextSchema(schema)
+
+class ContextSchema:
+    """Checks contexts of one agent.
+
+    Args:
+        schema: A dataclass, a pydantic model, a TypedDict or another type. Its fields may be of
+            any class, because a context can contain live objects, such as connections.
+
+    Raises:
+        AgentBuildError: It is not a type, or names a type that is unknown at run time.
+    """
+
+    def __init__(self, schema: Any) -> None:
+        from ..structured_output.schemas import as_pydantic_knows  # few agents declare one
+
+        config = ConfigDict(arbitrary_types_allowed=True)
+        try:
+            # A dataclass takes no configuration, but the items of a tuple inherit the tuple's.
+            alone: Any = GenericAlias(tuple, (as_pydantic_knows(schema),))
+            self._adapter: TypeAdapter[tuple[Any]] = TypeAdapter(alone, config=config)
+            self._adapter.rebuild(raise_errors=True)
+        except (PydanticUserError, NameError, TypeError) as error:
+            raise AgentBuildError(
+                f"context_schema={schema!r} cannot be checked: {str(error).splitlines()[0]} Give a "
+                "type whose annotations are known at run time, outside of TYPE_CHECKING."
+            ) from error
+
+    def check(self, context: Any) -> Any:
+        """Convert a context to the declared type; None, for no context, stays None.
+
+        Raises:
+            InvalidUpdate: It does not match the type.
+        """
+        if context is None:
+            return None
+        try:
+            return self._adapter.validate_python((context,))[0]
+        except ValidationError as error:
+            problems = "; ".join(
+                f"{'.'.join(map(str, item['loc'][1:])) or 'the context'}: {item['msg']}"
+                for item in error.errors(include_url=False, include_context=False)
+            )
+            raise InvalidUpdate(
+                f"the context does not fit its schema; nothing was run: {problems}"
+            ) from error
 
 
 AgentInput: TypeAlias = str | Sequence[Message | Mapping[str, str]] | Mapping[str, Any]

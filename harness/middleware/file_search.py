@@ -14,6 +14,7 @@ from pydantic import Field, JsonValue
 
 from ..backends.base import shown
 from ..backends.directory import DirectoryBackend
+from ..backends.file_tools.pages import fit
 from ..backends.file_tools.results import (
     ENTRIES,
     MATCHES,
@@ -25,7 +26,6 @@ from ..backends.file_tools.results import (
     match_line,
 )
 from ..backends.file_tools.visible_files import authorized_files
-from ..backends.text import fit
 from ..errors import AgentBuildError, ToolError
 from ..loop.hooks.middleware import AgentMiddleware
 from ..tools.tool import Tool, ToolResult, ToolRuntime, tool

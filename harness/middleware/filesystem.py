@@ -14,10 +14,10 @@ from typing import Annotated, Any, NotRequired, cast
 
 from ..backends.base import Backend, FileError, artifact_path
 from ..backends.file_tools.file_guards import CLAIMS, canonicaliser
+from ..backends.file_tools.pages import call_text
 from ..backends.file_tools.tools import ALL_FILE_TOOLS, FILE_TOOLS, file_tools
 from ..backends.file_tools.visible_files import history_directory, message_path
 from ..backends.state import FilesState
-from ..backends.text import call_text
 from ..errors import AgentBuildError
 from ..loop.hooks.middleware import AgentMiddleware
 from ..loop.hooks.requests import (

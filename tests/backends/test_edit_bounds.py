@@ -16,10 +16,12 @@ from deep_agent_mcp.harness.backends.edits import (
     edit_places,
     edited,
 )
-from deep_agent_mcp.harness.backends.text import Text, decode, lf
-from deep_agent_mcp.harness.backends.text_memory import (
+from deep_agent_mcp.harness.backends.text import (
     MOST_MEMORY,
+    Text,
     TextTooLarge,
+    decode,
+    lf,
     memory_of,
     text_size,
 )

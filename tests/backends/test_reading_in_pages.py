@@ -7,7 +7,8 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from deep_agent_mcp.harness.backends.text import decode, read_page
+from deep_agent_mcp.harness.backends.file_tools.pages import read_page
+from deep_agent_mcp.harness.backends.text import decode
 
 PATH = "/a.txt"
 

@@ -25,7 +25,7 @@ from ...errors import ToolError
 from ...messages.message import Message, newest_tool_calls
 from ...tools.tool import ToolRuntime
 from ..base import Backend, FileError, Files, canonical_path, shown
-from ..text import call_text
+from .pages import call_text
 
 __all__ = [
     "CLAIMS",

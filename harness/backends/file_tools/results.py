@@ -32,7 +32,7 @@ from ...tools.tool import ToolResult
 from ..base import FileEntry, Files, GrepMatch, Page, PathTest, shown, size_text
 from ..ignore import Unignored
 from ..search import Unhurried, glob_matcher
-from ..text import Listing, Row, call_text
+from .pages import Listing, Row, call_text
 
 __all__ = [
     "ENTRIES",

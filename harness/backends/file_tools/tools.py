@@ -20,7 +20,7 @@ from ..base import Backend, FileError, Files, canonical_path, shown
 from ..edits import edited
 from ..ignore import without_ignored
 from ..state import StateBackend
-from ..text import decode, fit, read_page
+from ..text import decode
 from .file_guards import (
     canonicaliser,
     changed_lines,
@@ -33,6 +33,7 @@ from .file_guards import (
     seen,
     with_hint,
 )
+from .pages import fit, read_page
 from .results import (
     ENTRIES,
     FLAG,

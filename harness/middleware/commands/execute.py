@@ -25,7 +25,6 @@ from ...loop.hooks.requests import (
     ToolHandler,
 )
 from ...shell.bubblewrap import BubblewrapExecutionPolicy
-from ...shell.changed_files import changes, listing
 from ...shell.jobs import JobLimits
 from ...shell.output import preview
 from ...shell.policies import ExecutionPolicy, Layout
@@ -33,6 +32,7 @@ from ...shell.sandbox import sandbox_of
 from ...shell.session import CommandResult, ShellSession
 from ...state.channels import State
 from ...tools.tool import Tool, ToolResult, ToolRuntime
+from .changed_files import changes, listing
 from .jobs import JobsState, ThreadJobs
 from .results import EXECUTE_SCHEMA, Kept, finished, keep_output, started
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, NotRequired, TypedDict, cast
 
 from pydantic import JsonValue
 
-from ...backends.text import call_text
+from ...backends.file_tools.pages import call_text
 from ...errors import ToolError
 from ...loop.hooks.requests import HookResult, Runtime
 from ...messages.message import HumanMessage

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from ..._internal.records import record
 from ...backends.base import Backend, FileError, artifact_path
-from ...backends.text import call_text
+from ...backends.file_tools.pages import call_text
 from ...shell.jobs import Job, JobPage
 from ...shell.output import Preview, shown, whole_characters, whole_lines
 from ...shell.session import CommandResult

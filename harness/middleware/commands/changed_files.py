@@ -14,8 +14,8 @@ from typing import TypeAlias
 
 from pydantic import JsonValue
 
-from ..backends.mounts import MountedDirectory
-from .policies import Layout
+from ...backends.mounts import MountedDirectory
+from ...shell.policies import Layout
 
 __all__ = ["Listing", "changes", "listing"]
 
