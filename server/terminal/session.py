@@ -111,8 +111,7 @@ class Session:
             NotStarted: The server refuses it, or its model cannot be used.
             LinkError: The server was lost.
         """
-        if not task.agent:  # subagents may have models of their own
-            self._require_model()
+        self._require_model()
         try:
             state = await self._link.start(task)
         except LinkError as error:

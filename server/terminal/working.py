@@ -168,14 +168,14 @@ def local_settings(choices: Choices, view: View) -> Settings:
     return settings
 
 
-def requirement(settings: Settings | None) -> Callable[[], object]:
-    """Return a function that raises NotStarted if this process cannot use the run's model."""
+def requirement(settings: Settings | None, agent: str) -> Callable[[], object]:
+    """Return a function that raises NotStarted if this process cannot use the agent's model."""
 
     def require() -> None:
         from .credentials import require_model
 
         if settings is not None:  # a remote server has its own
-            require_model(settings)
+            require_model(settings, agent)
 
     return require
 
@@ -206,8 +206,8 @@ def run_goal(
     view, can_ask = view_for(choices)
     asker = asker_for(choices, view, can_ask=can_ask)
     settings = greeted(choices, view)
-    require = requirement(settings)
-    if task is not None and not task.agent:
+    require = requirement(settings, "" if task is None else task.agent)
+    if task is not None:
         require()  # before slow imports, and before a state directory is created
 
     async def main() -> int:
@@ -241,7 +241,7 @@ def converse(choices: Choices, task: Task, attach: Sequence[Path]) -> int:
         )
     asker, folder = asker_for(choices, view, can_ask=can_ask), _history(choices)
     settings = greeted(choices, view)
-    require = requirement(settings)
+    require = requirement(settings, task.agent)
 
     async def main() -> int:
         async with opened(choices, settings, view) as place:

@@ -237,6 +237,24 @@ def test_without_a_key_it_says_what_to_set_and_stores_nothing(home: Path) -> Non
     assert json.loads(run(home, "runs", "list", "--json").stdout)["runs"] == [stopped]
 
 
+def test_without_the_key_of_a_subagents_model_it_stores_nothing_either(home: Path) -> None:
+    said = "cannot be used without {}_API_KEY. Nothing was started. Set this variable"
+    (home / "agents").mkdir()
+    scout = "---\nname: scout\ndescription: looks\nmodel: openai:gpt-5\n---\nLook.\n"
+    (home / "agents" / "scout.md").write_text(scout)
+    before = {*home.iterdir()}
+    for args, key in [
+        (("general-purpose",), "ANTHROPIC"),
+        (("scout", "--agents", "agents", *MODEL), "OPENAI"),
+    ]:
+        done = run(home, "run", "look", "--subagent", *args)
+        assert done.returncode == 2
+        assert said.format(key) in done.stderr
+    assert {*home.iterdir()} == before
+    unknown = run(home, "run", "look", "--subagent", "nobody", *MODEL)
+    assert unknown.returncode == 2 and "nobody" in unknown.stderr
+
+
 def test_an_answer_with_a_schema_is_json(home: Path) -> None:
     town = {"title": "town", "type": "object", "properties": {"name": {"type": "string"}}}
     (home / "town.json").write_text(json.dumps(town))
