@@ -123,6 +123,8 @@ def run(
     from ..terminal.states import Task
     from ..terminal.working import Choices, run_goal
 
+    if resume is not None:
+        _require_none_of_a_new_run(ctx)
     mode, globs = approval(approve)
     model = "" if connect is None else only_local(flags, globs)
     limits = {"cost": max_cost, "tokens": max_tokens, "seconds": max_seconds}
@@ -142,6 +144,18 @@ def run(
         {**flags, "approve": globs}, config, connect, token, mode, as_json, quiet, again(ctx)
     )
     sys.exit(refusing(lambda: run_goal(choices, task, resume, attach)))
+
+
+def _require_none_of_a_new_run(ctx: click.Context) -> None:
+    """Refuse options that only the start of a run has."""
+    names = ["thread", "subagent", "attach", "output_schema", "max_cost", "max_tokens"]
+    names += ["max_seconds", *(["model"] if ctx.params["connect"] else ())]
+    given = [f"--{one.replace('_', '-')}" for one in names if ctx.params[one] not in (None, ())]
+    if given:
+        raise click.UsageError(
+            f"{', '.join(given)}: a run that resumes keeps what it was started with. Leave it out, "
+            'or start another run on its thread: run --thread THREAD "…".'
+        )
 
 
 def approval(given: tuple[str, ...]) -> Any:

@@ -13,6 +13,7 @@ from .shared import (
     STATUSES,
     Failed,
     OptionsFirst,
+    Refused,
     at_server,
     connectable,
     is_elsewhere,
@@ -89,16 +90,23 @@ def show(flags: dict[str, str | None], run: str, as_json: bool) -> None:
 @click.argument("run", nargs=-1, required=True)
 @click.option(
     "--reason",
-    default="cancelled on the command line",
-    show_default=True,
-    help="The reason to record for the run.",
+    metavar="TEXT",
+    help="The reason to record for the run.  [cancelled on the command line]",
 )
 @connectable
 @json_option
 @click.pass_obj
-def cancel(flags: dict[str, str | None], run: tuple[str, ...], reason: str, as_json: bool) -> None:
+def cancel(
+    flags: dict[str, str | None], run: tuple[str, ...], reason: str | None, as_json: bool
+) -> None:
     """Cancel runs, whichever server works on them. What they have done stays."""
-    print_answer(_within(flags, lambda admin: admin.cancel(run, reason)), as_json)
+    if reason is not None and is_elsewhere(flags):
+        raise Refused(
+            "--reason cannot be used with --connect, because the server records its own. Nothing "
+            "was cancelled. Leave it out."
+        )
+    why = reason or "cancelled on the command line"
+    print_answer(_within(flags, lambda admin: admin.cancel(run, why)), as_json)
 
 
 @runs.command()
@@ -155,6 +163,10 @@ def approve(
     Each call is shown in full first. Then a server that uses the journal continues the run, or the
     next one that starts.
     """
+    if yes and reject:
+        raise click.UsageError("Choose one of --yes and --reject.")
+    if message is not None and not reject:
+        raise click.UsageError("--message says why a call is rejected. Use it with --reject.")
     asked = [one for one in _asked(flags, run) if one.question.tool]
     if not asked:
         raise Failed(f"run {run} asks a question, not an approval; answer with `runs reply`.")

@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
+from functools import wraps
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
@@ -218,8 +219,17 @@ _token = click.option(
 
 
 def connectable(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--connect` and `--token`, which it finds among its flags."""
-    return _connect(_token(command))
+    """Give a command `--connect` and `--token`, which it finds among its flags.
+
+    Options that do not go together are refused before the command asks or does anything.
+    """
+
+    @wraps(command)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        is_elsewhere(click.get_current_context().obj)
+        return command(*args, **kwargs)
+
+    return _connect(_token(checked))
 
 
 def is_elsewhere(flags: Mapping[str, str | None]) -> bool:

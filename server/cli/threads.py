@@ -15,6 +15,7 @@ import click
 from .shared import (
     STATUSES,
     OptionsFirst,
+    Refused,
     at_server,
     connectable,
     echo,
@@ -199,6 +200,11 @@ def rewind(flags: dict[str, str | None], thread: str, checkpoint: str, force: bo
 @click.pass_obj
 def fork(flags: dict[str, str | None], thread: str, at: str | None, to: str | None) -> None:
     """Copy a thread's history into a new thread. Files on disk do not change."""
+    if to is not None and is_elsewhere(flags):
+        raise Refused(
+            "--to cannot be used with --connect, because the server chooses the id. Nothing was "
+            "copied. Leave it out."
+        )
     click.echo(_at(flags, lambda desk: desk.fork(thread, at, to)))
 
 

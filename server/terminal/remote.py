@@ -186,12 +186,11 @@ class RemoteThreads(_Remote):
         return Rewound(facts["checkpoint_id"], facts["files_put_back"], facts["files_left"])
 
     async def fork(self, thread_id: str, checkpoint_id: str | None, target: str | None) -> str:
-        """Copy a thread's history into a new one, which stands at a checkpoint; return its id."""
-        if target is not None:
-            raise LinkError(
-                "--to cannot be used with --connect, because the server chooses the id. Nothing "
-                "was copied. Leave it out."
-            )
+        """Copy a thread's history into a new one, which stands at a checkpoint; return its id.
+
+        `target` is None: the server chooses the id.
+        """
+        assert target is None, "the command refuses a name"
         at = {} if checkpoint_id is None else {"checkpointId": checkpoint_id}
         made = await self._link.act("threads/fork", threadId=await self._id(thread_id), **at)
         return str(made["threadId"])

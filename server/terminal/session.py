@@ -193,9 +193,10 @@ def advice(is_local: bool, options: str) -> Callable[[RunState, Exit], str]:
 
     def advise(state: RunState, code: Exit) -> str:
         resume = f"{COMMAND} run --resume {state.run_id}{options}"
+        another = f'{COMMAND} run --thread {state.thread_id}{options} "…"'
         match state.status:
             case "done":
-                return f'Go on: {COMMAND} run --thread {state.thread_id}{options} "…"'
+                return f"Go on: {another}"
             case "needs_approval":
                 return f"It waits for an answer. Decide: {resume}"
             case "running" | "queued" if not is_local:
@@ -203,7 +204,7 @@ def advice(is_local: bool, options: str) -> Callable[[RunState, Exit], str]:
             case "paused" | "running" | "queued":
                 return f"Go on: {resume}"
             case "failed" if code is Exit.LIMIT:
-                return f"What it did is kept. To continue with other limits: {resume}"
+                return f"What it did is kept. Go on with new limits: {another}"
             case "failed":
                 return f"What it did is kept. Once the cause is fixed, continue: {resume}"
             case _:

@@ -209,6 +209,7 @@ def run_goal(
     require = requirement(settings, "" if task is None else task.agent)
     if task is not None:
         require()  # before slow imports, and before a state directory is created
+        task = replace(task, files=attached(attach))
 
     async def main() -> int:
         from .session import Session, advice, interrupts
@@ -219,7 +220,7 @@ def run_goal(
                 session = Session(place, view, asker, advise, require)
                 if task is None:
                     return (await session.resume(resume or "", heard)).code
-                return (await session.run(replace(task, files=attached(attach)), heard)).code
+                return (await session.run(task, heard)).code
 
     return working(main, view)
 
@@ -242,12 +243,12 @@ def converse(choices: Choices, task: Task, attach: Sequence[Path]) -> int:
     asker, folder = asker_for(choices, view, can_ask=can_ask), _history(choices)
     settings = greeted(choices, view)
     require = requirement(settings, task.agent)
+    first = replace(task, files=attached(attach))
 
     async def main() -> int:
         async with opened(choices, settings, view) as place:
             from .chat import Chat, history_in
 
-            first = replace(task, files=attached(attach))
             chat = Chat(place, view, asker, history_in(folder), first, require)
             await chat.talk()
         if chat.thread_id:

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from deep_agent_mcp.server.cli.main import cli
 from tests import fork_server
 from tests.ports_and_waits import free_port
 from tests.terminal.screen import CLI, at_terminal, environment, run
@@ -133,10 +135,6 @@ def test_runs_and_threads_are_looked_after_from_elsewhere(
     assert f"{thread} is back at checkpoint {first}" in back
     assert "Files put back: /note.txt." in back
     copy = at("threads", "fork", thread, "--at", first).strip()
-    assert (
-        "--to cannot be used"
-        in run(tmp_path, "threads", "fork", thread, "--to", "mine", "--connect", url).stderr
-    )
     assert at("threads", "delete", copy, thread, "--yes") == f"Deleted: {copy}, {thread}.\n"
     gone = run(tmp_path, "threads", "delete", thread, "--yes", "--connect", url)
     assert gone.returncode == 1
@@ -146,3 +144,28 @@ def test_runs_and_threads_are_looked_after_from_elsewhere(
     assert "before the command: deep-agent-mcp runs --state-dir … list" in late.stderr
     refused = run(tmp_path, "runs", "--state-dir", "x", "list", "--connect", url)
     assert (refused.returncode, "--state-dir: with --connect" in refused.stderr) == (2, True)
+
+
+NOWHERE = ("--connect", "http://127.0.0.1:1/mcp")
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("threads", "fork", "notes", "--to", "mine", *NOWHERE), "--to cannot be used"),
+        (("threads", "--root", ".", "delete", "notes", *NOWHERE), "--root: with --connect"),
+        (("threads", "delete", "notes", "--token", "t"), "--token is for --connect"),
+        (("runs", "cancel", "run_1", "--reason", "late", *NOWHERE), "--reason cannot be used"),
+        (("runs", "approve", "run_1", "--yes", "--reject", *NOWHERE), "Choose one of"),
+        (("runs", "approve", "run_1", "--message", "no", *NOWHERE), "with --reject"),
+        (("run", "--resume", "run_1", "--thread", "notes", *NOWHERE), "--thread: a run that"),
+        (("run", "--resume", "run_1", "--max-cost", "1"), "--max-cost: a run that resumes"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused_before_anything_is_asked_or_connected(
+    args: tuple[str, ...], said: str
+) -> None:
+    done = CliRunner().invoke(cli, args)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert "cannot be reached" not in done.stderr
