@@ -31,7 +31,7 @@ from .base import (
     walk_order,
 )
 from .composite_parts import BackendLayout, BackendPart, Prefixing, checked_prefix
-from .search import Unhurried, glob_matcher
+from .search import Named, Unhurried, glob_matcher, names_of
 from .state import StateBackend
 
 __all__ = ["CompositeBackend", "CompositeFiles"]
@@ -283,7 +283,7 @@ class CompositeFiles:
             page = await files.grep(
                 pattern,
                 inner,
-                glob=self._own(part, test),
+                glob=Named(self._own(part, test), names_of(glob)),
                 ignore_case=ignore_case,
                 limit=limit,
             )

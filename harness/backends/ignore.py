@@ -19,7 +19,7 @@ import anyio.to_thread
 from .._internal.records import record
 from .base import FileError, Files, PathTest
 from .expressions import _MOST_CHARS, gitignore_expression
-from .search import Budget, glob_matcher
+from .search import Budget, glob_matcher, names_of
 from .text import TextTooLarge, decode
 
 __all__ = ["Unignored", "kept_by_gitignore", "without_ignored"]
@@ -54,9 +54,11 @@ class Unignored:
     Attributes:
         late: Whether the rules took so long that files were left out unchecked.
         partly: Whether there were more rules than the limit.
+        names: See `names_of`.
     """
 
     def __init__(self, ignored: _Ignored, partly: bool, fits: PathTest | None = None) -> None:
+        self.names: str | None = None
         self._ignored = ignored
         self._fits = fits
         self._kept: dict[str, bool] = {}
@@ -106,7 +108,9 @@ async def without_ignored(files: Files, path: str, pattern: str) -> Unignored:
         FileError: The path is wrong.
         ToolError: The pattern is wrong.
     """
-    return await _kept(files, path, glob_matcher(pattern or "*", path))
+    kept = await _kept(files, path, glob_matcher(pattern or "*", path))
+    kept.names = names_of(pattern)
+    return kept
 
 
 async def _kept(files: Files, path: str, fits: PathTest | None) -> Unignored:

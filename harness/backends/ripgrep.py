@@ -58,16 +58,24 @@ def find_ripgrep() -> str | None:
 
 
 async def candidates(
-    program: str, expression: str, directory: str, *, most_bytes: int, seconds: float
+    program: str,
+    expression: str,
+    directory: str,
+    *,
+    names: str | None = None,
+    most_bytes: int,
+    seconds: float,
 ) -> Candidates | None:
     """Return the files below a real directory in which ripgrep finds an expression.
 
-    Hidden files, ignored files and binary files are looked into, links are not followed.
+    Hidden and ignored files are looked into, links are not followed. A file is left at its first
+    NUL: whatever has one is binary for `decode`, too.
 
     Args:
         program: ripgrep.
         expression: The expression in ripgrep's dialect.
         directory: The directory to search.
+        names: A glob of `search.names_of`; files with other names may be left out.
         most_bytes: Larger files are left out.
         seconds: Time after which it is stopped.
 
@@ -75,10 +83,11 @@ async def candidates(
         The files, or None if ripgrep failed; then search without it.
     """
     command = [
-        *(program, "--no-config", "--no-messages", "--no-ignore", "--hidden", "--text"),
+        *(program, "--no-config", "--no-messages", "--no-ignore", "--hidden"),
         *("--files-with-matches", "--null", "--path-separator=/", "--color=never"),
         *(f"--max-filesize={most_bytes}", f"--max-depth={MAX_DEPTH + 1}"),
         *(f"--regex-size-limit={_MOST_MEMORY}", f"--dfa-size-limit={_MOST_MEMORY}"),
+        *(() if names is None else (f"--glob={names}",)),
         *("-e", expression, "./"),
     ]
     output = bytearray()
@@ -96,8 +105,8 @@ async def candidates(
     if code not in (0, 1, None):
         return None
     paths = bytes(output).split(b"\0")[:-1]
-    names = [os.fsdecode(path).removeprefix("./") for path in paths]
-    kept = sorted(filter(nameable, names), key=lambda name: name.split("/"))
+    found = [os.fsdecode(path).removeprefix("./") for path in paths]
+    kept = sorted(filter(nameable, found), key=lambda name: name.split("/"))
     return Candidates(kept, complete=code is not None)
 
 

@@ -20,7 +20,16 @@ from .base import GrepMatch, Page, PathTest
 from .expressions import Expression
 from .text import TextTooLarge, decode
 
-__all__ = ["MAX_LINE", "Budget", "Unhurried", "find_lines", "glob_matcher", "meant"]
+__all__ = [
+    "MAX_LINE",
+    "Budget",
+    "Named",
+    "Unhurried",
+    "find_lines",
+    "glob_matcher",
+    "meant",
+    "names_of",
+]
 
 SEARCH_SECONDS = 10.0
 MAX_LINE = 4_000
@@ -33,6 +42,8 @@ _FEW_FILES = 1_000
 
 _MAX_SHOWN = 500
 _MAX_GLOB = 1_000
+_ANY_DIRECTORY = "**/"
+_SIMPLE_NAMES = re.compile(r"\*?[\w.-]*(?:\{[\w-]+(?:,[\w-]+)+\})?", re.ASCII)
 _LITERAL = re.compile(r"[A-Za-z0-9_ ]{3,}")
 
 
@@ -88,6 +99,33 @@ class Unhurried:
         return self._test(path)
 
 
+class Named:
+    """A test of paths that passes no file whose name does not fit a glob.
+
+    Attributes:
+        names: The glob; see `names_of`.
+    """
+
+    def __init__(self, test: PathTest, names: str | None) -> None:
+        self._test = test
+        self.names = names
+
+    def __call__(self, path: str) -> bool:
+        """Whether the file matches."""
+        return self._test(path)
+
+
+def names_of(pattern: str | PathTest | None) -> str | None:
+    """Return a glob that fits the names of all files that a pattern or a test matches.
+
+    It is so simple that every program understands it in the same way; None if there is none.
+    """
+    if not isinstance(pattern, str):
+        return getattr(pattern, "names", None)
+    name = pattern.removeprefix(_ANY_DIRECTORY)
+    return name if name and _SIMPLE_NAMES.fullmatch(name) else None
+
+
 async def meant(
     files: Sequence[tuple[str, T]], pattern: str | PathTest, path: str
 ) -> list[tuple[str, T]]:
@@ -114,8 +152,8 @@ async def meant(
 def glob_matcher(pattern: str | PathTest, path: str) -> PathTest:
     """Return a test of canonical paths below `path`; a test is returned as it is.
 
-    A pattern without `/` is compared with names at any depth; one that starts with `/`, with whole
-    paths; others, with the part after `path`.
+    A pattern without `/` is compared with names at any depth, and so is `**/NAME`; one that starts
+    with `/`, with whole paths; others, with the part after `path`.
 
     Raises:
         ToolError: The pattern is empty or too long, or its braces expand to too many patterns.
@@ -128,16 +166,18 @@ def glob_matcher(pattern: str | PathTest, path: str) -> PathTest:
     from wcmatch import glob  # not needed to start
     from wcmatch._wcparse import PatternLimitException
 
+    name = pattern.removeprefix(_ANY_DIRECTORY)
+    by_name = bool(name) and "/" not in name  # four times as fast as `**` on a path
     flags = glob.GLOBSTAR | glob.BRACE | glob.DOTGLOB | glob.FORCEUNIX | glob.CASE
     try:
-        included, excluded = glob.translate(pattern, flags=flags, limit=200)
+        included, excluded = glob.translate(name if by_name else pattern, flags=flags, limit=200)
     except (PatternLimitException, re.error) as error:
         raise ToolError(f"the glob {pattern!r} cannot be used: {error}") from error
     test = _matcher(included, excluded)
+    if by_name:
+        return lambda full: test(full.rpartition("/")[2]) is not None
     if pattern.startswith("/"):
         return lambda full: test(full) is not None
-    if "/" not in pattern:
-        return lambda full: test(full.rpartition("/")[2]) is not None
     start = len(path.rstrip("/")) + 1
     return lambda full: test(full[start:]) is not None
 
@@ -156,7 +196,7 @@ def _matcher(
     """Return a single test: matches any of the first expressions and none of the others."""
     anywhere = "|".join(f"(?:{settled(one)})" for one in included)
     nowhere = "".join(f"(?!{settled(one)})" for one in excluded)
-    return re.compile(f"{nowhere}(?:{anywhere})").match
+    return re.compile(f"{nowhere}(?:{anywhere})").fullmatch
 
 
 def _required(expression: Expression) -> bytes | None:

@@ -12,10 +12,14 @@ from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.backends import ripgrep
 from deep_agent_mcp.harness.backends.base import GrepMatch, Page
+from deep_agent_mcp.harness.backends.composite import CompositeBackend
 from deep_agent_mcp.harness.backends.directory import DirectoryBackend
 from deep_agent_mcp.harness.backends.directory import search as directory_search
 from deep_agent_mcp.harness.backends.expressions import line_expression
+from deep_agent_mcp.harness.backends.ignore import without_ignored
 from deep_agent_mcp.harness.backends.ripgrep import candidates, find_ripgrep, prefilter
+from deep_agent_mcp.harness.backends.search import names_of
+from deep_agent_mcp.harness.backends.state import StateBackend
 from deep_agent_mcp.harness.errors import ToolError
 from tests.backends.patterns import PATTERNS
 from tests.backends.workbench import Bench
@@ -39,10 +43,14 @@ def contents(draw: st.DrawFn) -> bytes:
 
 FOLDERS = ("0", "0.x", "0 x", "1/.h", "ö")
 """Names that sort differently as a whole and part by part."""
+GLOBS = (
+    *("*.txt", "[0-4].*", "/0/*", "**/.h/*", "{1,ö}/**"),
+    *("**/*.txt", "**/1.txt", "1.{txt,md}", "{0,1}", "{0..3}.txt", "*.{txt}", "{0,1}.txt", ".*"),
+)
 SEARCHES = st.fixed_dictionaries(
     {
         "path": st.sampled_from(["/", "/", "/1", "/0"]),
-        "glob": st.sampled_from([None, None, "*.txt", "[0-4].*", "/0/*", "**/.h/*", "{1,ö}/**"]),
+        "glob": st.sampled_from([None, None, *GLOBS]),
         "ignore_case": st.booleans(),
         "limit": st.sampled_from([1, 2, 5, 1_000]),
     }
@@ -55,6 +63,8 @@ EVERYWHERE = {"path": "/", "glob": None, "ignore_case": False, "limit": 1_000}
 @example("a$", [b"a" + b" " * 5_000, b" " * 3_999 + b"a" + b" " * 50], EVERYWHERE)
 @example("k", ["\u212a".encode(), "\u212a".encode("utf-16")], EVERYWHERE | {"ignore_case": True})
 @example("ö.ö", ["öäö".encode("latin-1"), "öäö".encode()], EVERYWHERE)
+@example("a", [b"a\0", b"\0a", b"x" * 70_000 + b"\na\n\0", "a\0".encode("utf-16")], EVERYWHERE)
+@example("a", [b"a", b"a"], EVERYWHERE | {"glob": "1.txt"})
 @example("a.{3}b", ["aöööb".encode(), "aöööb".encode("latin-1")], EVERYWHERE)
 async def test_the_same_lines_are_found(pattern: str, files: list[bytes], asked: dict[str, Any]):
     try:
@@ -91,19 +101,75 @@ def test_only_what_is_surely_no_narrower_is_asked_of_ripgrep(pattern: str, wide:
     assert prefilter(line_expression(pattern)) == wide
 
 
-async def test_ripgrep_is_asked_where_to_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    asked: list[str] = []
+@pytest.mark.parametrize(
+    ("glob", "names"),
+    [
+        (None, ["a.md", "a.txt"]),
+        ("*.md", ["a.md"]),
+        ("**/a.{txt,rst}", ["a.txt"]),
+        ("/*.md", ["a.md", "a.txt"]),
+        ("at/*.md", ["a.md", "a.txt"]),
+    ],
+)
+@pytest.mark.parametrize("kind", ["directory", "mounted", "with ignored"])
+async def test_ripgrep_is_asked_where_to_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, glob: str | None, names: list[str]
+):
+    asked: list[object] = []
 
-    async def noted(program: str, expression: str, *args: object, **options: object) -> object:
-        asked.append(expression)
-        return await candidates(program, expression, *args, **options)  # type: ignore[arg-type]
+    async def noted(*args: Any, **options: Any) -> object:
+        found = await candidates(*args, **options)
+        asked.append(found and found.names)
+        return found
 
     monkeypatch.setattr(directory_search, "candidates", noted)
-    (tmp_path / "a").write_text("needle\n")
-    (tmp_path / "b").write_text("hay\n")
-    page = await Bench(DirectoryBackend(tmp_path), tmp_path).files().grep("needle")
-    assert [one.path for one in page.matches] == ["/a"]
-    assert len(asked) == 1
+    for name in ("a.md", "a.txt"):
+        (tmp_path / name).write_text("needle\n")
+    (tmp_path / "b.md").write_text("hay\n")
+    backend: Any = DirectoryBackend(tmp_path)
+    if kind == "mounted":
+        backend = CompositeBackend(StateBackend(), {"/at": backend})
+    files = Bench(backend, tmp_path).files()
+    wanted = await without_ignored(files, "/", glob or "") if kind == "with ignored" else glob
+    await files.grep("needle", glob=wanted)
+    assert asked == [names]
+
+
+@pytest.mark.parametrize(
+    ("glob", "names"),
+    [
+        ("*", "*"),
+        ("**/*.test.ts", "*.test.ts"),
+        ("*.{ts,tsx}", "*.{ts,tsx}"),
+        ("Makefile", "Makefile"),
+        ("**/", None),
+        ("", None),
+        ("src/*.py", None),
+        ("/*.py", None),
+        ("*.{py}", None),
+        ("{1..3}.py", None),
+        ("{a,{b,c}}", None),
+        ("!a", None),
+        ("a*b", None),
+        ("[ab]", None),
+        ("a?", None),
+        ("\\*.py", None),
+        ("ö.py", None),
+        ("a.py\n", None),
+    ],
+)
+def test_only_globs_that_mean_the_same_everywhere_are_asked_of_ripgrep(
+    glob: str, names: str | None
+):
+    assert names_of(glob) == names
+
+
+async def test_a_line_end_in_a_name_belongs_to_it(tmp_path: Path):
+    (tmp_path / "a.md\n").write_text("needle\n")
+    for backend in (DirectoryBackend(tmp_path), DirectoryBackend(tmp_path, ripgrep=False)):
+        files = Bench(backend, tmp_path).files()
+        assert not (await files.grep("needle", glob="*.md")).matches
+        assert len((await files.grep("needle", glob="a*")).matches) == 1
 
 
 @pytest.mark.parametrize("program", ["/nowhere/rg", "/bin/false"])

@@ -32,7 +32,7 @@ from ..base import (
     size_text,
 )
 from ..expressions import line_expression
-from ..search import glob_matcher
+from ..search import glob_matcher, names_of
 from . import search
 from .realpath_tree import RealpathTree
 from .search import DirectorySearch
@@ -284,7 +284,7 @@ class DirectoryFiles:
         path = checked_path(path)
         expression = line_expression(pattern, ignore_case=ignore_case)
         test = glob_matcher(glob, path) if glob is not None else every_path
-        return await self._search.grep(expression, test, path, limit)
+        return await self._search.grep(expression, test, path, limit, names_of(glob))
 
     def update(self) -> Mapping[str, Any]:
         """Return nothing: these files are not part of the state."""

@@ -57,10 +57,12 @@ class DirectorySearch:
         """Return the newest files below a directory that are meant; see `Files.glob`."""
         return await _search(lambda budget: self._glob(test, path, limit, budget), Budget())
 
-    async def grep(self, expression: Expression, test: PathTest, path: str, limit: int) -> Page:
-        """Return lines of files that are meant; see `Files.grep`."""
+    async def grep(
+        self, expression: Expression, test: PathTest, path: str, limit: int, names: str | None
+    ) -> Page:
+        """Return lines of files that are meant; see `Files.grep` and `names_of`."""
         budget = Budget()
-        likely = await self._likely(path, expression, budget)
+        likely = await self._likely(path, expression, names, budget)
 
         def search(budget: Budget) -> Page:
             if likely is None:
@@ -88,7 +90,9 @@ class DirectorySearch:
                 raise
             test.late = True
 
-    async def _likely(self, path: str, expression: Expression, budget: Budget) -> Candidates | None:
+    async def _likely(
+        self, path: str, expression: Expression, names: str | None, budget: Budget
+    ) -> Candidates | None:
         """Return the files below a directory that may match; None if unknown."""
         program = find_ripgrep() if self.ripgrep else None
         if program is None:
@@ -101,7 +105,9 @@ class DirectorySearch:
         # The links in the path stay inside; if one is replaced now, it only yields names.
         directory = os.path.join(self.root, path[1:])
         seconds = budget.left * LIKELY_SHARE
-        return await candidates(program, wide, directory, most_bytes=self.limit, seconds=seconds)
+        return await candidates(
+            program, wide, directory, names=names, most_bytes=self.limit, seconds=seconds
+        )
 
     def _named(self, path: str, names: Sequence[str], test: PathTest) -> Iterator[_Document]:
         base = path.rstrip("/")
