@@ -1,4 +1,4 @@
-"""Fixtures every test may use."""
+"""Fixtures and pytest hooks for all tests."""
 
 import gc
 import importlib
@@ -15,8 +15,8 @@ from tempfile import mkdtemp
 
 import pytest
 
-# What one process has compiled the others read: else each rewrites the asserts of all files, and
-# those of the packages with plugins, hypothesis among them. The processes of tests do so, too.
+# Let test processes share compiled files. Otherwise each process rewrites the asserts of all test
+# files, and of packages with pytest plugins such as hypothesis. Child processes share them, too.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
@@ -27,7 +27,7 @@ from tests.distribution import dealt  # noqa: E402
 from tests.sampled_cases import sample, seed_of, wants_all  # noqa: E402
 from tests.shared_parts import share_bundled_skills, share_validators  # noqa: E402
 
-# How long an example takes says more about the machine than about the code.
+# No deadline: the time of an example depends on the machine more than on the code.
 for _profile, _examples in (("sampled", 25), ("exhaustive", 300)):
     settings.register_profile(
         _profile,
@@ -40,7 +40,7 @@ for _profile, _examples in (("sampled", 25), ("exhaustive", 300)):
         ],
     )
 
-# Variables that change what our code, the libraries below it or a terminal's programs do.
+# Environment variables that change the behaviour of our code, its libraries or terminal programs.
 THEIRS = re.compile(
     r"(DEEP_AGENT|ANTHROPIC|OTEL|CLAUDE|CODEX|LC)_.*|XDG_.*_HOME|LANGUAGE|COLUMNS|LINES"
     r"|FORCE_COLOR|NO_COLOR|(HTTPS?|ALL|NO)_PROXY",
@@ -51,18 +51,18 @@ OPTIONS = {
     "DEEP_AGENT_CLIENT_ENVS",
     "DEEP_AGENT_CLIENT_REPLICAS",
 }
-"""Those of the tests themselves."""
+"""Environment variables of the tests themselves."""
 
 
 MEMORY = "/dev/shm"
-"""Where files of tests lie if there is room: most of the suite's writes wait for the disk.
+"""Directory in memory for files of tests, if there is room. Most writes would wait for a disk.
 
-With `TMPDIR=/tmp` they stay there for three runs, as pytest does by itself.
+With `TMPDIR=/tmp`, files are kept for three runs, which is pytest's default.
 """
 
 
 def _has_room(directory: str) -> bool:
-    """Whether a directory is in memory, takes 4 GB more, and programs in it may be executed."""
+    """Whether a directory is a mount with 4 GB free space from which programs can run."""
     if not os.path.ismount(directory):
         return False
     system = os.statvfs(directory)
@@ -71,7 +71,7 @@ def _has_room(directory: str) -> bool:
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Test the same whoever runs it: forget their settings, their umask and deaf shells."""
+    """Make runs independent of the user: reset settings, umask and ignored signals."""
     for name in [one for one in os.environ if THEIRS.fullmatch(one) and one not in OPTIONS]:
         del os.environ[name]
     settings.load_profile("exhaustive" if wants_all(config) else "sampled")
@@ -80,16 +80,16 @@ def pytest_configure(config: pytest.Config) -> None:
     if fork_server.PLACE not in os.environ:  # this process starts all others
         if config.option.basetemp is None and "TMPDIR" not in os.environ and _has_room(MEMORY):
             os.environ["TMPDIR"] = tempfile.tempdir = mkdtemp(prefix="tests-", dir=MEMORY)
-            os.chmod(tempfile.tempdir, 0o711)  # a Postgres of its own user's finds its data below
+            os.chmod(tempfile.tempdir, 0o711)  # a Postgres of another user must reach its data
             config.add_cleanup(lambda: rmtree(os.environ.pop("TMPDIR"), ignore_errors=True))
         os.environ[fork_server.PLACE] = mkdtemp(prefix="forks-", dir="/tmp")
         config.add_cleanup(lambda: rmtree(os.environ.pop(fork_server.PLACE), ignore_errors=True))
     if "DEEP_AGENT_CLIENT_TESTS" not in os.environ:
-        # Nobody here is asked for a certificate of the world, and each client would read them all.
+        # No test needs public certificates, but each HTTP client would load all of them.
         certificates = Path(os.environ[fork_server.PLACE], "certificates")
         certificates.mkdir(exist_ok=True)
         os.environ["SSL_CERT_DIR"] = str(certificates)
-    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as below `nohup` or `&` of a script
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # inherited from `nohup` or `&`
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -100,18 +100,18 @@ def anyio_backend() -> str:
 
 @pytest.fixture
 def looks_at_files_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A scan counts for as long as it took: on a slow machine that may outlast the next edit."""
+    """Turn off reuse of directory scans: on a slow machine, a test's edit could go unnoticed."""
     monkeypatch.setattr("deep_agent_mcp.harness.definitions.registry._FRESH_SECONDS", 0.0)
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Two workers a core, up to eight: half of the time goes by waiting for child processes."""
+    """Return two workers per core, up to eight: they wait for child processes half of the time."""
     return min(8, 2 * (os.cpu_count() or 1))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
-    """Collect, and let the garbage collector leave alone what lives as long as the process."""
+    """Collect tests, and exclude all permanent objects from garbage collection."""
     gc.disable()
     _import_another_part_first(session.config)
     result = yield
@@ -137,7 +137,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark tests that draw their examples: with -m exhaustive they draw more."""
+    """Mark Hypothesis tests `exhaustive`: with `-m exhaustive` they draw more examples."""
     if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
         item.add_marker("exhaustive")
 
@@ -152,20 +152,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _import_another_part_first(config: pytest.Config) -> None:
-    """Let each worker of a whole run compile a part of the files before it needs the others."""
+    """In a full run, let each worker first compile a different part of the test files."""
     worker = getattr(config, "workerinput", None)
     if worker is None or config.args != config.getini("testpaths"):
         return
     root = Path(__file__).parent
     files = sorted(root.rglob("test_*.py"))
     for path in files[int(worker["workerid"][2:]) :: worker["workercount"]]:
-        with suppress(Exception, pytest.skip.Exception):  # collecting it tells what is wrong
+        with suppress(Exception, pytest.skip.Exception):  # the collection will report the error
             importlib.import_module(".".join(path.relative_to(root.parent).with_suffix("").parts))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Let logs hold halves of surrogate pairs, which pytest-xdist passes to nobody."""
+    """Escape lone surrogates in logs, because pytest-xdist cannot transfer them."""
     report = yield
     report.sections = [
         (name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections

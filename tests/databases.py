@@ -1,4 +1,4 @@
-"""Real Postgres databases, one for a run of tests and dropped after it."""
+"""Real Postgres databases for tests; each is dropped after the run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 SERVER = os.environ.get("TEST_POSTGRES", "postgresql://postgres@127.0.0.1:5432/postgres")
-"""Where a Postgres server listens on which databases may be made."""
+"""URL of a Postgres server on which databases may be created."""
 
 HELP = (
     "no Postgres: start one with `docker run -p 5432:5432 -e POSTGRES_HOST_AUTH_METHOD=trust "
@@ -23,7 +23,7 @@ HELP = (
 
 
 def unavailable(reason: str) -> None:
-    """Skip the test; on CI, where everything has to be there, fail."""
+    """Skip the test; on CI, where every service must be available, fail."""
     if os.environ.get("CI"):
         pytest.fail(reason)
     pytest.skip(reason)
@@ -33,7 +33,7 @@ class Database:
     """A database of this run.
 
     Attributes:
-        conninfo: Where it is.
+        conninfo: Its connection string.
         conn: A connection to it.
     """
 
@@ -54,17 +54,17 @@ class Database:
         return f"new {next(self._numbers)}"
 
     def empty_schema(self) -> str:
-        """Return a schema with or without empty tables, for one user after the other."""
+        """Return a schema that is reused by one test after another; its tables are emptied."""
         tables = self.execute(
             "SELECT tablename FROM pg_tables WHERE schemaname = 'emptied'"
             " AND tablename <> 'version'"
         )
-        # Faster than TRUNCATE, which makes new files.
+        # Faster than TRUNCATE, which creates new files.
         self.execute(";".join(f"DELETE FROM emptied.{name}" for (name,) in tables))
         return "emptied"
 
     def terminate(self, which: str = "true") -> None:
-        """End the connections of others, as the server does when it is shut down; they are gone."""
+        """End all other connections, like a server that shuts down, and wait for their end."""
         ended = self.execute(
             "SELECT pid, pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
             f" WHERE pid <> pg_backend_pid() AND datname = current_database() AND {which}"
@@ -73,7 +73,7 @@ class Database:
 
 
 def made_database(*, extension: str | None = None) -> Iterator[Database]:
-    """Make a database; skip the test where there is no server, or it lacks the extension."""
+    """Create a database; skip the test if there is no server or it lacks the extension."""
     try:
         server: Any = psycopg.connect(SERVER, autocommit=True, connect_timeout=30)
     except psycopg.OperationalError:
@@ -84,13 +84,13 @@ def made_database(*, extension: str | None = None) -> Iterator[Database]:
         known = server.execute("SELECT 1 FROM pg_available_extensions WHERE name = %s", [extension])
         if extension and not known.fetchall():
             pytest.skip(f"the Postgres server does not have the extension {extension}")
-        try:  # in a locale that sorts otherwise than by code points
+        try:  # use a locale that does not sort by code points
             server.execute(
                 f"CREATE DATABASE {name} TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE 'en-US'"
             )
         except psycopg.Error:  # before Postgres 15, or built without ICU
             server.execute(f"CREATE DATABASE {name}")
-        # Nothing here outlives the run, so no commit has to wait for the disk.
+        # The data is not needed after the run, so commits need not wait for the disk.
         server.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")
         try:
             database = Database(name)
@@ -101,7 +101,7 @@ def made_database(*, extension: str | None = None) -> Iterator[Database]:
 
 
 async def blocked(database: Database, connections: int = 1) -> None:
-    """Wait until so many connections wait for a lock."""
+    """Wait until this number of connections wait for a lock."""
     waiting = (
         "SELECT count(*) FROM pg_stat_activity"
         " WHERE wait_event_type = 'Lock' AND datname = current_database()"

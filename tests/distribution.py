@@ -1,8 +1,8 @@
-"""Which process runs which test, and in which order: what takes long begins first.
+"""Distribution of tests to processes: equal parts, with the slowest tests first.
 
-`--dist=worksteal` gives each process a piece of the list of tests, and lets those that are done
-take tests from the end of what others still have. So the pieces are made to take about the same
-time, and each begins with its longest tests: then no process waits long for the last of another.
+`--dist=worksteal` gives each process a part of the list of tests. Processes that have finished take
+tests from the end of other parts. So all parts should take about the same time, and begin with the
+slowest tests: then no process waits long for the last test of another.
 """
 
 from __future__ import annotations
@@ -60,17 +60,17 @@ SECONDS = {
     "test_tutorials.py": 15,
     "test_crash.py": 11,
 }
-"""Roughly what the tests of a directory take of a slow core, and of some files in it beside that.
+"""Approximate seconds on a slow core, by directory, and by file for slow files in a directory.
 
-Of others it is next to nothing.
+All others take almost no time.
 """
 
 WHOLE = {"viewer", "mcp_servers", "store"}
-"""Directories whose tests share what is dear to start, such as a browser, in one process."""
+"""Directories whose tests run in one process, to share something slow, such as a browser."""
 
 
 def dealt(items: Sequence[pytest.Item], processes: int) -> list[pytest.Item]:
-    """Return the tests in an order whose pieces, one for each process, take about the same time."""
+    """Order the tests so that all parts, one for each process, take about the same time."""
     rooms = _rooms(len(items), processes)
     pieces: list[list[tuple[float, Sequence[pytest.Item]]]] = [[] for _ in rooms]
     times = [0.0] * processes
@@ -94,13 +94,13 @@ def dealt(items: Sequence[pytest.Item], processes: int) -> list[pytest.Item]:
 
 
 def _turn(part: tuple[float, Sequence[pytest.Item]]) -> tuple[float, int]:
-    """Sort tests of a second and more first, and mix the others: some compute, some wait."""
+    """Return a sort key: slow tests first, then the others, mixed, because some only wait."""
     seconds, tests = part
     return min(-seconds, -1.0), crc32(tests[0].path.name.encode()) if seconds < 1 else 0
 
 
 def _rooms(count: int, processes: int) -> list[int]:
-    """Return how many tests each process is given, as pytest-xdist counts."""
+    """Return the number of tests for each process, calculated like in pytest-xdist."""
     rooms: list[int] = []
     for left in range(processes, 0, -1):
         rooms.append((count - sum(rooms)) // left)
@@ -108,7 +108,7 @@ def _rooms(count: int, processes: int) -> list[int]:
 
 
 def _parts(items: Sequence[pytest.Item]) -> Iterator[tuple[float, Sequence[pytest.Item]]]:
-    """Yield what stays together, with the seconds that it roughly takes."""
+    """Yield groups of tests for one process, with the approximate seconds of each group."""
     counts = Counter(map(_directory, items))
     for _, tests in groupby(
         items, lambda one: _directory(one) if _directory(one) in WHOLE else one.path

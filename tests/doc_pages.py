@@ -1,4 +1,4 @@
-"""The pages of the documentation and their snippets."""
+"""Pages of the documentation, and their snippets."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Snippet:
 
     Attributes:
         page: The file.
-        line: Where its code begins, from 1.
-        language: What follows the fence.
-        code: What it holds.
-        why: Why it is a fragment that does not stand alone; empty if it does.
+        line: Line number of the start of its code, from 1.
+        language: The word after the fence.
+        code: Its content.
+        why: Reason why it is a fragment that cannot run alone; empty if it can.
     """
 
     page: Path
@@ -42,14 +42,14 @@ class Snippet:
         return f"{self.page.relative_to(ROOT).as_posix()}:{self.line}"
 
     def run(self) -> dict[str, Any]:
-        """Run it as it stands, in an empty namespace; return what it defines."""
+        """Run the snippet unchanged in an empty namespace; return its names."""
         names: dict[str, Any] = {"__name__": self.page.stem}
-        code = "\n" * (self.line - 1) + self.code  # places in errors are those of the page
+        code = "\n" * (self.line - 1) + self.code  # errors then show line numbers of the page
         exec(compile(code, str(self.page), "exec", dont_inherit=True), names)
         return names
 
     def run_as_a_program(self) -> None:
-        """Run it as it stands, in a process of its own."""
+        """Run the snippet unchanged in a new process."""
         command = [sys.executable, "-"]
         done = subprocess.run(command, input=self.code, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, f"{self}: {done.stderr}"
@@ -67,7 +67,7 @@ def snippets(page: Path) -> Iterator[Snippet]:
 
 
 class DocPage:
-    """A page of `docs/` by its sections.
+    """A page of `docs/`, split into sections.
 
     Attributes:
         path: The file.
@@ -89,7 +89,7 @@ class DocPage:
         return self._sections[title][1]
 
     def run(self, title: str) -> dict[str, Any]:
-        """Run the Python snippets of a section; return what the last one defines."""
+        """Run the Python snippets of a section; return the names of the last one."""
         first, text = self._sections[title]
         names: dict[str, Any] = {}
         for one in snippets(self.path):

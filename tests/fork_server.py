@@ -1,10 +1,10 @@
-"""Processes, servers above all, that need not import everything again.
+"""Fork server: starts Python processes quickly, because their imports are already done.
 
-Nearly all of a server's start is imports. One process makes them once for all test processes, and
-forks for each process that a test starts. What runs in the fork is what `python -m MODULE`, `python
--c CODE` or `python FILE` would run, with arguments, environment, directory and descriptors of its
-own, and it ends as that would. Where a client starts its server, `stand_in` is the command to give
-it. Tests of how a program starts start it in full.
+A server spends nearly all of its start on imports. One process does them once for all test
+processes, and forks for each process that a test starts. The fork runs the same code as `python -m
+MODULE`, `python -c CODE` or `python FILE`, with its own arguments, environment, directory and file
+descriptors, and with the same exit status. If a client starts the server, give it the command of
+`stand_in`. Tests of the start itself do not use this module.
 """
 
 from __future__ import annotations
@@ -77,25 +77,25 @@ IMPORTED = (
     "deep_agent_mcp.server.transports.stdio",
     "deep_agent_mcp.server.transports.transports",
 )
-"""What most of them import."""
+"""Modules that most processes import."""
 MODEL = ("anthropic", "anthropic.resources", "deep_agent_mcp.harness.models.anthropic")
-"""What servers without a scripted model, or with an API key, import as well."""
+"""Additional modules of servers without a scripted model, or with an API key."""
 TELEMETRY = (
     "opentelemetry.exporter.otlp.proto.http.metric_exporter",
     "opentelemetry.exporter.otlp.proto.http.trace_exporter",
     "opentelemetry.sdk.metrics.export",
     "deep_agent_mcp.server.telemetry",
 )
-"""What servers that send spans import as well."""
+"""Additional modules of servers that send spans."""
 PLACE = "TESTS_FORK_SERVER"
-"""The variable that names a directory of this run of tests, for all its processes."""
+"""Environment variable with a directory that all processes of this test run share."""
 
 _MOST = 1 << 20
 _TURN = threading.Lock()
 
 
 class Process(Protocol):
-    """What tests use of `subprocess.Popen`."""
+    """The methods of `subprocess.Popen` that tests use."""
 
     pid: int
 
@@ -107,16 +107,16 @@ class Process(Protocol):
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    """Return variables for a server that finds nothing of whoever runs the tests."""
+    """Return environment variables that hide the files and settings of the current user."""
     names = ("PATH", "SYSTEMROOT", "SSL_CERT_DIR")
     kept = {name: os.environ[name] for name in names if name in os.environ}
     return {**kept, "HOME": str(home), "PYTHONPATH": str(ROOT), **more}
 
 
 def stand_in(command: Sequence[str], env: Mapping[str, str]) -> list[str]:
-    """Return a command that a client can start in place of one that `start` takes.
+    """Return a command for clients; it starts the same process as `start`.
 
-    It is a small process around the one that is forked: signals that end it are passed on.
+    The command runs a small process around the forked one, and passes on signals that end it.
     """
     if not _can_fork(env):
         return [*command]
@@ -125,7 +125,7 @@ def stand_in(command: Sequence[str], env: Mapping[str, str]) -> list[str]:
 
 
 def _can_fork(env: Mapping[str, str]) -> bool:
-    at_start = ("PYTHON", "LC_", "LANG")  # what an interpreter looks at when it starts
+    at_start = ("PYTHON", "LC_", "LANG")  # the interpreter reads these when it starts
     known = ("PYTHONPATH", "PYTHONWARNINGS")
     other = [name for name in env if name.startswith(at_start) and name not in known]
     return not other and sys.platform == "linux"
@@ -140,7 +140,7 @@ def start(
     stderr: int,
     stdin: int = subprocess.DEVNULL,
 ) -> Process:
-    """Start `python` with such arguments and descriptors: a module, code or a file, and its own."""
+    """Start `python` with a module, code or a file, its arguments, and file descriptors."""
     if not _can_fork(env):
         return subprocess.Popen(
             command, stdin=stdin, stdout=stdout, stderr=stderr, env=env, cwd=cwd
@@ -169,14 +169,14 @@ def run(
     says: bytes = b"",
     stdin: int | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program until it ends; return what it wrote.
+    """Run a program until it ends; return its output and exit status.
 
     Args:
-        command: As for `start`.
+        command: The command, as for `start`.
         env: Its environment.
-        cwd: Its directory.
-        says: What it reads, before the end of its input.
-        stdin: What it reads instead.
+        cwd: Its working directory.
+        says: Its input.
+        stdin: File descriptor to read instead of `says`.
     """
     source, its_input = os.pipe()
 
@@ -207,11 +207,11 @@ def run(
 
 
 class _Child:
-    """A process that the fork server forked.
+    """A process of the fork server.
 
     Args:
-        pid: Its number.
-        ended: A pipe that its exit status comes through.
+        pid: Its process id.
+        ended: A pipe that delivers its exit status.
     """
 
     def __init__(self, pid: int, ended: int) -> None:
@@ -247,17 +247,17 @@ class _Child:
 
 @cache
 def _address() -> str:
-    """Return the path of the socket where the process that forks is asked."""
+    """Return the path of the fork server's socket."""
     place = os.environ.get(PLACE)
     if place is None:
-        place = mkdtemp(prefix="forks-", dir="/tmp")  # where paths of sockets are short enough
+        place = mkdtemp(prefix="forks-", dir="/tmp")  # paths of sockets must be short
         atexit.register(rmtree, place, ignore_errors=True)
     return f"{place}/asked"
 
 
 @cache
 def _server() -> socket.socket:
-    """Connect to the process that forks. It is started by who is first, and ends with the last."""
+    """Connect to the fork server; the first client starts it, and it ends with the last one."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with FileLock(f"{_address()}.lock"):
         try:
@@ -268,7 +268,7 @@ def _server() -> socket.socket:
                 listener.bind(_address())
                 listener.listen(64)
                 listener.set_inheritable(True)
-                os.posix_spawn(  # of which nobody here has to learn the end
+                os.posix_spawn(  # not `Popen`: this process does not wait for its end
                     sys.executable,
                     [sys.executable, "-m", "tests.fork_server", str(listener.fileno())],
                     environment(ROOT),
@@ -311,7 +311,7 @@ def _main() -> None:
         if not isinstance(end.code, int | None):
             raise
         status = end.code or 0
-    # To take the interpreter apart would be to copy all memory that is shared with the fork server.
+    # A full shutdown of the interpreter would copy all memory shared with the fork server.
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     sys.stdout.flush()
@@ -320,9 +320,9 @@ def _main() -> None:
 
 
 def _work_out() -> None:
-    """Work out what is the same in each server: skills, schemas, tools and channels.
+    """Precompute data that is the same in each server: skills, schemas, tools and channels.
 
-    Nothing of it depends on variables or on files of the one who runs the tests.
+    None of it depends on environment variables or on files of the current user.
     """
     from deep_agent_mcp.harness.backends.directory import DirectoryBackend
     from deep_agent_mcp.harness.deep_agent import create_deep_agent
@@ -340,13 +340,13 @@ def _work_out() -> None:
 
 
 def _serve(listener: socket.socket) -> dict[str, Any]:
-    """Fork for each request; return in each fork, with what it was asked."""
+    """Fork for each request; the function returns in each fork, with its request."""
     ends: dict[int, int] = {}
     news, woken = os.pipe()
     os.set_blocking(woken, False)
     signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with those that ask it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with its last client
     asking: list[socket.socket] = []
     while True:
         ready, _, _ = select.select([listener, news, *asking], [], [])
@@ -376,7 +376,7 @@ def _serve(listener: socket.socket) -> dict[str, Any]:
 
 
 def _forked(asked: dict[str, Any], streams: Sequence[int]) -> int:
-    """Fork, and give the new process its streams; return as `os.fork` does."""
+    """Fork, and give the new process its streams; return the same value as `os.fork`."""
     scripted = any(word.startswith("scripted:") for word in asked["args"])
     serves = "serve" in asked["args"] and not scripted
     wanted = MODEL if serves or "ANTHROPIC_API_KEY" in asked["env"] else ()
@@ -398,13 +398,13 @@ def _forked(asked: dict[str, Any], streams: Sequence[int]) -> int:
 
 
 def _tell(ends: dict[int, int]) -> None:
-    """Tell of each process that has ended how it has."""
+    """Report the exit status of each process that has ended."""
     while ends:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if not pid:
             return
         end = ends.pop(pid)
-        with suppress(BrokenPipeError):  # nobody waits for it any more
+        with suppress(BrokenPipeError):  # nobody waits for this process any more
             os.write(end, str(os.waitstatus_to_exitcode(status)).encode())
         os.close(end)
 

@@ -1,4 +1,4 @@
-"""Talks with processes of the fork server through pipes."""
+"""Pipes to the input and output of processes of the fork server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Piped", "line", "open_process", "piped", "spawned"]
 async def open_process(
     command: Sequence[str], env: Mapping[str, str], cwd: Path, *, stderr: int = 2
 ) -> anyio.abc.Process:
-    """Start what `fork_server.start` starts, to be used like a process of `anyio`."""
+    """Start a process with the fork server; return it as a process of `anyio`."""
     source, its_input = os.pipe()
     its_output, sink = os.pipe()
     try:
@@ -35,7 +35,7 @@ async def open_process(
 
 @dataclass
 class Piped:
-    """A process, and our ends of its pipes."""
+    """A process with our ends of its pipes."""
 
     process: fork_server.Process
     stdin: IO[bytes]
@@ -46,7 +46,7 @@ class Piped:
 def piped(
     command: Sequence[str], env: Mapping[str, str], cwd: Path, *, stderr: int = 2
 ) -> Iterator[Piped]:
-    """Start what `fork_server.start` starts, for use without an event loop; kill it in the end."""
+    """Start a process with the fork server, without an event loop; kill it after the block."""
     source, its_input = os.pipe()
     its_output, sink = os.pipe()
     with open(its_input, "wb") as stdin, open(its_output, "rb") as stdout:
@@ -153,7 +153,7 @@ class _Opened(anyio.abc.Process):
 async def spawned(
     module: str, *args: str, forked: bool = True
 ) -> AsyncGenerator[tuple[anyio.abc.Process, BufferedByteReceiveStream]]:
-    """Yield a process that runs a module, and what it writes; it is killed in the end."""
+    """Yield a process that runs a module, and its output; kill it after the block."""
     command = [sys.executable, "-m", module, *args]
     start = open_process if forked else anyio.open_process
     async with await start(

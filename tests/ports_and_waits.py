@@ -1,4 +1,4 @@
-"""Waits of tests that have to outlast something on any machine, and ports that stay free."""
+"""Time limits that grow for slow machines, and ports that stay free."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["free_port", "growing"]
 
 
 def growing(first: float, most: float = 30.0) -> Iterator[float]:
-    """Yield limits in seconds, each four times the one before it.
+    """Yield time limits in seconds, each four times as long as the one before it.
 
-    For what is to be reached before a limit ends it: where the machine was too slow for the first
-    limit, a test tries again with the next.
+    Use it for tests that must reach a point before a limit: if the machine was too slow for one
+    limit, try again with the next.
     """
     while first < most:
         yield first
@@ -24,10 +24,10 @@ def growing(first: float, most: float = 30.0) -> Iterator[float]:
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on, below those that systems give out by themselves.
+    """Return a free port below the range from which systems assign ports.
 
-    Whoever asks for any port, as all servers and clients of tests do, never gets it, so it is
-    still free when a server starts on it, and when that starts again.
+    No other server or client of a test gets such a port. So it is still free when a server starts
+    on it, or restarts.
     """
     for number in _numbers(os.getpid()):
         port = 10_000 + number % 20_000
@@ -42,5 +42,5 @@ def free_port() -> int:
 
 @cache
 def _numbers(pid: int) -> Iterator[int]:
-    """Return where this process looks for ports: processes that were forked look elsewhere."""
+    """Return the order in which a process tries ports; it differs between processes."""
     return count(pid * 1_009 % 20_000)

@@ -1,4 +1,4 @@
-"""The Redis server of the tests; each test has keys of its own there, removed after it."""
+"""The Redis server for tests; each test has its own keys, which are removed after it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import pytest
 import redis
 
 SERVER = os.environ.get("TEST_REDIS", "redis://127.0.0.1:6379/0")
-"""Where a Redis server listens on which keys may be made."""
+"""URL of a Redis server on which keys may be created."""
 
 HELP = "no Redis: start one with `docker run -p 6379:6379 redis:7`, or name another in TEST_REDIS"
 
 
 class Keys:
-    """The keys below a prefix, seen past the journal.
+    """Direct access to the keys with a prefix, without the journal.
 
     Attributes:
-        prefix: What they begin with.
+        prefix: Prefix of the keys.
         server: A connection to the server.
     """
 
@@ -35,13 +35,13 @@ class Keys:
         return sorted(key.removeprefix(self.prefix.encode()) for key in found)
 
     def one(self, ending: bytes) -> bytes:
-        """Return the one key that ends like this, in full."""
+        """Return the full name of the only key with this ending."""
         (found,) = [key for key in self.all() if key.endswith(ending)]
         return self.prefix.encode() + found
 
     def remove(self) -> None:
-        """Remove them all."""
-        found = self.all()  # as many as a long text has words
+        """Remove all keys."""
+        found = self.all()  # in parts, because a long text has many keys
         for begin in range(0, len(found), 1_000):
             some = (self.prefix.encode() + key for key in found[begin : begin + 1_000])
             self.server.unlink(*some)
@@ -49,7 +49,7 @@ class Keys:
 
 @contextmanager
 def keys() -> Generator[Keys]:
-    """Give keys with a new prefix; without a server the test is skipped, on CI it fails."""
+    """Provide keys with a new prefix; without a server, skip the test, or fail on CI."""
     client: Any = redis.Redis
     server = client.from_url(SERVER, protocol=2, socket_timeout=20)
     try:

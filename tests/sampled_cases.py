@@ -1,16 +1,16 @@
-"""Which cases of a family marked `exhaustive` run by default: a sample, the same every time.
+"""Samples of test families marked `exhaustive`: by default, only a fixed sample of cases runs.
 
-A family is a parametrised test. Its sample covers every pair of values of two parameters, which is
-where most faults show. `pytest -m exhaustive` runs all cases of these families; a test named by its
-node id always runs. `--seed NUMBER` draws another sample, as `.ci/run` does: the same number draws
-it again. The header of a run says which sample it is.
+A family is a parametrised test. Its sample covers every pair of values of two parameters, which
+finds most errors. `pytest -m exhaustive` runs all cases of these families; a test named by its node
+id always runs. `--seed NUMBER` draws another sample, as in `.ci/run`; the same number gives the
+same sample. The header of a run shows which sample it uses.
 
     @pytest.mark.exhaustive              # each pair of values
     @pytest.mark.exhaustive(together=1)  # each value once
-    @pytest.mark.exhaustive(cases=12)    # so many, evenly spread
+    @pytest.mark.exhaustive(cases=12)    # this many, evenly spread
 
-Within a test, `few` takes a sample of what it loops over. Tests that draw their examples with
-Hypothesis belong to them, too: `-m exhaustive` draws more.
+Within a test, `few` takes a sample of the cases of a loop. Hypothesis tests are marked, too: with
+`-m exhaustive` they draw more examples.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ Case = TypeVar("Case")
 
 
 def wants_all(config: pytest.Config) -> bool:
-    """Whether this run is of everything that it names."""
+    """Whether to run all cases: with `-m exhaustive`, or if tests are named by node id."""
     named = any("::" in one for one in config.args)
     return named or "exhaustive" in (config.getoption("markexpr") or "")
 
 
 def seed_of(config: pytest.Config) -> str | None:
-    """Return what the samples of this run are drawn with."""
+    """Return the seed for the samples of this run, or None for the fixed samples."""
     return config.getoption("--seed")
 
 
 def few(config: pytest.Config, cases: Iterable[Case], count: int) -> list[Case]:
-    """Return so many cases, evenly spread or drawn with the seed; in a run of everything all.
+    """Return `count` cases, evenly spread or drawn with the seed; all of them if all cases run.
 
-    The test that asks is marked `exhaustive`, so that a run of everything has it.
+    Mark tests that use it `exhaustive`, so that `-m exhaustive` includes them.
     """
     found, seed = [*cases], seed_of(config)
     if wants_all(config) or count >= len(found):
@@ -56,7 +56,7 @@ def few(config: pytest.Config, cases: Iterable[Case], count: int) -> list[Case]:
 def sample(
     items: Sequence[pytest.Item], seed: str | None = None
 ) -> tuple[list[pytest.Item], list[pytest.Item]]:
-    """Return the tests that run by default, in their order, and those left out."""
+    """Return the tests that run by default, in order, and the tests left out."""
     families: dict[tuple[object, ...], list[pytest.Function]] = defaultdict(list)
     for item in items:
         if isinstance(item, pytest.Function) and item.get_closest_marker("exhaustive"):
@@ -75,14 +75,14 @@ def sample(
 def _chosen(
     family: Sequence[pytest.Function], together: int = 2, cases: int | None = None
 ) -> Iterator[pytest.Function]:
-    """Yield few cases in which all values of `together` parameters meet, or `cases` of them."""
+    """Yield a few cases that cover all combinations of `together` values, or `cases` cases."""
     if cases is not None:
         count = min(cases, len(family))
         yield from (family[number * len(family) // count] for number in range(count))
         return
     meetings = [{*combinations(one, min(together, len(one)))} for one in map(_values, family)]
     met: set[object] = set()
-    for news in range(max(map(len, meetings)), 0, -1):  # those that bring most come first
+    for news in range(max(map(len, meetings)), 0, -1):  # cases with most new combinations first
         for one, its in zip(family, meetings, strict=True):
             if len(its - met) >= news:
                 met |= its
@@ -90,7 +90,7 @@ def _chosen(
 
 
 def _values(item: pytest.Function) -> list[tuple[str, object]]:
-    """Return the values of a case's parameters, in a form that can be compared."""
+    """Return the values of a case's parameters in a comparable form."""
     given: dict[str, Any] = item.callspec.params if hasattr(item, "callspec") else {}
     return [(name, _key(value)) for name, value in sorted(given.items())]
 

@@ -1,4 +1,4 @@
-"""Parts of clients and servers that are made once for a process, because tests have so many."""
+"""Parts of clients and servers that a test process creates once and shares, to save time."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["share_bundled_skills", "share_validators"]
 
 
 def share_validators() -> None:
-    """Let official clients that are told the same schema have the same validator of results.
+    """Make official clients with the same output schema share one validator.
 
-    A client compiles the schema when it first calls a tool, which takes longer than most calls.
+    A client compiles the schema at its first call of a tool, which takes longer than most calls.
     """
     if "mcp.client.session" not in sys.modules:
         return  # none of the tests has a client
@@ -31,7 +31,7 @@ def share_validators() -> None:
 
 
 def share_bundled_skills() -> None:
-    """Let servers read the bundled skills once, which takes a third of the time of their start."""
+    """Make servers read the bundled skills only once: reading takes a third of their start."""
     if "deep_agent_mcp.server.agents.workplaces" not in sys.modules:
         return  # none of the tests has a server
     from deep_agent_mcp.harness.skills import SkillRegistry

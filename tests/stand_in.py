@@ -1,6 +1,6 @@
-"""Stands between a client and a process of `fork_server`: same streams, and it ends as that does.
+"""Small process between a client and a process of `fork_server`, with its streams and exit status.
 
-It is started by path, without site packages: its start is a small part of an interpreter's.
+It is started by path, without site packages, so that it starts fast.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _main() -> None:
         pid = int(server.recv(64))
     os.close(its_end)
     nothing = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1):  # they are the other's alone now, so that it can close them
+    for stream in (0, 1):  # the other process must be the only owner, so that it can close them
         os.dup2(nothing, stream)
     for number in _PASSED_ON:
         signal.signal(number, lambda number, frame: os.kill(pid, number))

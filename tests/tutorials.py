@@ -1,12 +1,12 @@
-"""Runs a tutorial as a newcomer would: an empty home, its files, its commands, in order.
+"""Runner for tutorials: creates their files and runs their commands, in order, in an empty home.
 
 A file is a fenced block after "Save this as `NAME`". Commands are indented blocks. A fenced block
-of `text` after commands is their output, with `…` for what may differ. An id in a command, such as
-`run_0a1b2c3d4e5f6071`, stands for the latest id of its kind that was printed. A server that is
-started for clients runs until the tutorial ends. `<!-- exit code N -->` before commands says how
-they end, and `<!-- not run: REASON -->` why they are left out.
+of `text` after commands is their output; `…` matches any text. An id in a command, such as
+`run_0a1b2c3d4e5f6071`, stands for the latest printed id of the same kind. A server for clients runs
+until the tutorial ends. `<!-- exit code N -->` before commands sets their expected exit code, and
+`<!-- not run: REASON -->` skips them.
 
-`python -m tests.tutorials PYTHON` runs all of them with an installed package.
+`python -m tests.tutorials PYTHON` runs all tutorials with an installed package.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ def steps(page: Path) -> list[re.Match[str]]:
 
 
 class Newcomer:
-    """Somebody with an empty home who does what a tutorial says.
+    """A user with an empty home who follows a tutorial.
 
     Args:
         place: An empty directory.
-        python: An interpreter with the package; None for this checkout's.
+        python: An interpreter with the installed package; None to use this checkout.
     """
 
     def __init__(self, place: Path, python: str | None = None) -> None:
@@ -85,7 +85,7 @@ class Newcomer:
         self._printed = ""
 
     def do(self, page: Path) -> None:
-        """Do all that a tutorial says."""
+        """Follow a tutorial to its end."""
         for step in steps(page):
             if step["file"]:
                 self._save(step["file"], step["content"])
@@ -97,7 +97,7 @@ class Newcomer:
 
     @contextmanager
     def cleaned(self) -> Iterator[Newcomer]:
-        """Stop what was started."""
+        """Stop all servers after the block."""
         try:
             yield self
         finally:
@@ -131,7 +131,7 @@ class Newcomer:
             timeout=120,
         )
         self._printed = done.stdout
-        if SLOW.search(done.stdout):  # what the doctor finds of a machine that is busy
+        if SLOW.search(done.stdout):  # the doctor warns if the machine is busy
             expected = done.returncode
         assert done.returncode == expected, f"{lines}: {done.returncode}\n{done.stdout}"
         for found in ID.finditer(done.stdout):
@@ -169,7 +169,7 @@ class Newcomer:
         raise AssertionError((self.place / ".server-log").read_text())
 
     def _compare(self, output: str) -> None:
-        """Check that the lines were printed in this order, whatever stands between them."""
+        """Check that the lines were printed in this order; other lines between them are allowed."""
         wanted = [line.strip() for line in output.splitlines() if line.strip(" …")]
         pattern = ".*?".join(
             r"\s+".join(".*?".join(map(re.escape, word.split("…"))) for word in line.split())
@@ -182,12 +182,12 @@ class Newcomer:
 
 
 def can_run() -> bool:
-    """Whether tutorials can be done here: they need bash."""
+    """Whether tutorials can run on this machine: they need bash."""
     return os.name != "nt" and shutil.which("bash") is not None
 
 
 def main(python: str) -> None:
-    """Do all tutorials with an installed package."""
+    """Run all tutorials with an installed package."""
     for page in TUTORIALS:
         with (
             tempfile.TemporaryDirectory() as place,

@@ -1,4 +1,4 @@
-"""Both places of the agenda, empty, for tests that hold for each."""
+"""Empty agenda tables in SQLite and Postgres, for tests that run on both."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.databases import Database, made_database
 from tests.replicas.servers import journal_url
 
 Open: TypeAlias = Callable[[], AgendaTables]
-"""Opens the tables, as each of several servers does."""
+"""Opens the tables, as each of several servers would."""
 
 
 @pytest.fixture(scope="module")

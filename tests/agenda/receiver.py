@@ -1,4 +1,4 @@
-"""A program that receives webhooks, on this machine."""
+"""A receiver of webhooks on this machine."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ SECRET = "whsec_" + base64.b64encode(b"s" * 24).decode()
 
 @dataclass
 class Receiver:
-    """What has arrived.
+    """A receiver and its requests.
 
     Attributes:
-        url: Where it listens.
-        answers: Statuses of the next answers; 204 when there are none.
-        requests: Headers and bodies.
+        url: URL of the receiver.
+        answers: Statuses of the next answers; 204 after the last one.
+        requests: Headers and bodies of all requests.
     """
 
     url: str = ""
@@ -38,7 +38,7 @@ class Receiver:
         return [json.loads(body) for _, body in self.requests]
 
     def verified(self, number: int, secret: str = SECRET) -> bool:
-        """Whether a request is signed, as the specification says."""
+        """Whether a request has a valid signature according to the specification."""
         headers, body = self.requests[number]
         content = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
         key = base64.b64decode(secret.removeprefix("whsec_"))

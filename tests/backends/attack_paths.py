@@ -1,6 +1,6 @@
-"""Paths that try to leave a directory, to block whoever opens them, or to confuse who reads them.
+"""Paths that try to leave a directory, to block programs that open them, or to confuse readers.
 
-`lay_out` puts links, devices and odd files into a root; `ATTACKS` are paths to ask for there.
+`lay_out` creates links, devices and unusual files in a root; `ATTACKS` are paths to request there.
 `{outside}` and `{root}` in a path stand for the real directories.
 """
 
@@ -20,7 +20,7 @@ SECRET = b"the-secret-outside"
 
 
 class Attack(NamedTuple):
-    """A path to ask for."""
+    """A path to request."""
 
     family: str
     path: str
@@ -28,12 +28,12 @@ class Attack(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """Where attacks are tried: the root of the files, and what lies around it.
+    """Directories for attacks: the root of the files, and the directories around it.
 
     Attributes:
         root: Directory of the files.
         outside: A directory beside it, with `key` and `sub/key`.
-        held: Descriptors to keep open.
+        held: File descriptors to keep open.
     """
 
     root: Path
@@ -45,7 +45,7 @@ class Ground:
             one.close() if isinstance(one, socket.socket) else os.close(one)
 
     def within(self) -> dict[str, tuple[int, ...]]:
-        """Return everything in the root, such that nothing is put back the same."""
+        """Return the identity of everything in the root; a restored file has another one."""
         found: dict[str, tuple[int, ...]] = {}
         folders = [os.fspath(self.root)]
         for base in folders:
@@ -60,7 +60,7 @@ class Ground:
         return found
 
     def around(self) -> dict[str, tuple[object, ...]]:
-        """Return everything outside of the root: names, kinds, times, modes and contents."""
+        """Return everything outside the root: names, kinds, times, modes and contents."""
         found: dict[str, tuple[object, ...]] = {}
         top = str(self.root.parent)
         for base, dirs, files in os.walk(top):
@@ -76,7 +76,7 @@ class Ground:
 
 
 def lay_out(directory: Path) -> Ground:
-    """Make a root full of traps, and secrets around it."""
+    """Create a root full of traps, and secrets around it."""
     outside = directory / "outside"
     (outside / "sub").mkdir(parents=True)
     evil = directory / "root-evil"  # begins with the name of the root
@@ -91,7 +91,7 @@ def lay_out(directory: Path) -> Ground:
     folder = os.open(outside, os.O_RDONLY)
     for name, target in links(root, outside, descriptor, folder).items():
         os.symlink(target, f"{root}/{name}")
-    for number in range(45):  # longer than systems follow
+    for number in range(45):  # more links than systems follow
         os.symlink(f"chain{number + 1}", f"{root}/chain{number}")
     (root / "chain45").symlink_to(outside)
     os.mkfifo(root / "fifo")
@@ -106,7 +106,7 @@ def lay_out(directory: Path) -> Ground:
 
 
 def links(root: Path, outside: Path, descriptor: int, folder: int) -> dict[str, str]:
-    """Return links by name. All lead out, or nowhere, some by a way through the root."""
+    """Return targets of links by name. All lead out of the root, or nowhere."""
     return {
         "abs-file": f"{outside}/key",
         "abs-dir": f"{outside}",

@@ -1,4 +1,4 @@
-"""Expressions to search with."""
+"""Hypothesis strategies for regular expressions to search with."""
 
 from hypothesis import strategies as st
 

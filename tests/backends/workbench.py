@@ -1,4 +1,4 @@
-"""Runs file tools against a backend the way the loop does: path, validation, call, state."""
+"""A bench that runs file tools on a backend like the loop: path, validation, call, state."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BACKENDS = (
 )
 DISKS = ("descriptors", "realpath", "without-ripgrep")
 SHARED = (*DISKS, "store", "sqlite-store")
-"""Those whose files other calls see as soon as they are written."""
+"""Backends whose files are visible to other calls as soon as they are written."""
 
 SCHEMA = StateSchema.of((AgentState, "agent"), (FilesystemState, "files"))
 
@@ -56,7 +56,7 @@ def make_backend(kind: str, root: Path, **options: Any) -> Backend:
 
 @asynccontextmanager
 async def opened(kind: str, directory: Path, **options: Any) -> AsyncGenerator[Bench]:
-    """Make a bench, and close what it holds in the end."""
+    """Create a bench, and close it after the block."""
     root = directory / "root"
     root.mkdir()
     bench = Bench(make_backend(kind, root), root, **options)
@@ -81,7 +81,7 @@ class Bench:
         self.middleware = FilesystemMiddleware(backend, **options)
 
     def forget(self) -> None:
-        """Begin a new thread."""
+        """Start a new thread."""
         self.checkpointer = MemoryCheckpointer()
         self.state = SCHEMA.initial()
 
@@ -103,7 +103,7 @@ class Bench:
 
     @property
     def mounts(self) -> set[str]:
-        """Directories that are there from the start."""
+        """Directories that exist from the start."""
         return set(self.backend.routes) if isinstance(self.backend, CompositeBackend) else set()
 
     def files(self) -> Files:
@@ -113,11 +113,11 @@ class Bench:
         return next(tool for tool in self.middleware.tools if tool.name == name)
 
     async def seed(self, path: str, data: bytes) -> None:
-        """Put a file where it is without the tools noticing."""
+        """Create a file without the tools."""
         await self.seed_all({path: data})
 
     async def seed_all(self, contents: Mapping[str, bytes]) -> None:
-        """Put files where they are, all at once."""
+        """Create several files without the tools."""
         if isinstance(self.backend, DirectoryBackend):
             for path, data in contents.items():
                 real = self.root / path[1:]
@@ -133,7 +133,7 @@ class Bench:
         return await self.files().read(path)
 
     def apply(self, update: dict[str, Any]) -> None:
-        """Fold an update after a round trip through the journal's bytes."""
+        """Merge an update into the state after a round trip through the journal's bytes."""
         for channel, write in SCHEMA.writes(update, "test"):
             stored = SCHEMA[channel].decode(SCHEMA[channel].encode(write))
             self.state = SCHEMA.fold(self.state, [(channel, stored)])  # type: ignore[list-item]

@@ -1,4 +1,4 @@
-"""Agents and deep agents: what they are made of (A1, A2)."""
+"""Agents and deep agents: their parts (A1, A2)."""
 
 from tests.behaviour_table.row import Row
 

@@ -1,4 +1,4 @@
-"""What a row of the table says."""
+"""A row of the table."""
 
 from dataclasses import dataclass
 
@@ -11,8 +11,8 @@ class Row:
 
     Attributes:
         what: The behaviour, in one sentence that a newcomer understands.
-        tests: Ids of the tests that show what this project does.
-        differs: What is different from the libraries compared with, and why; None if nothing is.
+        tests: Ids of the tests of this project's behaviour.
+        differs: How and why it differs from the other libraries; None if it does not.
     """
 
     what: str

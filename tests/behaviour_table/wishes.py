@@ -1,4 +1,4 @@
-"""What users of the libraries compared with complain of and ask for (E)."""
+"""Complaints and wishes of users of the other libraries (E)."""
 
 from tests.behaviour_table.row import Row
 

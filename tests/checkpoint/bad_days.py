@@ -1,13 +1,13 @@
 """A process that meets a full or read-only disk, for `test_bad_days`.
 
-`python -m tests.checkpoint.bad_days fill PATH [BYTES]` moves four threads at once until the journal
-refuses; with BYTES no file may grow beyond that. It prints `stored THREAD STEP` for every commit
-that returned and `refused THREAD TEXT` for the one of each thread that did not. When all have been
-refused it prints `waits` and waits for a line on stdin; then the limit is gone, each thread goes on
-with the step that was refused, and it prints `done`.
+`python -m tests.checkpoint.bad_days fill PATH [BYTES]` commits steps of four threads concurrently
+until the journal refuses; BYTES limits the size of files. It prints `stored THREAD STEP` for each
+successful commit, and `refused THREAD TEXT` for the failed commit of each thread. When all threads
+have failed, it prints `waits` and waits for a line on stdin. Then it removes the limit, each thread
+continues with its refused step, and it prints `done`.
 
 `… visit PATH [UID]` becomes another user, then prints `read THREAD STEP` for each thread and
-`stored` when a commit went through; what is refused is printed as `refused read TEXT` and
+`stored` after a successful commit. Refused operations are printed as `refused read TEXT` and
 `refused commit TEXT`.
 """
 
@@ -28,21 +28,21 @@ from tests.checkpoint.records import step_batch
 
 THREADS = ("t0", "t1", "t2", "t3")
 PAYLOAD = 20_000
-"""Bytes that each step adds and no page shares."""
+"""Bytes that each step adds to the file."""
 
 MORE = 5
-"""Steps of each thread after there is room again."""
+"""Steps of each thread after there is space again."""
 
 
 def step_of(thread: str, parent: str | None, step: int) -> Batch:
-    """Every second thread does not wait for the disk."""
+    """Return a large step; every second thread does not wait for the disk."""
     change = FileChange(thread, "run", f"/{step}", os.urandom(PAYLOAD), None)
     batch = full_batch(thread, parent, step)
     return replace(batch, file_changes=[change], synced=thread in ("t0", "t2"))
 
 
 async def fill(journal: SqliteCheckpointer, make_room: Callable[[], object]) -> None:
-    """Move the threads until the disk is full, and on when it is not any more."""
+    """Commit steps until the disk is full, and continue after there is space again."""
     heads: dict[str, tuple[str | None, int]] = dict.fromkeys(THREADS, (None, 0))
 
     async def move(thread: str, steps: int | None) -> None:
@@ -75,7 +75,7 @@ async def fill(journal: SqliteCheckpointer, make_room: Callable[[], object]) -> 
 
 
 async def visit(path: str) -> None:
-    """Read what is there, then try to add to it."""
+    """Read all threads, then try to commit a step."""
     journal = SqliteCheckpointer(path)
     try:
         for info in await journal.threads():

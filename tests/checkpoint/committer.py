@@ -1,9 +1,9 @@
-"""A process that moves threads of a journal, for tests that kill it or run two of them.
+"""A process that commits steps to a journal, for tests that kill it or run two of them.
 
-`python -m tests.checkpoint.committer drive PATH` moves four threads at once until it is killed;
-it prints `THREAD STEP` for every commit that returned. `… race PATH NAME COUNT` waits for a line
-on stdin, then stores COUNT steps on a thread of its own and COUNT on the thread `shared`, where
-it starts over whenever another process was faster; it prints `done`. `… forget PATH` commits one
+`python -m tests.checkpoint.committer drive PATH` commits steps of four threads concurrently until
+it is killed, and prints `THREAD STEP` for each successful commit. `… race PATH NAME COUNT` waits
+for a line on stdin, then stores COUNT steps on its own thread and COUNT on the thread `shared`,
+where it retries if another process was faster; then it prints `done`. `… forget PATH` commits one
 step and ends without closing the journal. PATH may be `postgres:` and a connection string.
 """
 
@@ -26,7 +26,7 @@ TASKS = 3
 
 
 def full_batch(thread: str, parent: str | None, step: int) -> Batch:
-    """A step that touches every table, so that a torn commit would show."""
+    """Return a step that writes to every table, so that a partial commit would be detected."""
     new = step_id(parent)
     return Batch(
         thread,
@@ -65,7 +65,7 @@ async def race(journal: Checkpointer, name: str, count: int) -> None:
 
 
 async def claim(journal: Checkpointer, value: str) -> None:
-    """Put one step onto the shared thread, on whatever its head is by then."""
+    """Commit one step to the shared thread, after its current head."""
     while True:
         found = await journal.load("shared", cached=None)
         parent, step = (found.checkpoint.id, found.checkpoint.step + 1) if found else (None, 0)

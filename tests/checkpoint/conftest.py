@@ -36,7 +36,7 @@ def database() -> Iterator[Database]:
 
 @contextmanager
 def locked(path: Path) -> Generator[None]:
-    """Hold the database's write lock, as another process in a transaction does."""
+    """Hold the database's write lock, like another process in a transaction."""
     other = sqlite3.connect(path, isolation_level=None)
     try:
         other.execute("BEGIN IMMEDIATE")

@@ -1,4 +1,4 @@
-"""A journal of all that there is, what it holds, and ways to damage its file."""
+"""A journal with all kinds of data, a way to read it all, and ways to damage its file."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Held = Mapping[tuple[str, str, str], State]
 
 @contextmanager
 def quick_folder() -> Generator[Path]:
-    """Give a folder, in memory where there is one: hundreds of journals are made in it."""
+    """Yield a folder for hundreds of journals; it is in memory if possible."""
     memory = Path("/dev/shm")
     folder = Path(mkdtemp(dir=memory if memory.is_dir() and os.access(memory, os.W_OK) else None))
     try:
@@ -45,7 +45,7 @@ def quick_folder() -> Generator[Path]:
 
 
 def made(thread: str, parent: str | None, step: int, ns: str = "", salt: str = "") -> Checkpoint:
-    """Return the checkpoint of a step as the loop makes it; every fifth step begins a turn."""
+    """Return a checkpoint like the loop's; every fifth step begins a turn."""
     new = turn_step_id(parent, thread, ns) if step % 5 == 0 else step_id(parent)
     new = step_id(parent, salt) if salt else new
     source = "fork" if salt else "loop"
@@ -111,7 +111,7 @@ async def _unfinished(journal: Checkpointer, thread: str, head: str) -> None:
 
 
 async def held(journal: Checkpointer) -> Held:
-    """Return what a journal holds of each checkpoint; reads everything."""
+    """Return the state of each checkpoint in a journal."""
     found: dict[tuple[str, str, str], State] = {}
     for info in await journal.threads(limit=1_000):
         thread = info.thread_id
@@ -125,7 +125,7 @@ async def held(journal: Checkpointer) -> Held:
 
 
 async def more_held(journal: Checkpointer) -> list[State]:
-    """Return the rest: records of runs, questions, files, events, times, unfinished steps."""
+    """Return all other data: records of runs, questions, files, events, times, unfinished steps."""
     found: list[State] = []
     for info in await journal.threads(limit=1_000):
         thread = info.thread_id

@@ -1,4 +1,4 @@
-"""Journals in a database of the run, and what others may do to their tables meanwhile."""
+"""Journals in a test database, and direct access to their tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def opened(
 def rows(
     database: Database, schema: str, query: str, parameters: Any = None
 ) -> list[tuple[Any, ...]]:
-    """Return the rows of a query, in which tables stand in braces."""
+    """Return the rows of a query; table names in it are in braces."""
     return database.execute(Tables(schema, JOURNAL.tables).sql(query), parameters)
 
 
@@ -34,7 +34,7 @@ def count(database: Database, schema: str, table: str) -> int:
 
 @contextmanager
 def locked(database: Database, schema: str, thread: str) -> Generator[None]:
-    """Hold a thread's lock, as another process in a transaction does."""
+    """Hold a thread's lock, like another process in a transaction."""
     nobody: Any = None
     (key,) = Session(nobody, Tables(schema, ())).keys([thread])
     with database.another() as conn, conn.transaction():

@@ -1,4 +1,4 @@
-"""Short ways to make and read what a journal stores; most of them the kit's own."""
+"""Shorthands to create and read data of a journal; most come from the conformance kit."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -36,7 +36,7 @@ __all__ = [
 
 
 def loads(journal: Checkpointer) -> list[Callable[[], Awaitable[Any]]]:
-    """Return ways to load a thread of two steps, with each pair of what may be asked for."""
+    """Return functions that load a thread of two steps, with all pairs of arguments."""
     first, second = step_id(None), step_id(step_id(None))
     return [
         partial(journal.load, THREAD, "", place, schema=schema, cached=cached)
@@ -52,7 +52,7 @@ def loads(journal: Checkpointer) -> list[Callable[[], Awaitable[Any]]]:
 
 
 def reads(journal: Checkpointer) -> list[Callable[[], Awaitable[Any]]]:
-    """Return everything that reads a thread and its run."""
+    """Return functions for all reads of a thread and its run."""
 
     async def export() -> None:
         async for _ in export_thread(journal, THREAD):

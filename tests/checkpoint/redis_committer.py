@@ -1,4 +1,4 @@
-"""A process that moves threads of a Redis journal; like `committer`, with a prefix for a path.
+"""A process that commits steps to a Redis journal; like `committer`, with a prefix as its path.
 
 `python -m tests.checkpoint.redis_committer drive PREFIX` or `… race PREFIX NAME COUNT`.
 """

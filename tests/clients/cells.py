@@ -1,4 +1,4 @@
-"""The cells of clients, transports and protocol eras in which every tour is taken.
+"""All combinations of clients, transports and protocol eras that are tested.
 
 The page on clients shows them as a table; a test compares the two.
 """
@@ -45,11 +45,11 @@ CELLS: Mapping[str, Mapping[str, tuple[Era, ...]]] = {
     f"Python SDK {metadata.version('mcp').rpartition('.')[0]}": dict.fromkeys(TRANSPORTS, BOTH),
     f"Python SDK {_pinned('mcp')}": dict.fromkeys(TRANSPORTS, OLD),
     f"LangChain MCP adapters {_pinned('langchain-mcp-adapters')}": dict.fromkeys(TRANSPORTS, OLD),
-    # Its SSE transport speaks the older era only.
+    # Its SSE transport only supports the older era.
     f"FastMCP {_pinned('fastmcp')}": {"stdio": BOTH, "http": BOTH, "sse": OLD},
     f"TypeScript SDK {_pinned('@modelcontextprotocol/sdk')}": dict.fromkeys(TRANSPORTS, OLD),
     f"TypeScript SDK {_pinned('@modelcontextprotocol/client')}": dict.fromkeys(TRANSPORTS, BOTH),
-    # One process for each request takes long: the newer era is looked at on one transport.
+    # It starts a process for each request, so the newer era is tested on one transport only.
     f"Inspector {_pinned('@modelcontextprotocol/inspector')}": {
         "stdio": OLD, "http": BOTH, "sse": OLD,
     },
@@ -63,7 +63,7 @@ CELLS: Mapping[str, Mapping[str, tuple[Era, ...]]] = {
 
 
 def cells_of(client: str) -> list[tuple[str, Era]]:
-    """Return the transports and eras of the one client whose name begins so."""
+    """Return the transports and eras of the client whose name has this prefix."""
     (eras,) = [one for name, one in CELLS.items() if name.startswith(client)]
     return [(transport, era) for transport, some in eras.items() for era in some]
 

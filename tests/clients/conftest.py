@@ -1,7 +1,7 @@
-"""Other implementations of MCP clients; they are fetched from npm and PyPI, so only when asked.
+"""Tests with other MCP clients, which only run on request: they are installed from npm and PyPI.
 
-With `DEEP_AGENT_CLIENT_REPLICAS=3` they meet three servers on one journal, over HTTP, behind a
-balancer that gives each request to the next one.
+With `DEEP_AGENT_CLIENT_REPLICAS=3`, HTTP clients connect to three servers on one journal, through a
+balancer that passes each request to the next server.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def environments(pytestconfig: pytest.Config) -> Path:
-    """Where the clients are installed, and stay for the next time."""
+    """The directory of the installed clients, which is kept for the next run."""
     given = os.environ.get(ENVIRONMENTS)
     return Path(given) if given else pytestconfig.cache.mkdir("clients")
 
@@ -83,7 +83,7 @@ def claude(environments: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def coding_hosts(environments: Path, node: Path) -> dict[str, list[Path]]:
-    """The commands of coding agents, by the name that `install` gives them."""
+    """The commands of coding agents, by their names in `install`."""
     return {
         "codex": [codex(environments)],
         "gemini": [node / ".bin" / "node", gemini(environments)],
@@ -93,7 +93,7 @@ def coding_hosts(environments: Path, node: Path) -> dict[str, list[Path]]:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """A server over HTTP, and how to start one on stdio; `edit_file` needs approval on both."""
+    """A server over HTTP, and the setup of one on stdio; `edit_file` needs approval on both."""
     over_http, on_stdio = (tmp_path_factory.mktemp(one) for one in ("http", "stdio"))
     count = int(os.environ.get(REPLICAS, "0"))
     with ExitStack() as stack:

@@ -1,6 +1,6 @@
-"""Installs other clients, each version named here, once per directory.
+"""Installation of other clients, with pinned versions, once per directory.
 
-`python -m tests.clients.environments DIRECTORY` does it before the tests that need them.
+`python -m tests.clients.environments DIRECTORY` installs them before the tests.
 """
 
 from __future__ import annotations
@@ -44,33 +44,33 @@ _NPM = ("npm", "install", "--no-audit", "--no-fund", "--prefix", ".")
 
 
 def node_packages(place: Path) -> Path:
-    """Return the `node_modules` directory with everything in it."""
+    """Install the Node packages and return their `node_modules` directory."""
     folder = place / "node"
     _once(folder, NODE_PACKAGES, _NPM)
     return folder / "node_modules"
 
 
 def claude_code(place: Path) -> Path:
-    """Return the program of Claude Code, which is one file for each platform."""
+    """Install Claude Code and return its program, which is one file for each platform."""
     scope = _unscripted(place / "claude", CLAUDE_CODE) / "@anthropic-ai"
     (program,) = [one for one in scope.glob("claude-code-*/claude*") if one.suffix in ("", ".exe")]
     return program
 
 
 def codex(place: Path) -> Path:
-    """Return the program of Codex, which is one file for each platform."""
+    """Install Codex and return its program, which is one file for each platform."""
     modules = _unscripted(place / "codex", CODEX)
     return next((modules / "@openai").glob("codex-*/vendor/*/bin/codex*"))
 
 
 def gemini(place: Path) -> Path:
-    """Return the script of Gemini CLI, which Node runs."""
+    """Install Gemini CLI and return its script for Node."""
     modules = _unscripted(place / "gemini", GEMINI)
     return modules / "@google" / "gemini-cli" / "bundle" / "gemini.js"
 
 
 def opencode(place: Path) -> Path:
-    """Return the program of opencode, which is one file for each platform."""
+    """Install opencode and return its program, which is one file for each platform."""
     modules = _unscripted(place / "opencode", OPENCODE)
     return min(modules.glob("opencode-*-*/bin/opencode*"), key=lambda one: len(str(one)))
 
@@ -82,7 +82,7 @@ def _unscripted(folder: Path, package: str) -> Path:
 
 
 def older_python(place: Path) -> Path:
-    """Return the interpreter of an environment with the SDK 1.x, and what is built on it."""
+    """Return the interpreter of an environment with the SDK 1.x and libraries that use it."""
     return _python(place / "python", OLDER_PYTHON)
 
 
@@ -103,10 +103,10 @@ def _python(folder: Path, packages: Sequence[str]) -> Path:
 
 
 def _once(folder: Path, packages: Sequence[str], command: Sequence[str]) -> None:
-    """Install unless the same packages were installed there before."""
+    """Install packages, unless the same packages are installed there already."""
     folder.mkdir(parents=True, exist_ok=True)
     done = folder / "installed.json"
-    with FileLock(folder / "lock"):  # other test processes want them too
+    with FileLock(folder / "lock"):  # other test processes may install them, too
         if done.exists() and json.loads(done.read_text()) == list(packages):
             return
         _run([*command, *packages], folder)

@@ -1,4 +1,4 @@
-"""The tour with the Python SDK 1.x; runs in an environment that has nothing else."""
+"""The tour with the Python SDK 1.x; it runs in that SDK's own environment."""
 
 import json
 import sys

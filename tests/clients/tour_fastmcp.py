@@ -1,4 +1,4 @@
-"""The tour with FastMCP's client, in both protocol eras; runs in an environment of its own."""
+"""The tour with FastMCP's client, in both protocol eras; it runs in its own environment."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""The tour with LangChain's adapters; runs in the environment of the Python SDK 1.x."""
+"""The tour with LangChain's adapters; it runs in the environment of the Python SDK 1.x."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""The same tour with every client: a program drives it and prints, as JSON, what it was shown."""
+"""A tour of the server, the same for every client. A program runs it and prints JSON results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOUR_SECONDS = 120
 
 @dataclass(frozen=True)
 class Place:
-    """Where a tour leads: a server of its own on stdio, or the one that listens."""
+    """The servers of a tour: a new server on stdio, or the running one."""
 
     on_stdio: Setup
     over_http: Setup
@@ -31,7 +31,7 @@ class Place:
         return self.on_stdio if transport == "stdio" else self.over_http
 
     def target(self, transport: str) -> dict[str, Any]:
-        """Return what a program connects to."""
+        """Return the data with which a program connects."""
         if transport != "stdio":
             key = "sse_url" if transport == "sse" else "url"
             return {"transport": transport, "url": self.server.listening[key]}
@@ -56,7 +56,7 @@ def take(command: Sequence[str | Path], target: dict[str, Any], cwd: Path = HERE
 
 
 def expect_tour(seen: dict[str, Any], root: Path, era: Era) -> None:
-    """Check what a client was shown on its tour, and what became of the files."""
+    """Check the results of a client's tour, and the files after it."""
     assert seen.get("protocol", era) == era and seen["progress"]
     assert seen["server"] == "deep-agent-mcp"
     assert {"write_todos", "read_file", "task", "reply"} <= set(seen["tools"])

@@ -1,6 +1,6 @@
 """The protocol's official conformance suite, run against our server: `python -m tests.conformance`.
 
-The suite calls tools, reads resources and gets prompts that no real server has. `fixtures` adds
-them to the server that `server/app.py` puts together, what is tested is our composition: the same
+The suite calls tools, reads resources and gets prompts that no real server has. `fixture_server`
+adds them to the server that `server/app.py` builds. Everything else is the real server: the same
 handlers, middleware, extensions and transports.
 """

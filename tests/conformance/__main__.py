@@ -1,7 +1,7 @@
-"""Runs the official conformance suite against our server and says what passed.
+"""Run the official conformance suite against our server, and print the results.
 
-With `--replicas 3` there are three servers on one journal in Postgres, and a balancer in front of
-them that gives each request to the next one.
+With `--replicas 3`, three servers share one journal in Postgres, behind a balancer that passes each
+request to the next server.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("node@22.23.3", "@modelcontextprotocol/conformance@0.2.0-alpha.12")
-"""The suite, and a Node that is new enough for it, both from npm."""
+"""The suite, and a Node version that is new enough for it, both from npm."""
 
 SETS = {"2026-07-28": 37, "2025-11-25": 30}
-"""Requirement sets and how many scenarios each of them scores."""
+"""Number of scored scenarios by requirement set."""
 
 TASKS = (
     "tasks-lifecycle",
@@ -49,7 +49,7 @@ _UNSCORED = re.compile(r"^  [✓✗] ([a-z0-9-]+) \([\w-]+\)", re.MULTILINE)
 
 @dataclass
 class Outcome:
-    """What one set, or the extensions', came to: which scenarios passed."""
+    """The results of one set, or of the extensions: which scenarios passed."""
 
     name: str
     scenarios: dict[str, bool] = field(default_factory=dict)
@@ -68,9 +68,9 @@ class Suite:
     """The suite's command line, installed in a directory.
 
     Args:
-        place: Where its packages are, or will be installed.
-        work: For reports and servers' state.
-        replicas: How many servers share a journal; 0 for one that has its own.
+        place: Directory of its packages; they are installed if missing.
+        work: Directory for reports and the servers' state.
+        replicas: Number of servers that share a journal; 0 for one server with its own journal.
     """
 
     def __init__(self, place: Path, work: Path, replicas: int = 0) -> None:
@@ -83,7 +83,7 @@ class Suite:
         self._script = modules / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
 
     def install(self) -> None:
-        """Install what is missing."""
+        """Install missing packages."""
         if self._node.exists() and self._script.exists():
             return
         self._place.mkdir(parents=True, exist_ok=True)
@@ -91,7 +91,7 @@ class Suite:
         subprocess.run([*command, *PACKAGES], check=True, capture_output=True, timeout=900)
 
     def requirements(self, version: str) -> Outcome:
-        """Run what a revision of the protocol requires."""
+        """Run the required scenarios of a protocol revision."""
         with self._serving() as url:
             output = self._run("--url", url, "--requirements", version)
         unscored = set(_UNSCORED.findall(output))
@@ -103,7 +103,7 @@ class Suite:
         return Outcome(version, found, output)
 
     def scenarios(self, name: str, wanted: Sequence[str]) -> Outcome:
-        """Run scenarios that no set requires."""
+        """Run scenarios that are in no requirement set."""
         outcome = Outcome(name)
         with self._serving() as url:
             for scenario in wanted:
@@ -120,7 +120,7 @@ class Suite:
         return done.stdout + done.stderr
 
     def _statuses(self, scenario: str) -> set[str]:
-        """Return the statuses in a scenario's report; a scenario without one has failed."""
+        """Return the statuses in a scenario's report; a scenario without a report has failed."""
         reports = self._work / f"reports-{self._count}"
         found = [*reports.glob(f"*{scenario}*/checks.json")]
         checks: list[dict[str, Any]] = json.loads(found[0].read_text()) if found else []
@@ -143,7 +143,7 @@ class Suite:
 
     @contextmanager
     def _process(self, module: str, *args: str) -> Iterator[str]:
-        """Start a process that prints its URL; the first argument of servers is a directory."""
+        """Start a process and yield the URL that it prints."""
         place = Path(tempfile.mkdtemp(dir=self._work))
         own = [str(place)] if module.endswith("_server") else []
         command = [sys.executable, "-m", module, *own, *args]

@@ -27,7 +27,7 @@ SECONDS = 20
 
 @dataclass
 class Wire:
-    """Speaks 2026-07-28 over Streamable HTTP, message by message.
+    """A client of 2026-07-28 over Streamable HTTP that sends single messages.
 
     Attributes:
         url: The server's endpoint.
@@ -61,7 +61,7 @@ class Wire:
     async def stream(
         self, method: str, **params: Any
     ) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
-        """Send a request; yields the messages that come back."""
+        """Send a request; yields the messages of the response."""
         extensions = {EXTENSION: {}} if self.declares else {}
         meta = {
             f"{_META}protocolVersion": REVISION,
@@ -101,9 +101,9 @@ class Subject:
 
     Attributes:
         url: Its endpoint.
-        hidden: An agent that exists, and that the caller may not see.
-        broken: An agent whose definition cannot be used.
-        change: Changes the roster; None if nothing can.
+        hidden: An agent that exists, but is hidden from the caller.
+        broken: An agent with an invalid definition.
+        change: Function that changes the list of agents; None if there is none.
     """
 
     url: str
@@ -129,12 +129,12 @@ class Subject:
             more = {"cursor": page["nextCursor"]}
 
     async def some(self) -> list[str]:
-        """Return names of agents: of many, a few from everywhere."""
+        """Return the names of agents; if there are many, a few from all parts of the list."""
         names = [*await self.roster()]
         return [*dict.fromkeys([*names[:: len(names) // 5 + 1], *names[-4:]])]
 
     async def tools(self) -> dict[str, dict[str, Any]]:
-        """Return what `tools/list` shows, by name."""
+        """Return all tools in `tools/list`, by name."""
         tools: dict[str, dict[str, Any]] = {}
         more: dict[str, str] = {}
         while True:
@@ -221,7 +221,7 @@ async def pages_follow_the_cursor(subject: Subject) -> None:
     """Clients continue with the returned `nextCursor` until the response omits it."""
     first = await subject.wire("agents/list")
     assert "nextCursor" not in first or first["agents"]
-    assert len(await subject.roster()) >= len(first["agents"])  # names twice would be noticed
+    assert len(await subject.roster()) >= len(first["agents"])  # `roster` refuses duplicates
 
 
 @_scenario
@@ -274,7 +274,7 @@ async def tools_remain_callable(subject: Subject) -> None:
 async def requirements_of_a_model_are_an_object(subject: Subject) -> None:
     """Optional, an object: a role of relative size, and whether a vision model is required.
 
-    Of the working group's meeting of 2026-08-28; not yet in the proposal's text.
+    From the working group's meeting of 2026-08-28; not yet in the proposal's text.
     """
     for name in await subject.some():
         needs = (await subject.wire("agents/get", name=name)).get("modelRequirements", {})
@@ -338,7 +338,7 @@ async def changes_are_told_to_who_asked(subject: Subject) -> None:
 
 @_scenario
 async def changes_are_not_told_to_others(subject: Subject) -> None:
-    """A stream gets what was asked for; without the extension there is nothing to ask for."""
+    """A stream only gets the requested notices; without the extension there are none."""
     if subject.change is None:
         return
     both = {"toolsListChanged": True, "agentsListChanged": True}

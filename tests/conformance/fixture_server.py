@@ -1,6 +1,6 @@
 """Our server with the suite's fixtures, over HTTP.
 
-The arguments are an empty directory and, for one of several replicas, the URL of their journal.
+Arguments: an empty directory and, for replicas, the URL of their journal.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ _NOTHING: dict[str, Any] = {"type": "object", "properties": {}}
 
 
 class FixtureFace(Face):
-    """Our face with more tools."""
+    """Our server's face with additional tools."""
 
     @property
     def tools(self) -> Mapping[str, FaceTool]:
@@ -175,7 +175,7 @@ async def _set_level(ctx: Context, params: SetLevelRequestParams) -> EmptyResult
 
 
 def _required(one: FaceTool) -> FaceTool:
-    """Return a tool that refuses clients without tasks; none of the server's own does."""
+    """Return a tool that requires clients with tasks; the server itself has no such tool."""
     shown: ToolDefinition = one.definition
     execution = ToolExecution(task_support="required")
 
@@ -193,7 +193,7 @@ STATIC = ("test://static-text", "test://static-binary", "test://watched-resource
 
 
 class FixtureResources(Resources):
-    """Our resources with some more."""
+    """Our server's resources with additional ones."""
 
     async def list(
         self, ctx: Context, params: PaginatedRequestParams | None
@@ -228,7 +228,7 @@ class FixtureResources(Resources):
 
 
 class FixturePrompts(Prompts):
-    """Our prompts with some more."""
+    """Our server's prompts with additional ones."""
 
     async def list(self, ctx: Context, params: PaginatedRequestParams | None) -> ListPromptsResult:
         found = await super().list(ctx, params)
@@ -281,7 +281,7 @@ def _with_jobs(*args: Any, **options: Any) -> Any:
 
 
 def _skill_with_folder(place: Path) -> Path:
-    """Make the skill that is listed first: the suite looks for a folder in it."""
+    """Create the skill that is listed first: the suite expects a folder in it."""
     folder = place / "skills" / "a-fixture"
     (folder / "references").mkdir(parents=True)
     (folder / "references" / "more.md").write_text("# More\n", encoding="utf-8")
@@ -291,7 +291,7 @@ def _skill_with_folder(place: Path) -> Path:
 
 
 async def main(place: str, journal: str | None = None) -> None:
-    """Serve on a free port, which is printed, until a signal."""
+    """Print a free port and serve on it until a signal."""
     script = Path(place) / "script.json"
     script.write_text(json.dumps(SCRIPT), encoding="utf-8")
     flags = {"transport": "http", "port": "0", "state_dir": f"{place}/state"}

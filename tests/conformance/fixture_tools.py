@@ -1,4 +1,4 @@
-"""The tools that the suite calls, as its scenarios describe them."""
+"""The tools that the suite calls, according to its scenarios."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def _logging(ctx: Context, params: CallToolRequestParams, args: dict[str, 
 async def _reconnecting(
     ctx: Context, params: CallToolRequestParams, args: dict[str, Any]
 ) -> ToolReply:
-    """Close the call's stream, so that the client has to come for the answer."""
+    """Close the call's stream, so that the client must reconnect to get the answer."""
     if ctx.close_sse_stream is not None:
         await ctx.close_sse_stream()
     await anyio.sleep(0.1)
@@ -135,7 +135,7 @@ def sample(prompt: str) -> CreateMessageRequest:
 
 
 def _asks(state: str | None = None, **requests: Any) -> Work:
-    """Ask for everything at once, and say what came back."""
+    """Ask for everything in one round, and return the responses."""
 
     async def work(ctx: Context, params: CallToolRequestParams, args: dict[str, Any]) -> ToolReply:
         given = params.input_responses or {}
@@ -183,7 +183,7 @@ async def _capable(ctx: Context, params: CallToolRequestParams, args: dict[str, 
 
 
 def escalating(drive: Callable[[str], Awaitable[str]]) -> Work:
-    """Ask before the task begins; `drive` starts it for a name and returns its run."""
+    """Ask before the task starts; `drive` starts it for a name and returns its run."""
 
     async def work(ctx: Context, params: CallToolRequestParams, args: dict[str, Any]) -> ToolReply:
         given = (params.input_responses or {}).get("user_name")
@@ -322,7 +322,7 @@ _SCHEMA_2020_12: dict[str, Any] = {
 
 
 def fixture_tools() -> list[FaceTool]:
-    """Return the tools that need nothing of ours but the face."""
+    """Return the tools that only need the server's face."""
     made = [_tool(name, work, _object({})) for name, work in _PLAIN.items()]
     prompt = _object({"prompt": {"type": "string"}}, "prompt")
     made.append(_tool("test_sampling", _sampling, prompt))

@@ -1,4 +1,4 @@
-"""The model of a client, as its `sampling_callback`: it plays a part that a test has written."""
+"""A scripted model of a client, for its `sampling_callback`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mcp.types import (
 
 Reply: TypeAlias = CreateMessageResultWithTools | ErrorData
 Part: TypeAlias = Sequence[Reply | Callable[[], Any]]
-"""What is said turn by turn; a function is called (and awaited) instead of an answer first."""
+"""Answers in order; a function is called (and awaited) and its result is the answer."""
 
 TOOLS = SamplingCapability(tools=SamplingToolsCapability())
 
@@ -31,7 +31,7 @@ def says(text: str) -> CreateMessageResultWithTools:
 
 
 def calls(*tools: tuple[str, dict[str, Any]], text: str = "") -> CreateMessageResultWithTools:
-    """Answer with tool calls, whose ids are the same in each answer."""
+    """Return an answer with tool calls; each answer uses the same ids."""
     used = [
         ToolUseContent(id=f"call_{number}", name=name, input=args)
         for number, (name, args) in enumerate(tools)
@@ -43,11 +43,11 @@ def calls(*tools: tuple[str, dict[str, Any]], text: str = "") -> CreateMessageRe
 
 
 class ClientModel:
-    """Answers by the words of the task it is given, and by how often it has answered.
+    """A model that chooses its answer by a word in the task and the number of earlier answers.
 
     Args:
-        parts: Words of a task -> what is said turn by turn.
-        together: How many calls it wants to have before it answers any, by the same words.
+        parts: Answers in order, by a word in the task.
+        together: Number of concurrent calls to wait for before the first answer, by the same words.
     """
 
     def __init__(self, parts: Mapping[str, Part], **together: int) -> None:
@@ -59,7 +59,7 @@ class ClientModel:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What the official client is given to lend this model."""
+        """Options of the official client that offer this model to the server."""
         return {"sampling_callback": self, "sampling_capabilities": TOOLS}
 
     async def __call__(self, context: Any, params: CreateMessageRequestParams) -> Reply:
@@ -74,7 +74,7 @@ class ClientModel:
         return await turn() if callable(turn) else turn
 
     def reply(self, params: CreateMessageRequestParams) -> CreateMessageResultWithTools:
-        """Return what it says at once."""
+        """Return the answer without waiting for other calls."""
         turn = self._turn(params)
         assert isinstance(turn, CreateMessageResultWithTools)
         return turn
@@ -96,7 +96,7 @@ class ClientModel:
 
 
 def check_pairs(params: CreateMessageRequestParams) -> None:
-    """Hold a request against the protocol: each call has its result, and that stands alone."""
+    """Check a request: each call has its result in the next message, with nothing else in it."""
     messages = params.messages
     for place, message in enumerate(messages):
         used = [one.id for one in message.content_as_list if one.type == "tool_use"]

@@ -1,4 +1,4 @@
-"""One server that most tests share: both HTTP transports, and threads that are apart anyway."""
+"""One server with both HTTP transports that most tests share; each test uses its own threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Says to a real server what no client library would, byte by byte, over pipes and sockets."""
+"""Clients that send arbitrary bytes to a real server, over pipes and sockets."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def line(message: object) -> bytes:
 
 
 def peak_mib(pid: int) -> float:
-    """Return the most memory a process ever had resident."""
+    """Return the peak resident memory of a process, in MiB."""
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
     return (
         int(next(one for one in status.splitlines() if one.startswith("VmHWM")).split()[1]) / 1024
@@ -68,7 +68,7 @@ def open_files(pid: int) -> int:
 
 
 class Pipe:
-    """A server on stdio to which any bytes can be said; the handshake is done."""
+    """A server on stdio, after the handshake, that receives arbitrary bytes."""
 
     def __init__(self, process: Process) -> None:
         assert process.stdin is not None and process.stdout is not None
@@ -82,7 +82,7 @@ class Pipe:
             await self._stdin.send(one if isinstance(one, bytes) else line(one))
 
     async def hear(self) -> dict[str, Any]:
-        """Return the next response; notifications are passed over."""
+        """Return the next response; notifications are skipped."""
         while True:
             text = await self._stdout.receive_until(b"\n", 64 << 20)
             message = json.loads(text)
@@ -97,7 +97,7 @@ class Pipe:
         return response
 
     async def still_serves(self) -> None:
-        """Make a call that must succeed; nothing may come before its answer."""
+        """Make a call that must succeed; its answer must be the next message."""
         response = await self.ask("tools/call", {"name": "ls", "arguments": {}})
         assert response["result"]["isError"] is False, response
 
@@ -124,7 +124,7 @@ async def pipe(setup: Setup) -> AsyncIterator[Pipe]:
 
 @dataclass
 class Http:
-    """A server over HTTP; each exchange is on a connection of its own."""
+    """A server over HTTP; each exchange uses a new connection."""
 
     server: HttpServer
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -140,7 +140,7 @@ class Http:
         return self.server.process.pid
 
     def head(self, verb: str, path: str, **headers: str) -> bytes:
-        """Return a request's first part, for those who go on by themselves."""
+        """Return the head of a request; the caller sends the rest."""
         host, port = self.address
         fields = {"Host": f"{host}:{port}", **self.headers}
         fields |= {name.replace("_", "-"): value for name, value in headers.items()}
@@ -197,7 +197,7 @@ class Http:
 
 
 def message_of(fields: Mapping[str, str], body: bytes) -> dict[str, Any]:
-    """Return the last message of a response, whether it is JSON or a stream of events."""
+    """Return the last message of a response, which is JSON or an event stream."""
     if "event-stream" not in fields.get("content-type", ""):
         return json.loads(body)
     data = [one[5:] for one in body.splitlines() if one.startswith(b"data:") and one[5:].strip()]

@@ -1,4 +1,4 @@
-"""A client of 2025-11-25 that reads and writes lines itself, for what no client library sends."""
+"""A client of 2025-11-25 that reads and writes raw lines, for messages no client library sends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Answer = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 class RawClient:
-    """Sends one request at a time; requests of the server are answered meanwhile."""
+    """A client that sends one request at a time and answers the server's requests meanwhile."""
 
     def __init__(self, process: Process, answer: Answer | None) -> None:
         assert process.stdin is not None and process.stdout is not None
@@ -63,7 +63,7 @@ class RawClient:
 
 @asynccontextmanager
 async def raw_client(setup: Setup, answer: Answer | None = None) -> AsyncIterator[RawClient]:
-    """Start a server on stdio and shake hands; with `answer` as one that can be asked."""
+    """Start a server on stdio and initialize a session; with `answer`, it supports elicitation."""
     async with await open_process(
         setup.command("stdio"), setup.environment(), setup.place
     ) as process:

@@ -1,4 +1,4 @@
-"""Sessions of 2025-11-25 over plain HTTP, for what no client library lets a test do."""
+"""Sessions of 2025-11-25 over plain HTTP, for requests that no client library allows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Raw", "Stream", "raw"]
 
 @dataclass
 class Stream:
-    """Server-sent events as they come: the ids and the messages."""
+    """A stream of server-sent events, with their ids and messages."""
 
     response: httpx2.Response
     lines: AsyncIterator[str] | None = None
@@ -24,7 +24,7 @@ class Stream:
     retry: int | None = None
 
     async def read(self, most: int = 1_000) -> bool:
-        """Read to the end, or until so many events have come; return whether it has ended."""
+        """Read to the end, or until `most` events have arrived; return whether it has ended."""
         data = ""
         self.lines = self.lines or self.response.aiter_lines()
         async for line in self.lines:
@@ -52,7 +52,7 @@ class Stream:
 
 
 class Raw:
-    """A session of 2025-11-25 that speaks HTTP itself."""
+    """A session of 2025-11-25 over raw HTTP."""
 
     def __init__(self, http: httpx2.AsyncClient, url: str, token: str = "") -> None:
         self.http = http
@@ -89,7 +89,7 @@ class Raw:
             yield Stream(response)
 
     async def tell(self, **message: Any) -> int:
-        """Send what is answered with nothing but a status, which is returned."""
+        """Send a notification or response; return the HTTP status."""
         body = {"jsonrpc": "2.0", **message}
         return (await self.http.post(self.url, json=body, headers=self.headers)).status_code
 

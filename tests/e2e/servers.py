@@ -1,4 +1,4 @@
-"""Starts the real server as a child process, and connects the official client to it."""
+"""Real servers as child processes, and connections of the official client to them."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ TRANSPORTS = ("stdio", "http", "sse")
 
 @dataclass
 class Setup:
-    """What one server is started with, in a directory of its own.
+    """Directory, flags and environment of a server.
 
     Attributes:
-        place: Holds the state, the root of the files, skills and the script.
-        flags: Further command-line flags.
-        env: Further environment.
+        place: Directory of the state, the root of the files, skills and the script.
+        flags: Additional command-line flags.
+        env: Additional environment variables.
         script: Content of the scripted model's file; None for the default model.
     """
 
@@ -62,7 +62,7 @@ class Setup:
     def command(self, transport: str) -> list[str]:
         flags = ["--state-dir", str(self.state), "--root", str(self.root)]
         flags += ["--skills", str(self.skills), "--transport", transport]
-        if transport != "stdio":  # many tests leave runs that would not come to an end
+        if transport != "stdio":  # many tests leave runs that never end
             flags += ["--port", "0", "--drain-seconds", "0"]
         if self.script is not None:
             path = self.place / "script.yaml"
@@ -109,7 +109,7 @@ class Setup:
 
 @dataclass
 class HttpServer:
-    """A server process that listens."""
+    """A server process that is listening."""
 
     process: Process
     listening: dict[str, Any] = field(default_factory=dict)
@@ -177,7 +177,7 @@ async def refused(client: Client, tool: str, **args: Any) -> str:
 async def until_progress(
     client: Client, needle: str, times: int, tool: str, **args: Any
 ) -> CallToolResult | None:
-    """Call a tool and give up on it once a progress text has come so many times."""
+    """Call a tool, and cancel the call once a progress text has arrived `times` times."""
     seen = 0
     with anyio.CancelScope() as scope:
 

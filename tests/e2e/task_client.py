@@ -1,4 +1,4 @@
-"""A client that understands tasks, as the official client's extensions do it."""
+"""A client with support for tasks, built on the official client's extensions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Answer = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 class Created(Result):
-    """The result of a call that became a task."""
+    """The result of a call that was turned into a task."""
 
     model_config = ConfigDict(extra="allow")
     result_type: Literal["task"] = "task"  # type: ignore[assignment]
@@ -46,11 +46,11 @@ class TaskChange(BaseModel):
 
 
 class Tasks(ClientExtension):
-    """Follows a call to its result: looks, answers what is asked, and returns what it came to.
+    """Client extension that polls a task, answers its questions, and returns its result.
 
     Args:
-        answer: Turns the open `inputRequests` into the responses to send.
-        stop_at: A status at which it ends looking; the result is an error then.
+        answer: Converts the open `inputRequests` to the responses to send.
+        stop_at: Status at which polling ends; the result is then an error.
     """
 
     identifier = "io.modelcontextprotocol/tasks"
@@ -78,7 +78,7 @@ class Tasks(ClientExtension):
             await self.changed(change)
 
     async def hear_until(self, status: str, client: Client, *task_ids: str) -> None:
-        """Listen to tasks until the last of them is said to have a status."""
+        """Listen to tasks until the last of them has a status."""
         reached = anyio.Event()
 
         async def changed(change: TaskChange) -> None:

@@ -1,4 +1,4 @@
-"""Run the fake server as a process: prints its URL, then serves until it is ended."""
+"""Run the fake server as a process: it prints its URL, then serves until it is stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the fake server answers with, and the events it streams."""
+"""Scripted answers of the fake server, and their event streams."""
 
 from __future__ import annotations
 
@@ -32,35 +32,35 @@ ERROR_TYPES = {
 
 
 def sign(thinking: str) -> str:
-    """Return the signature this server gives to a thought; another text needs another one."""
+    """Return this server's signature of a thinking text."""
     mac = hmac.new(_KEY, thinking.encode(), hashlib.sha256).digest()
     return base64.b64encode(mac).decode()
 
 
 class Answer(BaseModel):
-    """One scripted answer. Blocks come in the order of the fields.
+    """One scripted answer. Blocks are sent in the order of the fields.
 
     Attributes:
-        match: Used only for a request whose system prompt or last message contains this text.
-        repeat: Stays in the queue after use.
-        thinking: A thought, signed.
-        redacted: Data of a redacted thought.
+        match: Text in the system prompt or last message of requests that get this answer.
+        repeat: Whether the answer stays in the queue after use.
+        thinking: Thinking, with a signature.
+        redacted: Data of a redacted thinking block.
         blocks: Raw blocks, such as those of server tools.
         text: Text.
         tool_calls: `{name, input}` or, for arguments as raw text, `{name, raw}`; `id` optional.
         stop_reason: Default: `tool_use` with calls, else `end_turn`.
-        stop_details: Why it stopped, where a reason has details.
+        stop_details: Details of the stop reason.
         usage: Overrides of the usage counts.
-        model: Model id to answer with; default: the one asked for.
-        status: HTTP status; anything but 200 is an error answer.
+        model: Model id in the answer. Default: the requested one.
+        status: HTTP status; every status except 200 is an error.
         message: Text of the error.
-        error_type: Type of the error; default: the one that belongs to the status.
-        headers: Extra response headers.
+        error_type: Type of the error. Default: the API's type for the status.
+        headers: Additional response headers.
         hang_up_after: Close the connection after this many events.
         truncate_after: End the response properly after this many events.
         stall_after: After this many events, stay silent until the client hangs up.
-        error_after: After this many events, an `error` event of `error_type`.
-        stream: Text of the whole event stream, sent as it is in place of the answer's own.
+        error_after: After this many events, send an `error` event of `error_type`.
+        stream: Text of the whole event stream, sent unchanged instead of the answer's own.
         delay: Seconds before the answer begins.
     """
 
@@ -93,7 +93,7 @@ class Answer(BaseModel):
         return {"type": "error", "error": {"type": kind, "message": self.message}}
 
     def content(self) -> list[tuple[dict[str, Any], str]]:
-        """Return the blocks, each with the raw JSON of its input (empty where it has none)."""
+        """Return the blocks, each with the raw JSON of its input (empty if it has none)."""
         blocks: list[tuple[dict[str, Any], str]] = []
         if self.thinking is not None:
             block = {"thinking": self.thinking, "signature": sign(self.thinking)}
@@ -116,7 +116,7 @@ class Answer(BaseModel):
         return blocks
 
     def body(self, asked: str) -> dict[str, Any]:
-        """Return the whole message, as answered without streaming."""
+        """Return the whole message, for an answer without streaming."""
         default = "tool_use" if self.tool_calls else "end_turn"
         return {
             "id": f"msg_{next(_ids):024d}",
@@ -137,7 +137,7 @@ class Answer(BaseModel):
         }
 
     def events(self, asked: str) -> Iterator[dict[str, Any]]:
-        """Yield the events of the answer as the API streams them."""
+        """Yield the events of the answer like the real API."""
         body = self.body(asked)
         opening = {**body, "content": [], "stop_reason": None}
         opening["usage"] = {**body["usage"], "output_tokens": 1}

@@ -1,4 +1,4 @@
-"""What a provider's prompt cache makes of the requests it gets."""
+"""Simulation of a provider's prompt cache."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tests.fake_anthropic.answers import Answer
 from tests.fake_anthropic.server import FakeAnthropic
 
 LOOKBACK = 20
-"""How many blocks before a breakpoint an entry is still found."""
+"""Maximum number of blocks between a breakpoint and an earlier cache entry."""
 
 Block = tuple[str, bool]
 """A block's text, and whether there is a breakpoint after it."""
 
 
 def blocks_of(body: Mapping[str, Any]) -> list[Block]:
-    """Return tools, system prompt and messages in the order in which they are cached."""
+    """Return tools, system prompt and messages in cache order."""
     parts = [("tool", "", one) for one in body.get("tools", ())]
     parts += [("system", "", one) for one in body.get("system", ())]
     parts += [
@@ -41,7 +41,7 @@ def blocks_of(body: Mapping[str, Any]) -> list[Block]:
 
 @dataclass(frozen=True)
 class Lookup:
-    """Characters of one request: read from the cache, written to it, and all."""
+    """Characters of one request: read from the cache, written to it, and in total."""
 
     read: int
     written: int
@@ -54,12 +54,12 @@ class Lookup:
 
 @dataclass
 class PromptCache:
-    """Remembers every prefix that ends at a breakpoint, byte for byte."""
+    """A cache of all prefixes that end at a breakpoint; prefixes must match byte for byte."""
 
     known: set[bytes] = field(default_factory=set)
 
     def look(self, body: Mapping[str, Any]) -> Lookup:
-        """Return what this request finds, and remember what it asks to be kept."""
+        """Look up a request, and store its prefixes."""
         sizes, digests, marks = [0], [b""], list[int]()
         running = hashlib.sha256()
         for place, (text, marked) in enumerate(blocks_of(body), 1):
@@ -76,10 +76,10 @@ class PromptCache:
 
 
 class CachingAnthropic(FakeAnthropic):
-    """A server with a prompt cache, which its answers' usage reports: four characters a token.
+    """A server with a prompt cache that reports its usage, with four characters per token.
 
     Attributes:
-        lookups: What each answered request found, in order of arrival.
+        lookups: Cache lookups of all answered requests, in order of arrival.
     """
 
     def __init__(self, *args: Any, **more: Any) -> None:

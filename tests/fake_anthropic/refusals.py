@@ -1,4 +1,4 @@
-"""What the real Messages API refuses, as far as a client can get it wrong."""
+"""The refusals of the real Messages API that a client's mistakes can cause."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ _COMMON_KEYS = {
 
 
 class Refused(Exception):
-    """The request is invalid; the text is the API's."""
+    """The request is invalid; the message is that of the real API."""
 
 
 def refuse_bad(body: Any) -> None:
-    """Raise `Refused` for a request that the API answers with 400."""
+    """Raise `Refused` if the API would answer a request with status 400."""
     if not isinstance(body, dict):
         raise Refused("The request body is not a JSON object.")
     for check in _CHECKS:
@@ -219,7 +219,7 @@ def _system(body: Mapping[str, Any]) -> None:
 
 
 def _merged(messages: list[Any]) -> list[dict[str, Any]]:
-    """Return the messages as the API sees them: consecutive ones of a role are one."""
+    """Return the messages like the API: consecutive messages of one role are merged."""
     merged: list[dict[str, Any]] = []
     for place, message in enumerate(messages):
         role, content = message.get("role"), message.get("content")
@@ -338,7 +338,7 @@ def _messages(body: Mapping[str, Any]) -> None:
 
 
 def _pairs(merged: list[dict[str, Any]]) -> None:
-    """Check that each call has its result at the head of the next message, and the reverse."""
+    """Check that each call has its result at the start of the next message, and vice versa."""
     open_calls: list[str] = []
     seen: set[str] = set()
     for place, message in enumerate(merged):
@@ -388,7 +388,7 @@ def _breakpoints(body: Mapping[str, Any]) -> None:
         raise Refused(f"A maximum of 4 blocks with cache_control may be provided. Found {count}.")
     marks = [block["cache_control"] for block in blocks if "cache_control" in block]
     lives = [mark.get("ttl", "5m") for mark in marks]
-    if lives != sorted(lives):  # "1h" comes first
+    if lives != sorted(lives):  # "1h" sorts before "5m"
         raise Refused(
             "a ttl='1h' cache_control block must not come after a ttl='5m' cache_control block"
         )

@@ -1,4 +1,4 @@
-"""The HTTP side of the fake server, on one loopback port, inside the test's own event loop."""
+"""The fake server's HTTP part, on a loopback port, in the event loop of the test."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _COUNTED = {"model", "messages", "system", "tools", "tool_choice", "thinking"}
 
 @dataclass
 class Recorded:
-    """One request: what came in, and whether its client hung up early."""
+    """One request, and whether its client hung up early."""
 
     body: dict[str, Any]
     headers: dict[str, str]
@@ -43,15 +43,15 @@ class HangUp(Exception):
 class FakeAnthropic:
     """A server for `async with`.
 
-    An answer may be given as `Answer`, as its fields, or as plain text. The first answer in the
-    queue that fits a request is used up by it; a refused request uses up none.
+    An answer is an `Answer`, its fields, or plain text. Each request uses up the first matching
+    answer in the queue; a refused request uses up none.
 
     Attributes:
-        url: For `base_url` or `ANTHROPIC_BASE_URL`.
+        url: Value for `base_url` or `ANTHROPIC_BASE_URL`.
         requests: Bodies of all requests, in order of arrival.
-        recorded: The same with headers and outcome.
+        recorded: All requests with headers and outcome.
         answers: The queue; append to it at any time.
-        hung_up: Set when a client closed a stream that was stalled.
+        hung_up: Set when a client closes a stalled stream.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class FakeAnthropic:
         except ValueError:
             await connection.error(400, "invalid_request_error", "The body is not valid JSON")
             return
-        if vertex:  # there the model is in the path, and the version in the body
+        if vertex:  # Vertex has the model in the path, and the version in the body
             if not body.pop("anthropic_version", "") or "model" in body:
                 message = f"anthropic_version or model is wrong: {sorted(body)}"
                 await connection.error(400, "invalid_request_error", message)
@@ -145,7 +145,7 @@ class FakeAnthropic:
             await self._stream(connection, record, answer)
 
     async def _count(self, connection: Connection, body: dict[str, Any]) -> None:
-        """Count four characters as a token, and refuse what only an answer needs."""
+        """Answer with a count of four characters per token; refuse other parameters."""
         extra = sorted(body.keys() - _COUNTED)
         if extra:
             message = f"{extra[0]}: Extra inputs are not permitted"

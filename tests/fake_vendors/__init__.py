@@ -1,4 +1,4 @@
-"""Servers that speak the vendors' protocols: scripted answers, real HTTP, and real refusals."""
+"""Fake servers with the vendors' protocols: scripted answers, real HTTP, and real refusals."""
 
 from tests.fake_vendors.bedrock import FakeBedrock
 from tests.fake_vendors.chat import FakeChat

@@ -1,4 +1,4 @@
-"""Amazon Bedrock's ConverseStream: binary events, each with its checksums, and its rules."""
+"""Fake of Amazon Bedrock's ConverseStream: its binary events with checksums, and its rules."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _KINDS = (*_BLOCKS, "cachePoint", "guardContent")
 
 
 class FakeBedrock(FakeVendor):
-    """ConverseStream, which refuses what the real one refuses."""
+    """ConverseStream with the refusals of the real API."""
 
     content_type = "application/vnd.amazon.eventstream"
 
@@ -108,7 +108,7 @@ def _tools(config: Mapping[str, Any] | None) -> Sequence[str] | None:
 
 
 def _blocks(message: Mapping[str, Any], called: list[str], *, has_tools: bool) -> list[str]:
-    """Check a message; return the ids of the calls it makes."""
+    """Check a message; return the ids of its calls."""
     if not message["content"]:
         raise Refused("The content field in the Message object is empty.")
     kinds = [_kind(block, _KINDS) for block in message["content"]]
@@ -156,7 +156,7 @@ def _delta(at: int, **delta: Any) -> bytes:
 
 
 def event(name: str, kind: str = "event", **payload: Any) -> bytes:
-    """Return an event, or one of kind `exception`, as it is on the wire."""
+    """Return an event, or an exception, in the binary format."""
     headers = _header(":message-type", kind) + _header(f":{kind}-type", name)
     headers += _header(":content-type", "application/json")
     data = json.dumps(payload).encode()

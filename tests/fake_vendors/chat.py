@@ -1,4 +1,4 @@
-"""OpenAI's Chat Completions API, which most vendors and local servers offer."""
+"""Fake of OpenAI's Chat Completions API, which most vendors and local servers support."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ERRORS = {
 
 
 def check_schema(where: str, schema: Any) -> None:
-    """Refuse the schema of an object that the API refuses at its top."""
+    """Refuse a schema that the API refuses because of its top level."""
     if not isinstance(schema, dict) or schema.get("type") != "object":
         raise Refused(f"Invalid schema for function '{where}': schema must have type 'object'")
     for key in _TOP:
@@ -41,7 +41,7 @@ def check_schema(where: str, schema: Any) -> None:
 
 
 def check_strict(where: str, schema: Any) -> None:
-    """Refuse a strict schema with an object that is open, or has fields that are not required."""
+    """Refuse a strict schema with an open object, or with optional fields."""
     if isinstance(schema, dict):
         if schema.get("type") == "object":
             if schema.get("additionalProperties") is not False:
@@ -56,14 +56,14 @@ def check_strict(where: str, schema: Any) -> None:
 
 
 class FakeChat(FakeVendor):
-    """Chat Completions, strict about everything but the model.
+    """Chat Completions with strict checks of everything except the model.
 
     Args:
-        replies: What it answers.
-        path: Where it answers.
-        thinking_field: Field of a message that carries reasoning; None: there is none.
-        wants_thinking: Refuse calls of its own without the reasoning that led there.
-        extras: More parameters that this server takes.
+        replies: Its answers.
+        path: Its path.
+        thinking_field: Field of a message that contains reasoning; None for none.
+        wants_thinking: Whether to refuse earlier calls without their reasoning.
+        extras: Additional parameters that this server accepts.
     """
 
     def __init__(

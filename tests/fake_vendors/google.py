@@ -1,4 +1,4 @@
-"""Google's Gemini API."""
+"""Fake of Google's Gemini API."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _STATUS = {400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 429: "RESOURCE_EXHAU
 
 
 def _only_results(content: Mapping[str, Any]) -> bool:
-    """Whether a turn is the results of calls, which what the user says may follow by itself."""
+    """Whether a turn only contains results of calls, so that another user turn may follow."""
     return all("functionResponse" in part for part in content.get("parts") or [{}])
 
 
 class FakeGoogle(FakeVendor):
-    """The Gemini API, strict about turns, calls and the signatures of thoughts."""
+    """The Gemini API with strict checks of turns, calls and signatures of thinking."""
 
     def __init__(self, *replies: Reply) -> None:
         super().__init__(*replies)
@@ -97,7 +97,7 @@ class FakeGoogle(FakeVendor):
         for place, call in enumerate(reply.calls):
             try:
                 args = json.loads(call.arguments)
-            except ValueError:  # this API sends data, so a model's broken call is no call at all
+            except ValueError:  # the API sends parsed data, so it cannot send a malformed call
                 yield chunk(None, "MALFORMED_FUNCTION_CALL")
                 return
             part: dict[str, Any] = {"functionCall": {"name": call.name, "args": args}}

@@ -1,4 +1,4 @@
-"""Mistral's API: near to Chat Completions, with rules of its own."""
+"""Fake of Mistral's API: similar to Chat Completions, with additional rules."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MORE = (
 
 
 class FakeMistral(FakeChat):
-    """Mistral's chat completions, where ids of calls are nine letters and digits."""
+    """Mistral's chat completions, which require call ids of nine letters and digits."""
 
     def __init__(self, *replies: Reply) -> None:
         super().__init__(*replies, extras=_MORE)

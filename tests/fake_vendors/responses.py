@@ -1,4 +1,4 @@
-"""OpenAI's Responses API."""
+"""Fake of OpenAI's Responses API."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ids = itertools.count(1)
 
 
 class FakeResponses(FakeVendor):
-    """The Responses API without storage: its thoughts come encrypted, and must come back whole."""
+    """The Responses API without storage: reasoning is encrypted and must be sent back unchanged."""
 
     def __init__(self, *replies: Reply) -> None:
         super().__init__(*replies)

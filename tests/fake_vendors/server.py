@@ -1,4 +1,4 @@
-"""What the fakes of all vendors have in common: HTTP, a queue of replies, and cut streams."""
+"""Common part of all fake vendors: HTTP, a queue of replies, and cut streams."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ids = itertools.count(1)
 
 
 class Refused(Exception):
-    """The request is invalid; the text is what the API would say."""
+    """The request is invalid; the message is that of the real API."""
 
 
 @dataclass
@@ -34,15 +34,15 @@ class Reply:
     """One scripted answer.
 
     Attributes:
-        text: What the model says, in pieces of a few letters.
-        thinking: What it thinks first.
-        calls: What it calls.
-        stop: Why it stops, in the vendor's word; default: as it should be.
-        cut_after: End the response after this many frames, in the middle.
+        text: The model's text, streamed in pieces of a few letters.
+        thinking: Its thinking before the text.
+        calls: Its tool calls.
+        stop: The vendor's stop reason. Default: the one that fits the answer.
+        cut_after: End the response in the middle, after this many frames.
         stall_after: Stay silent after this many frames until the client hangs up.
-        status: Another one than 200 is an error with `error` as its body.
-        error: Body of the error; default: the vendor's for that status.
-        headers: More headers.
+        status: HTTP status; every status except 200 is an error with `error` as its body.
+        error: Body of the error. Default: the vendor's body for that status.
+        headers: Additional headers.
         usage: Overrides of the usage counts.
     """
 
@@ -63,14 +63,14 @@ def pieces(text: str, size: int = 7) -> list[str]:
 
 
 class FakeVendor:
-    """A server for `async with`; each vendor has one of its own.
+    """A server for `async with`; each vendor has its own subclass.
 
     Attributes:
-        url: For `base_url`.
-        requests: Bodies of all requests that were let in, in order of arrival.
-        refusals: What was said to those that were not.
-        headers: Of the last request.
-        hung_up: Set when a client closed a stream that was stalled.
+        url: Value for `base_url`.
+        requests: Bodies of all accepted requests, in order of arrival.
+        refusals: Error messages for refused requests.
+        headers: Headers of the last request.
+        hung_up: Set when a client closes a stalled stream.
     """
 
     content_type = "text/event-stream"
@@ -97,18 +97,18 @@ class FakeVendor:
     async def __aexit__(self, *exc: object) -> None:
         await self._stack.aclose()
 
-    # What a vendor's own class says.
+    # Subclasses override these methods.
 
     def route(self, method: str, path: str, body: dict[str, Any]) -> bool:
-        """Whether this is where the vendor answers; may note in the body what the path says."""
+        """Whether the vendor has this endpoint; may copy data from the path to the body."""
         raise NotImplementedError
 
     def check(self, body: Mapping[str, Any]) -> None:
-        """Raise `Refused` for what the real API refuses."""
+        """Raise `Refused` if the real API would refuse the request."""
         raise NotImplementedError
 
     def frames(self, reply: Reply, body: Mapping[str, Any]) -> Iterable[bytes]:
-        """Return the answer in pieces, as they come over the wire."""
+        """Return the frames of the response."""
         raise NotImplementedError
 
     def error(self, status: int, message: str) -> Any:
@@ -116,7 +116,7 @@ class FakeVendor:
         raise NotImplementedError
 
     def reply_to(self, body: Mapping[str, Any]) -> Reply:
-        """Return what is answered: the next reply."""
+        """Return the next reply."""
         return self.replies.pop(0) if self.replies else Reply(status=418, error="no reply is left")
 
     async def _serve(self, stream: anyio.abc.SocketStream) -> None:

@@ -1,4 +1,4 @@
-"""Tools that calculate, and a state that adds up."""
+"""Tools that calculate, and a state with a reducer that adds."""
 
 from typing import Annotated, NotRequired, TypedDict
 

@@ -1,4 +1,4 @@
-"""A chat model that plays turns from a Python list, and shorthands for building them."""
+"""A chat model that plays turns from a Python list, and shorthands to build turns."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 
@@ -19,7 +19,7 @@ def says(text: str = "", *calls: ToolCall) -> AIMessage:
 
 
 class Turns:
-    """Answers with the turn after those that are in the transcript."""
+    """A model that answers with the first turn that is not in the transcript yet."""
 
     name = "turns:test"
     context_window = None

@@ -1,4 +1,4 @@
-"""Agents to be streamed, and a reader of their streams."""
+"""Agents with streams, and a reader for the streams."""
 
 import operator
 from collections.abc import AsyncGenerator
@@ -17,7 +17,7 @@ from tests.loop.models import Turns, call, says
 
 
 class Typing(Turns):
-    """Streams the words of its turns."""
+    """A model that streams its turns word by word."""
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | AIMessage, None]:
         async with aclosing(super().stream(request)) as pieces:
@@ -37,7 +37,7 @@ class Seen(TypedDict):
 
 
 class Notes(AgentMiddleware):
-    """Writes state and custom events from every place a hook has."""
+    """Middleware that writes state and custom events in every kind of hook."""
 
     state_schema = Seen
 

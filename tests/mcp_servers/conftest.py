@@ -1,4 +1,4 @@
-"""Servers that the tests share. Each is one process, used from every test's loop."""
+"""Servers that the tests share. Each is one process, used from the event loops of all tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.mcp_servers.support import raw_server, sdk_server
 def _shared(tmp_path_factory: pytest.TempPathFactory, era: str) -> Iterator[SimpleNamespace]:
     log = tmp_path_factory.mktemp(era) / "log"
     tools = MCPToolsMiddleware({"sdk": sdk_server(log, era)})
-    anyio.run(tools._pool.refresh, tools.servers)  # so that no test waits for the start
+    anyio.run(tools._pool.refresh, tools.servers)  # start it here, so that no test waits for it
     yield SimpleNamespace(tools=tools, log=log, era=era)
     anyio.run(tools.aclose)
 
@@ -35,20 +35,20 @@ def _old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
 
 @pytest.fixture
 def old(_old: SimpleNamespace) -> SimpleNamespace:
-    """A server that knows only the protocols before it, and of which nobody knows that it asks."""
+    """A server that only supports older protocols, and is not known to send requests."""
     _old.tools._pool.connection("sdk")._floor._asks = False
     return _old
 
 
 @pytest.fixture(params=["new", "old"])
 def server(request: pytest.FixtureRequest) -> SimpleNamespace:
-    """Both, one after the other."""
+    """Both servers, one after the other."""
     return request.getfixturevalue(request.param)
 
 
 @pytest.fixture
 async def mount() -> Iterator[Callable[..., MCPToolsMiddleware]]:
-    """Make middleware that is closed after the test."""
+    """Create middleware that is closed after the test."""
     made: list[MCPToolsMiddleware] = []
 
     def make(**servers) -> MCPToolsMiddleware:
@@ -62,5 +62,5 @@ async def mount() -> Iterator[Callable[..., MCPToolsMiddleware]]:
 
 @pytest.fixture
 def raw(mount, tmp_path: Path) -> MCPToolsMiddleware:
-    """A small server that starts in no time, for tests that break it."""
+    """A small server that starts fast, for tests that break it."""
     return mount(raw=raw_server("behaves", tmp_path / "file"))

@@ -1,7 +1,7 @@
 """An MCP server behind OAuth with its own small authorization server, in this process.
 
-It registers clients, has a browser's consent in `/authorize` (which redirects at once), checks PKCE
-and rotates refresh tokens. An access token is good for `lifetime` seconds.
+It registers clients, gives consent in `/authorize` (which redirects immediately), checks PKCE and
+rotates refresh tokens. An access token is valid for `lifetime` seconds.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class OAuthServer:
 
     Attributes:
         url: The MCP endpoint.
-        lifetime: Seconds that access tokens issued from now on are good for.
+        lifetime: Seconds that new access tokens are valid.
         refreshed: How often a token was refreshed.
         refuses: Whether consent is refused.
-        dawdles: Whether a refresh waits a moment for a second one that comes meanwhile.
-        open: Whether it lets everybody in.
-        revocation: Where tokens are revoked, as the metadata has it; None if nowhere.
-        revoked: What was sent there.
-        issued: Every token, for a look where they must not be.
+        dawdles: Whether a refresh waits a moment for a second, concurrent one.
+        open: Whether no token is required.
+        revocation: Revocation endpoint in the metadata; None for none.
+        revoked: Requests to that endpoint.
+        issued: All tokens, to check that they do not leak.
     """
 
     def __init__(self, port: int) -> None:

@@ -1,8 +1,8 @@
-"""A small server of the older protocol without any library, which starts in no time.
+"""A small server of the older protocol without any library, so that it starts fast.
 
-`python -m tests.mcp_servers.raw_server HABIT [FILE]`. With HABIT `silent` it never answers, with
-`quits` it ends at once, with `cycles` its schemas are of the worst kind, with `holds` its tools
-never answer, with `stays` it ignores that its input ended; with `behaves` it does none of that.
+`python -m tests.mcp_servers.raw_server HABIT [FILE]`. HABIT is `silent` (it never answers), `quits`
+(it ends immediately), `cycles` (its schemas contain reference cycles), `holds` (its tools never
+answer), `stays` (it ignores the end of its input), or `behaves` (it works normally).
 """
 
 import json

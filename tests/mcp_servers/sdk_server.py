@@ -1,7 +1,7 @@
 """A server written with the SDK: `python -m tests.mcp_servers.sdk_server TRANSPORT ERA LOG`.
 
 TRANSPORT is `stdio` or `http` (which serves SSE too, and prints its port). ERA is `new`, or `old`
-for a server that knows nothing of protocol 2026-07-28. What its tools do is noted in the file LOG.
+for a server without protocol 2026-07-28. The file LOG records the actions of its tools.
 """
 
 import base64
@@ -259,7 +259,7 @@ async def serve_stdio() -> None:
 
 
 class OldOnly:
-    """Answers requests of protocol 2026-07-28 as a server would that does not know it."""
+    """ASGI app that answers requests of protocol 2026-07-28 like a server without it."""
 
     def __init__(self, app: Any) -> None:
         self.app = app

@@ -1,4 +1,4 @@
-"""Servers as child processes, and agents that use them."""
+"""MCP servers as child processes, and agents that use them."""
 
 import json
 import os
@@ -53,7 +53,7 @@ def http_server(log: Path, era: str = "new", port: int = 0) -> Iterator[int]:
 
 
 def agent_with(middleware: MCPToolsMiddleware, *turns, **options) -> Agent:
-    """An agent whose model makes these calls, or answers so, turn by turn, and then says `ok`."""
+    """Return an agent whose model gives these calls or answers in order, and then says `ok`."""
     answers = [one if not isinstance(one, tuple) else says("", *one) for one in turns]
     return create_agent(Turns(*answers, says("ok")), middleware=[middleware], **options)
 
@@ -67,7 +67,7 @@ def lines(log: Path) -> list[str]:
 
 
 async def until(condition) -> None:
-    """Wait for what happens in another thread or process, which no event of ours tells."""
+    """Wait for a condition in another thread or process, for which there is no event."""
     with anyio.fail_after(25):
         while not condition():  # noqa: ASYNC110
             await anyio.sleep(0.005)

@@ -1,4 +1,4 @@
-"""Calls a middleware's hooks as the loop does, on a state that its updates are folded into."""
+"""Runner for a middleware's hooks without the loop; it merges their updates into a state."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ RUNTIME = runtime()
 
 
 class Thread:
-    """A thread of an agent with one middleware; state goes through JSON as in a journal."""
+    """A thread of an agent with one middleware; its state is converted to JSON as in a journal."""
 
     def __init__(self, middleware: AgentMiddleware) -> None:
         assert middleware.state_schema is not None
@@ -35,7 +35,7 @@ class Thread:
         await self.hook("before_agent")
 
     async def notice(self) -> str | None:
-        """Run before_model and return what it appended to the transcript, if anything."""
+        """Run before_model and return the text that it appended to the transcript, if any."""
         update = await self.hook("before_model")
         if update is None or "messages" not in update:
             return None

@@ -1,4 +1,4 @@
-"""A run with a secret in every place that a text can come from, for the leak tests."""
+"""A run with secrets in every source of text, for the leak tests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.loop.models import Turns, call
 
 
 def secret(number: int) -> str:
-    """A mail address, a card, and an address of a machine, none of them seen elsewhere."""
+    """Return a unique mail address."""
     return f"leak{number}x@example.com"
 
 
@@ -39,11 +39,11 @@ IP = "2001:db8:dead::77"
 PLACES = 24
 PLANTED = [*(f"leak{number}x" for number in range(PLACES)), "4111 1111", CARD, "378282246310005",
            "6304000000000000000", "dead::77"]  # fmt: skip
-"""What must be nowhere: also a part of a secret is too much."""
+"""Texts that must not leak; parts of a secret are enough for a leak."""
 
 
 class Typed(Turns):
-    """Streams its turns in pieces of a few characters."""
+    """A model that streams its turns in pieces of a few characters."""
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | AIMessage, None]:
         async with aclosing(super().stream(request)) as pieces:
@@ -79,7 +79,7 @@ class Seen(TypedDict):
 
 
 class Notes(AgentMiddleware):
-    """Writes state and an event, and asks, as any middleware may."""
+    """Middleware that writes state and an event, and asks a person."""
 
     state_schema = Seen
 
@@ -168,4 +168,4 @@ def planted_run(
 
 
 GIVEN = [HumanMessage(f"Mail {secret(0)}"), HumanMessage(f"Pay {CARDS[0]} for {secret(0)} at {IP}")]
-"""The input: an older message, and the newest, which becomes the goal."""
+"""The input: an older message, and the newest one, which is the goal."""

@@ -1,4 +1,4 @@
-"""Hand-built requests, so that hooks can be tested without the loop around them."""
+"""Hand-built requests, to test hooks without the loop."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -89,7 +89,7 @@ def answer(text: str = "", *calls: ToolCall, key: str | None = None) -> AIMessag
 
 
 def loops(count: int, *, size: int = 400, start: int = 0) -> list[Message]:
-    """Rounds of one call and its result, of about `size` characters each."""
+    """Return rounds of one call and its result, of about `size` characters each."""
     messages: list[Message] = []
     for number in range(start, start + count):
         call = ToolCall(f"c{number}", "read", {"path": f"/f{number}"})

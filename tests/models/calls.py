@@ -1,4 +1,4 @@
-"""Short ways to call a model."""
+"""Shorthands to call a model."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -31,7 +31,7 @@ def request(messages: Sequence[Message | str], **fields: Any) -> ChatRequest:
 async def claude(
     url: str, model_id: str = "claude-sonnet-5-5", **settings: Any
 ) -> AsyncIterator[AnthropicModel]:
-    """Give a model that talks to a fake server and does not repeat calls unless told to."""
+    """Yield a model that uses a fake server; it does not retry, unless `max_retries` is set."""
     settings = {"api_key": "test-key", "max_retries": 0, **settings}
     model = AnthropicModel(model_id, base_url=url, **settings)
     try:

@@ -1,4 +1,4 @@
-"""Keeps the credentials of whoever runs the tests out of them."""
+"""A fixture that hides the current user's credentials from the tests."""
 
 import os
 from pathlib import Path

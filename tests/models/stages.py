@@ -1,4 +1,4 @@
-"""Stages for the conformance kit: each adapter in front of a fake of its provider."""
+"""Stages for the conformance kit: each adapter with a fake provider."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -62,10 +62,10 @@ def vendor(
     """Return the stage of a vendor's model.
 
     Args:
-        name: For `init_chat_model`.
-        make: Makes the fake of replies.
-        path: What stands behind the server's address in its base URL.
-        settings: More for the model.
+        name: Name of the model for `init_chat_model`.
+        make: Creates the fake provider from its replies.
+        path: Path of the base URL, after the server's address.
+        settings: Additional settings of the model.
     """
 
     @asynccontextmanager

@@ -1,4 +1,4 @@
-"""Installs a package of Python files into a directory: what `pip install` leaves, without pip."""
+"""Installation of a package into a directory, with the same files as `pip install`, without pip."""
 
 import importlib
 import sys
@@ -15,14 +15,14 @@ def install(
     plugins: Mapping[str, Mapping[str, str]],
     version: str = "1.0",
 ) -> None:
-    """Write modules, and the metadata that say which entry points they have.
+    """Write modules, and metadata with their entry points.
 
     Args:
         place: A directory for `sys.path`.
-        name: Of the distribution.
-        files: Text by path.
-        plugins: By group: entry points by name, as `module:attribute`.
-        version: Of the distribution.
+        name: Name of the distribution.
+        files: Text of files by path.
+        plugins: Entry points by group and name, as `module:attribute`.
+        version: Version of the distribution.
     """
     for path, text in files.items():
         file = place / path
@@ -40,11 +40,11 @@ def install(
 
 
 def on_path(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let this process import from a directory; its modules are forgotten after the test."""
+    """Add a directory to `sys.path` for a test; its modules are removed after the test."""
     monkeypatch.syspath_prepend(place)
     importlib.invalidate_caches()
     names = {one.stem for one in place.iterdir()} - set(sys.modules)
     for name in names:
-        # What is set and taken back afterwards is then gone, whoever has imported it meanwhile.
+        # `setitem` removes the module after the test, whoever has imported it meanwhile.
         monkeypatch.setitem(sys.modules, name, sys)
         del sys.modules[name]

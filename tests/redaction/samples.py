@@ -1,4 +1,4 @@
-"""Values that each detector must find, and texts in which it must find nothing."""
+"""Values that each detector must find, and texts without any."""
 
 SECRETS: dict[str, list[str]] = {
     "email": ["ann.b+c@mail.example.co.uk", "jörg@example.com", "x_1@sub.domain.org"],
@@ -123,4 +123,4 @@ IBANS = """\
     OM810180000001299123456 YE15CBYE0001018861234567891234 HN88CABF00000000000250005469
     MN121234123456789123
 """.split()  # noqa: SIM905 - a hundred lines otherwise
-"""One of each country, as its registry gives them."""
+"""An example IBAN of each country, from the IBAN registry."""

@@ -1,7 +1,7 @@
-"""The agent of replicas that do not agree: on what time it is, or on what legs mean.
+"""The agent of replicas whose clocks, or versions of the queue's format, differ.
 
-`CLOCK_AHEAD` says by how many seconds the clock of this process is ahead, and `LEGS` which version
-of legs it offers and takes.
+`CLOCK_AHEAD` sets by how many seconds the clock of this process is ahead, and `LEGS` the version of
+legs (queued parts of runs) that it writes and reads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A line to a database that can go silent: connections stay open, and nothing passes."""
+"""A proxy to a database that can go silent: connections stay open, but no data passes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["SilentLine"]
 
 
 class SilentLine:
-    """Passes everything on, until it is cut, and then nothing.
+    """A proxy that passes data until it is cut, and then nothing.
 
     Attributes:
-        port: Where it listens.
+        port: Its port.
     """
 
     def __init__(self, conninfo: str) -> None:
@@ -44,11 +44,11 @@ class SilentLine:
             thread.join(30)
 
     def cut(self) -> None:
-        """Pass nothing on, and answer nobody."""
+        """Stop all data in both directions."""
         self._passes.clear()
 
     def mend(self) -> None:
-        """Pass on what has come meanwhile, and all that follows."""
+        """Pass on the data that has arrived meanwhile, and all new data."""
         self._passes.set()
 
     async def _serve(self, ready: threading.Event, ended: threading.Event) -> None:

@@ -1,4 +1,4 @@
-"""Replicas of the command line, each with a state directory of its own, and a balancer for them."""
+"""Replicas started by the command line, each with its own state directory, and a balancer."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tests.fork_server import environment, start
 
 @dataclass
 class Machine(Setup):
-    """What a replica is started with.
+    """The setup of a replica.
 
     Attributes:
-        files: The root, which all replicas see.
+        files: The root, which all replicas share.
     """
 
     files: Path = Path()
@@ -31,7 +31,7 @@ class Machine(Setup):
 
 @contextmanager
 def balanced(place: Path, servers: Sequence[HttpServer]) -> Iterator[str]:
-    """Give each request to the next server until the block ends; yields the URL."""
+    """Run a balancer that passes each request to the next server; yields its URL."""
     urls = [one.listening["url"] for one in servers]
     command = [sys.executable, "-m", "tests.replicas.round_robin", *urls]
     env = environment(place)
@@ -50,7 +50,7 @@ def balanced(place: Path, servers: Sequence[HttpServer]) -> Iterator[str]:
 
 @contextmanager
 def behind_a_balancer(place: Path, machines: Sequence[Machine]) -> Iterator[HttpServer]:
-    """Start replicas; yields what is reached like one server. The older SSE pair is the first's."""
+    """Start replicas and a balancer; yields them as one server. SSE uses the first replica."""
     with ExitStack() as stack:
         servers = [stack.enter_context(one.serving()) for one in machines]
         url = stack.enter_context(balanced(place, servers))

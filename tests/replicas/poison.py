@@ -1,4 +1,4 @@
-"""An agent of replicas whose tool kills its server, with servers that soon try again."""
+"""An agent whose tool kills its server; replicas with it retry after a short time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["agent"]
 
 
 class _Model:
-    """Asks for the tool, and then says that it is done."""
+    """A model that calls the tool, and then ends the run."""
 
     name = "script:poison"
     context_window = 1_000_000

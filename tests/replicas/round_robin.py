@@ -1,7 +1,7 @@
-"""A balancer for tests: passes each HTTP request on to the next of several servers.
+"""A balancer for tests: passes each HTTP request to the next of several servers.
 
-It looks at no cookie, header or body, so whatever works behind it works behind any balancer. Each
-request has a connection of its own, so that clients which keep theirs are spread as well.
+It ignores cookies, headers and bodies, so a system that works behind it works behind any balancer.
+Each request gets a new connection, so that keep-alive clients are distributed as well.
 
     python -m tests.replicas.round_robin URL URL URL
 
@@ -28,18 +28,18 @@ __all__ = ["RoundRobin"]
 _MOST_HEAD = 1 << 20
 _END = b"\r\n\r\n"
 _GONE = (
-    b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"  # to ask again
+    b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"  # invites a retry
 )
 
 
 @dataclass
 class RoundRobin:
-    """Passes requests on, in turn.
+    """A proxy that passes requests to servers in turn.
 
     Attributes:
         targets: Host and port of each server.
-        requests: How many each has had.
-        url: Where it listens, once it does.
+        requests: Number of requests of each server.
+        url: Its URL, once it listens.
     """
 
     targets: Sequence[tuple[str, int]]
@@ -67,7 +67,7 @@ class RoundRobin:
             group.cancel_scope.cancel()
 
     async def _serve(self, client: SocketStream, turns: cycle[int]) -> None:
-        """Serve the one request of a client's connection."""
+        """Serve the only request of a client's connection."""
         received = BufferedByteReceiveStream(client)
         async with client:
             try:
@@ -76,7 +76,7 @@ class RoundRobin:
                 self.requests[number] += 1
                 server = await anyio.connect_tcp(*self.targets[number])
             except (anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError):
-                return  # it asked for nothing
+                return  # the client sent no request
             except OSError:
                 await client.send(_GONE)
                 return
@@ -88,14 +88,14 @@ class RoundRobin:
 
 
 def _closing(head: bytes) -> bytes:
-    """Return a head that asks the server to close the connection after its answer."""
+    """Return the head with a header that makes the server close the connection after its answer."""
     first, *fields = head.removesuffix(_END).split(b"\r\n")
     kept = [one for one in fields if not one.lower().startswith(b"connection:")]
     return b"\r\n".join([first, *kept, b"Connection: close"]) + _END
 
 
 def _length(head: bytes) -> int | None:
-    """Return how long the body of a request is; None if it comes in chunks."""
+    """Return the length of a request's body; None if it is chunked."""
     for one in head.lower().split(b"\r\n"):
         name, _, value = one.partition(b":")
         if name == b"content-length":
@@ -116,7 +116,7 @@ async def _copy_body(
         data = await received.receive(min(left, 65_536))
         left -= len(data)
         await server.send(data)
-    # A client that leaves takes its request with it, as it does without a balancer.
+    # If the client disconnects, its request ends, as without a balancer.
     with suppress(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
         await received.receive(1)
     await server.aclose()
@@ -129,7 +129,7 @@ async def _copy(source: ByteReceiveStream, target: ByteSendStream) -> None:
 
 
 async def main(urls: Sequence[str]) -> None:
-    """Serve until a signal, then say how many requests each server has had."""
+    """Serve until a signal, then print the number of requests of each server."""
     async with RoundRobin.serving(urls) as proxy:
         print(json.dumps({"url": proxy.url}), flush=True)
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:

@@ -1,4 +1,4 @@
-"""Three real server processes on one Postgres journal, and what tests ask of them."""
+"""Three real server processes on one Postgres journal, and helpers to call them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAMES = ("a", "b", "c")
 
 
 def journal_url(database: Database, port: object = None) -> str:
-    """Return the URL of a journal that nobody uses."""
+    """Return the URL of a new journal."""
     found = conninfo_to_dict(database.conninfo)
     host = found["host"] if port is None else "127.0.0.1"
     port = port or found.get("port", 5432)
@@ -55,7 +55,7 @@ async def clients(*those: Replica) -> AsyncGenerator[list[Client]]:
 
 
 async def waited(client: Client, run_id: str, seconds: float = 30) -> dict[str, Any]:
-    """Wait through a replica until a run pauses or ends."""
+    """Wait on a replica until a run pauses or ends."""
     with anyio.fail_after(60):
         while True:
             found = await call(client, "wait", run_id=run_id, wait_seconds=seconds)
@@ -64,7 +64,7 @@ async def waited(client: Client, run_id: str, seconds: float = 30) -> dict[str, 
 
 
 async def until(holds: Callable[[], bool], seconds: float = 30) -> None:
-    """Wait until something that no event tells of is so."""
+    """Wait until a condition holds for which there is no event."""
     with anyio.fail_after(seconds):
         while not holds():  # noqa: ASYNC110  other processes do it
             await anyio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""Starts replicas of the session server, and a proxy that leads to one of them at a time."""
+"""Replicas of the session server, and a proxy to one of them at a time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REPO = Path(__file__).parents[2]
 
 @dataclass
 class Replica:
-    """A replica that listens."""
+    """A running replica."""
 
     name: str
     url: str
@@ -32,7 +32,7 @@ class Replica:
     log: Path
 
     def kill(self) -> None:
-        """End it without a word, and wait until it has."""
+        """Kill the process, and wait for its end."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait(60)
 
@@ -42,7 +42,7 @@ class Replica:
 
 @contextmanager
 def replica(conninfo: str, name: str, place: Path, *flags: str) -> Iterator[Replica]:
-    """Serve until the block ends; its log has to be without errors."""
+    """Run a replica until the block ends; its log must not contain errors."""
     said, out = os.pipe()
     log = place / f"{name}.txt"
     command = [sys.executable, "-m", "tests.replicas.session_server", conninfo, f"replica-{name}"]
@@ -67,7 +67,7 @@ def replica(conninfo: str, name: str, place: Path, *flags: str) -> Iterator[Repl
 
 
 class Switch:
-    """Passes connections on to one server, and later to another."""
+    """A proxy that passes connections to one server, and later to another."""
 
     def __init__(self, url: str) -> None:
         self._target = url
@@ -84,7 +84,7 @@ class Switch:
             tasks.cancel_scope.cancel()
 
     def to(self, url: str) -> None:
-        """Cut all connections, and lead new ones to another server."""
+        """Close all connections, and pass new ones to another server."""
         self._target = url
         for scope in self._scopes:
             scope.cancel()

@@ -1,8 +1,8 @@
-"""A server with a few tools whose sessions are shared, as a process.
+"""A server process with a few tools that shares its sessions with other replicas.
 
 `python -m tests.replicas.session_server URL NAME FLAG...`: a Postgres URL, a name for this replica,
-and flags as `name=value` of `load_settings`. Which replicas live is seen by the names of their
-connections, and signals are notices of Postgres.
+and flags as `name=value` of `load_settings`. Replicas detect each other by the names of their
+database connections, and send signals with `NOTIFY`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Replica:
 
     @asynccontextmanager
     async def present(self) -> AsyncGenerator[None]:
-        """Be there, and hear the others, until the block ends."""
+        """Announce this replica, and receive signals of the others, until the block ends."""
         async with (
             await self._connected() as listening,
             await self._connected() as asking,
@@ -113,7 +113,7 @@ class Replica:
 
 
 class Repeats:
-    """Calls that say so may be repeated; they get a key by which they are known again."""
+    """Support for calls that may be repeated; a key identifies repetitions."""
 
     def prepared(self, request: types.JSONRPCRequest) -> types.JSONRPCRequest:
         params = request.params or {}
@@ -187,7 +187,7 @@ class Tools:
         return types.CallToolResult(content=[types.TextContent(type="text", text=text)])
 
     async def _work(self, ctx: Any, path: Path, key: str) -> str:
-        """Say that it has begun, and wait for a file."""
+        """Report the start, and wait for a file."""
         await ctx.session.report_progress(1, None, f"begun {key}")
         try:
             while not path.exists():  # noqa: ASYNC110  no event tells
@@ -200,7 +200,7 @@ class Tools:
 
 
 async def main(url: str, owner: str, flags: dict[str, Any]) -> None:
-    """Serve on a free port, which is printed, until a signal."""
+    """Print a free port and serve on it until a signal."""
     flags["auth"] = tuple(str(flags.pop("auth", "")).split())
     settings = load_settings({**flags, "transport": "http", "port": "0"}, {})
     replica, registry = Replica(url, owner), SessionRegistry()

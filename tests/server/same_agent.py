@@ -1,4 +1,4 @@
-"""One agent for everything, as `RunManager` takes it."""
+"""A provider of agents for `RunManager` that always returns the same agent."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from deep_agent_mcp.harness.agent import Agent
 
 @dataclass
 class SameAgent:
-    """Returns an agent, whoever asks."""
+    """A callable that returns one agent for every name."""
 
     agent: Agent
     prepares: bool = False

@@ -1,6 +1,6 @@
-"""A server with three tools on our transports, as a process: `python -m tests.server.tiny_server`.
+"""A server process with three tools on our transports: `python -m tests.server.tiny_server`.
 
-The first argument is a transport, the rest are flags as `name=value` of `load_settings`.
+The first argument is a transport; the rest are flags as `name=value` of `load_settings`.
 """
 
 import sys

@@ -20,7 +20,7 @@ def policy(request: pytest.FixtureRequest) -> ExecutionPolicy:
 
 @pytest.fixture
 def witness(tmp_path: Path) -> Generator[Callable[[], Witness]]:
-    """Make witnesses in the workspace, which is `tmp_path`."""
+    """A factory for witnesses in the workspace, which is `tmp_path`."""
     made: list[Witness] = []
 
     def make() -> Witness:

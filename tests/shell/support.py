@@ -1,4 +1,4 @@
-"""Real shells for tests, and a way to see a process end without waiting for a clock."""
+"""Real shells for tests, and a way to detect the end of a process without sleeping."""
 
 import os
 import subprocess
@@ -29,7 +29,7 @@ def _no_bubblewrap() -> str:
 
 
 def need_bubblewrap() -> None:
-    """Skip where there is no bubblewrap; fail there in CI."""
+    """Skip the test if bubblewrap is missing; on CI, fail."""
     problem = _no_bubblewrap()
     if problem and os.environ.get("CI"):
         pytest.fail(problem)
@@ -65,7 +65,7 @@ async def opened(
 def other_process(
     *arguments: str, pass_fds: Sequence[int] = ()
 ) -> Generator[subprocess.Popen[bytes]]:
-    """Run Python in a process of its own."""
+    """Run Python in a new process."""
     root = Path(__file__).parents[2]
     child = subprocess.Popen([sys.executable, *arguments], cwd=root, pass_fds=pass_fds)
     try:
@@ -81,7 +81,7 @@ def text_of(result: CommandResult) -> str:
 
 
 class Witness:
-    """A pipe with a name, which a process holds open for as long as it lives."""
+    """A named pipe that a process holds open until it ends."""
 
     def __init__(self, path: Path) -> None:
         os.mkfifo(path)
@@ -91,24 +91,24 @@ class Witness:
         self.fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
 
     def held(self, before: str = "") -> str:
-        """Return a command that leaves a process in the background, once that is there."""
+        """Return a command that ends once it has started a process in the background."""
         path, ready = quote(str(self.path)), quote(str(self._ready))
         process = f"sh -c {quote(f'echo up; echo >{ready}; exec sleep 1000')}"
         return f"{before} {process} >{path} </dev/null & read -r _ <{ready};"
 
     async def started(self) -> None:
-        """Wait until the process is there."""
+        """Wait until the process has started."""
         with anyio.fail_after(60):
             while await self._read() != b"up\n":
                 await anyio.wait_readable(self.fd)
 
     async def gone(self) -> None:
-        """Wait until it has ended."""
+        """Wait until the process has ended."""
         with anyio.fail_after(60):
             assert await self._read() == b""
 
     def is_gone(self) -> bool:
-        """Whether it has ended by now."""
+        """Whether the process has ended."""
         try:
             return os.read(self.fd, 64) == b""
         except BlockingIOError:

@@ -1,4 +1,4 @@
-"""Small documents in the formats of office programs, made by hand."""
+"""Small hand-made documents in the formats of office programs."""
 
 import zipfile
 from pathlib import Path
@@ -68,7 +68,7 @@ def budget(path: Path) -> Path:
         f"<row>{cell(one, f'A{number}')}{cell(two, f'B{number}')}</row>"
         for number, (one, two) in enumerate(rows, 1)
     )
-    # As after a sheet was moved: the numbers of parts say nothing about their order.
+    # Like after a sheet was moved: the numbers of parts do not match the order of sheets.
     sheets = (
         '<sheet name="Spring" sheetId="2" r:id="rId7"/>'
         '<sheet name="Empty" sheetId="1" r:id="rId3"/>'
@@ -84,7 +84,7 @@ def budget(path: Path) -> Path:
 
 
 def slides(path: Path) -> Path:
-    """Return three slides whose parts are numbered otherwise; the second has notes."""
+    """Return three slides whose part numbers do not match their order; the second has notes."""
 
     def slide(text: str) -> str:
         return f"<sld {P}><a:p><a:r><a:t>{text}</a:t></a:r></a:p></sld>"

@@ -1,4 +1,4 @@
-"""Shorthands that write skills and subagents to disk the ways editors do."""
+"""Shorthands that write skills and subagents to disk like editors."""
 
 import os
 from pathlib import Path
@@ -25,7 +25,7 @@ def remove(path: Path) -> None:
 
 
 def save_by_rename(path: Path, text: str) -> None:
-    """Save as editors do that write a new file and move it over the old one."""
+    """Save like editors that write a new file and rename it to the old name."""
     fresh = path.with_name(f".{path.name}.tmp")
     fresh.write_text(text, encoding="utf-8")
     os.replace(fresh, path)

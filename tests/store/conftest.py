@@ -1,4 +1,4 @@
-"""Real stores of every kind; the databases of a run are its own and dropped after it."""
+"""Real stores of every kind; databases are created for a test run and dropped after it."""
 
 import sqlite3
 import sys
@@ -19,11 +19,12 @@ from tests.databases import Database, made_database
 from tests.redis_server import SERVER, Keys, keys
 
 Opener: TypeAlias = Callable[[str], OpenStore]
-"""Makes what opens stores of a kind: memory, sqlite, sqlite-vec, postgres, pgvector or redis."""
+"""Returns a function that opens stores of a kind: memory, sqlite, sqlite-vec, postgres, pgvector or
+redis."""
 
 
 def cases(kind: str, *, with_vectors: str | None = None) -> list[Any]:
-    """Return every promise for a kind, and what concerns vectors for another kind, too."""
+    """Return all promises for a kind, and those about vectors for a second kind, too."""
     both = [(kind, promise) for promise in promises()]
     concerned = ("nearness", "searches", "batches", "expiry")
     if with_vectors:

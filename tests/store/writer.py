@@ -1,8 +1,8 @@
 """A process that writes to a store: `python -m tests.store.writer KIND PLACE NAME COUNT`.
 
-It says `ready`, waits for a line, then puts pairs of items, each pair in a batch, and says the
-number of each batch once it is stored. With a count of 0 it writes until it is killed. With the
-name `forget` it puts one pair and ends without closing the store.
+It prints `ready`, waits for a line, then puts pairs of items, each pair in a batch, and prints the
+number of each batch once it is stored. With a count of 0, it writes until it is killed. With the
+name `forget`, it puts one pair and ends without closing the store.
 """
 
 import sys

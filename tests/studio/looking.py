@@ -1,4 +1,4 @@
-"""A server in this process with a scripted agent over a directory, and a client of it."""
+"""A server in this process, with a scripted agent on a directory, and a client."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ class AnyResult(Result):
 
 @dataclass
 class Looking:
-    """A client of a server, both in this process."""
+    """A client and its server, both in this process."""
 
     app: App
     client: Client
     root: Path
 
     async def read(self, uri: str) -> Any:
-        """Return what a resource holds."""
+        """Return the content of a resource."""
         (content,) = (await self.client.read_resource(uri)).contents
         return json.loads(content.text)  # type: ignore[union-attr]
 
     async def call(self, tool: str, **args: Any) -> dict[str, Any]:
-        """Return the data of a tool's result; a task without a thread begins a new one."""
+        """Return the data of a tool's result; a task without a thread starts a new one."""
         if tool == "task":
             args.setdefault("thread_id", "new")
         result = await self.client.call_tool(tool, args)
@@ -59,20 +59,20 @@ class Looking:
         return "\n".join(getattr(one, "text", "") for one in result.content)
 
     async def ask(self, method: str, **params: Any) -> dict[str, Any]:
-        """Return the result of a method that is no tool."""
+        """Return the result of a method other than a tool call."""
         request = AnyRequest(method=method, params=AnyParams(**params))
         result = await self.client.session.send_request(cast("Any", request), AnyResult)
         return result.model_dump()
 
     async def question(self, run_id: str) -> dict[str, Any]:
-        """Return the one open question of a run, whole."""
+        """Return the only open question of a run with all its fields."""
         asked = await self.read(f"run://{run_id}/questions")
         (only,) = [one for one in asked["questions"] if not one["answered"]]
         return await self.read(f"run://{run_id}/questions/{only['id']}")
 
 
 def script(**runs: list[Any] | Mapping[str, Any]) -> dict[str, Any]:
-    """Return a script: by word of the goal, the turns of the main agent or of each agent."""
+    """Return a script: turns of the main agent, or of each agent, by a word in the goal."""
     return {
         "name": "looked-at",
         "runs": [
@@ -101,7 +101,7 @@ async def looking(place: Path, runs: Any = None, **flags: Any) -> AsyncIterator[
 
 @asynccontextmanager
 async def calling_as(caller: Caller) -> AsyncIterator[None]:
-    """Let what the block does be done by a caller."""
+    """Run the block as this caller."""
     token = current_caller.set(caller)
     try:
         yield

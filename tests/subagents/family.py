@@ -1,4 +1,4 @@
-"""A deep agent whose model's turns are written per agent, and what a run left behind."""
+"""A deep agent with scripted turns for each agent, and helpers to read the results of a run."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,7 +13,7 @@ __all__ = ["Cast", "family", "handle_in", "task", "told"]
 
 
 class Cast(Turns):
-    """Plays the turns of whichever agent asks; each counts its own answers."""
+    """A model with turns for each calling agent; each agent has its own position."""
 
     def __init__(self, **turns: list[Turn]) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ def handle_in(request: ChatRequest) -> str:
 
 
 def heard(request: ChatRequest) -> list[str]:
-    """Return what people and callers said in a request."""
+    """Return the human messages in a request."""
     return [one.text for one in request.messages if isinstance(one, HumanMessage)]
 
 

@@ -1,4 +1,4 @@
-"""A collector: a real OTLP/HTTP receiver that parses what it is sent."""
+"""A collector: a real OTLP/HTTP receiver that parses requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 @dataclass(frozen=True)
 class Received:
-    """A span as it came over the wire."""
+    """A span that was received over OTLP."""
 
     name: str
     trace_id: str
@@ -33,7 +33,7 @@ class Received:
 
 @dataclass
 class Collector:
-    """What was received so far."""
+    """All data received so far."""
 
     url: str
     spans: list[Received] = field(default_factory=list)
@@ -41,7 +41,7 @@ class Collector:
     changed: threading.Condition = field(default_factory=threading.Condition)
 
     def wait_for(self, found: Callable[[], Any], seconds: float = 20) -> Any:
-        """Return what `found` returns once that is something."""
+        """Wait until `found` returns a true value, and return it."""
         with self.changed:
             assert self.changed.wait_for(found, seconds), [one.name for one in self.spans]
             return found()

@@ -1,4 +1,4 @@
-"""Telemetry into memory, and how to read it."""
+"""Telemetry that is recorded in memory, and helpers to read it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from deep_agent_mcp.harness.telemetry import TelemetryMiddleware
 
 
 class Recorded:
-    """A telemetry middleware, and what came of it."""
+    """A telemetry middleware and its recorded spans and metrics."""
 
     def __init__(self, *, capture_content: bool = False) -> None:
         self._spans = InMemorySpanExporter()
@@ -29,7 +29,7 @@ class Recorded:
 
     @property
     def spans(self) -> Sequence[ReadableSpan]:
-        """Ended spans, in order of their begin."""
+        """Finished spans, in order of their start."""
         return sorted(self._spans.get_finished_spans(), key=lambda one: one.start_time or 0)
 
     def named(self, name: str) -> list[ReadableSpan]:
@@ -61,7 +61,7 @@ class Recorded:
         return shown
 
     def points(self, metric: str) -> list[tuple[dict[str, Any], Any]]:
-        """Attributes and value (of histograms: how many and their sum) of a metric."""
+        """Attributes and value of each point of a metric; for histograms, count and sum."""
         data = self._reader.get_metrics_data()
         return [
             (dict(point.attributes or {}), getattr(point, "value", None) or _sums(point))

@@ -1,4 +1,4 @@
-"""A real terminal, in which a command runs and a test types."""
+"""A real terminal that runs a command, for tests that type into it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CONTROL = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b[=>]|\r")
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    """Return the variables of a command whose state and settings are below `home`."""
+    """Return environment variables that put state and settings of a command below `home`."""
     places = {"XDG_CONFIG_HOME": str(home), "XDG_STATE_HOME": str(home)}
     return fork_server.environment(
         home, **places, TERM="xterm-256color", PROMPT_TOOLKIT_NO_CPR="1", **more
@@ -38,11 +38,11 @@ def run(home: Path, *args: str, says: str = "", **more: str):
 
 
 class Screen:
-    """What a person sees and does.
+    """A terminal: its output, and keys to press.
 
     Attributes:
         process: The command.
-        seen: All that was written, without colours and movements.
+        seen: All output, without colours and cursor movements.
     """
 
     def __init__(self, process: fork_server.Process, terminal: int) -> None:
@@ -53,7 +53,7 @@ class Screen:
         self._raw = ""
 
     def until(self, text: str) -> str:
-        """Wait until a text was written; return what came since the one before, and it."""
+        """Wait for a text in the output; return the output since the last wait, including it."""
         deadline = time.monotonic() + SECONDS
         while (at := self.seen.find(text, self._read_to)) < 0:
             assert self._read(deadline), f"{text!r} never came: {self.seen[self._read_to :]}"
@@ -66,7 +66,7 @@ class Screen:
         os.write(self._terminal, keys.encode())
 
     def end(self) -> tuple[int, str]:
-        """Wait for the end; return the exit code and what came since the last wait."""
+        """Wait for the end; return the exit code and the output since the last wait."""
         deadline = time.monotonic() + SECONDS
         while self._read(deadline):
             pass
@@ -77,7 +77,7 @@ class Screen:
             raise AssertionError(f"nothing came any more: {self.seen[self._read_to :]}")
         try:
             data = os.read(self._terminal, 65_536)
-        except OSError:  # the last one who had it open has closed it
+        except OSError:  # the last process that had it open has closed it
             return False
         self._raw += data.decode(errors="replace")
         done, escape, rest = self._raw.rpartition("\x1b")
@@ -91,7 +91,7 @@ class Screen:
 def at_terminal(
     home: Path, *args: str, stdout: int | None = None, command: Sequence[str] = CLI
 ) -> Generator[Screen]:
-    """Start a command at a terminal; what it is not done with is killed."""
+    """Run a command in a terminal; kill it after the block if it has not ended."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 120, 0, 0))
     try:

@@ -1,4 +1,4 @@
-"""Calls tools as the loop does, without a loop."""
+"""Helpers that call tools like the loop, without the loop."""
 
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -28,12 +28,12 @@ def runtime(**more: Any) -> ToolRuntime:
 
 
 async def value(tool: Tool, /, **args: Any) -> Any:
-    """Return what the tool's function returned."""
+    """Return the value of the tool's function."""
     return await tool.function(tool.validate(args), runtime())
 
 
 async def result(tool: Tool, /, **args: Any) -> ToolResult:
-    """Return the result as the loop reads it."""
+    """Return the tool's result in the loop's form."""
     return result_of(await value(tool, **args), tool.name)
 
 

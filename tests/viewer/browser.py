@@ -1,4 +1,4 @@
-"""A real Chromium, spoken to with the W3C WebDriver protocol."""
+"""A real Chromium, controlled with the W3C WebDriver protocol."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import pytest
 __all__ = ["Browser", "DriverError", "browsing", "need_browser"]
 
 SECONDS = 50.0
-"""How long anything on a page may take."""
+"""Time limit for every wait on a page."""
 
 ENTER, ESCAPE, TAB = "\ue007", "\ue00c", "\ue004"
 
@@ -49,7 +49,7 @@ look();
 
 
 def need_browser() -> None:
-    """Skip where there is no Chromium; fail there in CI."""
+    """Skip the test if Chromium is missing; on CI, fail."""
     missing = [one for one in ("chromium", "chromedriver") if shutil.which(one) is None]
     if not missing:
         return
@@ -64,8 +64,8 @@ class DriverError(AssertionError):
 
     Args:
         path: The command.
-        kind: What is wrong, such as `script timeout`.
-        message: The same in more words.
+        kind: The error code, such as `script timeout`.
+        message: Details of the error.
     """
 
     def __init__(self, path: str, kind: str, message: str) -> None:
@@ -74,10 +74,10 @@ class DriverError(AssertionError):
 
 
 class Browser:
-    """One window.
+    """One browser window.
 
     Args:
-        driver: Address of the driver.
+        http: A client of the driver.
         session: Id of the window's session.
     """
 
@@ -101,15 +101,15 @@ class Browser:
         self._ask("POST", "/refresh")
 
     def run(self, script: str, *args: Any) -> Any:
-        """Run JavaScript in the page and return what it returns."""
+        """Run JavaScript in the page and return its result."""
         return self._ask("POST", "/execute/sync", script=script, args=list(args))
 
     def run_async(self, script: str, *args: Any) -> Any:
-        """Run JavaScript in the page and return what it gives to its last argument."""
+        """Run JavaScript in the page and return the value passed to its callback argument."""
         return self._ask("POST", "/execute/async", script=script, args=list(args))
 
     def until(self, expression: str, seconds: float = SECONDS) -> Any:
-        """Wait until a JavaScript expression holds in the page, also over reloads of it.
+        """Wait until a JavaScript expression is true in the page, even if the page reloads.
 
         Returns:
             The value of the expression.
@@ -120,7 +120,7 @@ class Browser:
             try:
                 found = self._ask("POST", "/execute/async", script=_UNTIL, args=[expression, left])
             except DriverError as error:
-                # Chromedriver says at once that the time is up when the page goes away meanwhile.
+                # Chromedriver reports a timeout immediately if the page is replaced meanwhile.
                 if error.kind != "script timeout" or not left:
                     raise
             else:
@@ -133,7 +133,7 @@ class Browser:
             self.until(f"document.body.innerText.includes({_js(text)})")
 
     def look(self) -> None:
-        """Have the page look at once instead of in a second or two."""
+        """Make the page poll immediately instead of in a second or two."""
         self.run("window.dispatchEvent(new Event('look-now'))")
 
     def text(self, selector: str = "body") -> str:
@@ -146,7 +146,7 @@ class Browser:
         return cast("str", self._ask("POST", "/element", using=using, value=selector)[_ELEMENT])
 
     def click(self, selector: str) -> None:
-        """Click what a CSS selector, or an XPath, finds."""
+        """Click the element of a CSS selector or an XPath."""
         self._ask("POST", f"/element/{self._element(selector)}/click")
 
     def press(self, label: str, within: str = "") -> None:
@@ -178,7 +178,7 @@ class Browser:
         self._ask("POST", "/window/rect", width=width, height=height)
 
     def device(self, width: int = 0, height: int = 0, scale: float = 1) -> None:
-        """Show the page as on a phone of this size; without one, as in the window again."""
+        """Emulate a phone with this screen size; without a size, end the emulation."""
         if not width:
             self.devtools("Emulation.clearDeviceMetricsOverride")
             return
@@ -194,7 +194,7 @@ class Browser:
         return self._ask("POST", "/goog/cdp/execute", cmd=command, params=params)
 
     def complaints(self) -> list[str]:
-        """Return what the console has said since the last time: errors and refused content."""
+        """Return errors and refused content from the console since the last call."""
         entries = self._ask("POST", "/se/log", type="browser")
         return [one["message"] for one in entries]
 
@@ -203,13 +203,13 @@ class Browser:
 
 
 def _js(text: str) -> str:
-    """Return a string as a literal of JavaScript and, without quotes in it, of XPath."""
+    """Return a string as a JavaScript literal; without quotes in it, it is valid XPath, too."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 
 
 @contextmanager
 def browsing(place: Path, options: Mapping[str, Any] | None = None) -> Iterator[Browser]:
-    """Open a window of a new Chromium that keeps everything in `place`, until the block ends."""
+    """Open a window of a new Chromium, with its data in `place`, until the block ends."""
     driver = subprocess.Popen(
         [cast("str", shutil.which("chromedriver")), "--port=0"],
         stdin=subprocess.DEVNULL,
@@ -252,7 +252,7 @@ def _capabilities(place: Path) -> dict[str, Any]:
         f"--user-data-dir={place / 'profile'}",
     ]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
-        flags.append("--no-sandbox")  # Chromium's own does not work for root
+        flags.append("--no-sandbox")  # Chromium's sandbox does not work for root
     wanted = {
         "browserName": "chrome",
         "goog:chromeOptions": {"args": flags},

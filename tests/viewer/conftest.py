@@ -1,4 +1,4 @@
-"""One browser and one server for all tests of a process."""
+"""Fixtures: one browser and one server for all tests of a process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ META = {
 
 
 class ViewerSetup(Setup):
-    """A server with a tool that asks."""
+    """A server with a tool that asks a person."""
 
     def command(self, transport: str) -> list[str]:
         return ["tests.viewer.serving" if one == "deep_agent_mcp" else one
@@ -31,7 +31,7 @@ class ViewerSetup(Setup):
 
 @dataclass
 class Served:
-    """A server as the page's tests use it."""
+    """A server, with calls of its tools."""
 
     setup: Setup
     server: HttpServer
@@ -46,7 +46,7 @@ class Served:
         return f"{self.base}/ui"
 
     def call(self, tool: str, **args: Any) -> dict[str, Any]:
-        """Call a tool as another client would; return the structured content."""
+        """Call a tool like another client; return the structured content."""
         params = {"name": tool, "arguments": args, "_meta": META}
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
         headers = {
@@ -56,7 +56,7 @@ class Served:
             "Mcp-Name": tool,
             **({"Authorization": f"Bearer {self.token}"} if self.token else {}),
         }
-        with httpx2.Client(timeout=60, verify=False) as http:  # reading CAs takes long
+        with httpx2.Client(timeout=60, verify=False) as http:  # loading CA certificates is slow
             text = http.post(f"{self.base}/mcp", json=body, headers=headers).text
         if not text.startswith("{"):
             text = [line for line in text.splitlines() if line.startswith("data: ")][-1][6:]
@@ -69,7 +69,7 @@ class Served:
         return str(self.call("task", goal=goal, wait_seconds=0)["run_id"])
 
     def status(self, run_id: str) -> str:
-        """Wait until a run is no longer at work; return its status."""
+        """Wait until a run pauses or ends; return its status."""
         status = "running"
         while status == "running":
             status = str(self.call("wait", run_id=run_id, wait_seconds=20)["status"])
@@ -90,7 +90,7 @@ def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture
 def browser(window: Browser) -> Iterator[Browser]:
-    """The window, empty; what the page complained of on the console fails the test."""
+    """The window with an empty page; errors on its console fail the test."""
     window.go("about:blank")
     window.complaints()
     yield window

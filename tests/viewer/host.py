@@ -1,4 +1,4 @@
-"""A host of MCP Apps: a web page that shows an app, over a real MCP client."""
+"""A host of MCP Apps: a web page that shows an app and uses a real MCP client."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ ABLE = {"serverTools": {}, "serverResources": {}}
 
 @dataclass
 class Host:
-    """A host that a person has open.
+    """A host in an open browser window.
 
     Attributes:
-        url: Of its page.
-        asked: Forms that the server put to the person.
+        url: URL of its page.
+        asked: Forms that the server sent to the person.
     """
 
     browser: Browser
@@ -55,7 +55,7 @@ class Host:
         capabilities: dict[str, Any] = ABLE,
         context: dict[str, Any] | None = None,
     ) -> None:
-        """Call a tool, and go into the frame of the page that belongs to it."""
+        """Call a tool, and enter the frame of its app."""
         browser = self.browser
         browser.go(self.url)
         options = {"capabilities": capabilities, "context": context or {}, "callTool": call_tool}
@@ -65,7 +65,7 @@ class Host:
         browser.until("document.getElementById('main')")
 
     def handle(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Pass a request of the host's page on to the server."""
+        """Pass a request of the host's page to the server."""
         params = request["params"]
         try:
             if request["method"] == "resources/read":
@@ -83,7 +83,7 @@ class Host:
 def hosting(
     browser: Browser, served: Served, mode: Era = "auto", *, forms: bool = False
 ) -> Iterator[Host]:
-    """Open a host; with `forms` its client can put questions to the person, who cancels them."""
+    """Open a host; with `forms`, its client supports elicitation, and cancels all questions."""
     asked: list[ElicitRequestParams] = []
 
     async def ask(_: Any, params: ElicitRequestParams) -> ElicitResult:
@@ -96,7 +96,7 @@ def hosting(
         with portal.wrap_async_context_manager(connecting) as client:
             host = Host(browser, client, portal, asked=asked)
             web = ThreadingHTTPServer(("127.0.0.1", 0), _handler(host))
-            web.daemon_threads = False  # so that closing it waits for the calls that are under way
+            web.daemon_threads = False  # closing then waits for open calls
             serving = Thread(target=web.serve_forever, args=(0.05,))
             serving.start()
             try:
@@ -104,7 +104,7 @@ def hosting(
                 yield host
             finally:
                 browser.leave_frame()
-                browser.go("about:blank")  # so that it asks for nothing any more
+                browser.go("about:blank")  # stops the page's requests
                 web.shutdown()
                 serving.join(10)
                 web.server_close()

@@ -1,4 +1,4 @@
-"""Takes the pictures in docs/viewer.md, of real runs: `python -m tests.viewer.screenshot docs`."""
+"""Take the screenshots of real runs for docs/viewer.md: `python -m tests.viewer.screenshot docs`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ENTRIES = "document.querySelectorAll('.entry').length"
 
 
 def main(target: Path) -> None:
-    """Begin runs, and take pictures of what a person sees of them."""
+    """Start runs, and take screenshots of the page."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         place = Path(folder)
         with (
@@ -33,7 +33,7 @@ def main(target: Path) -> None:
 
 
 def approval(browser: Browser, served: Served, runs: dict[str, str], target: Path) -> None:
-    """An approval, judged by its diff; it is given, so that the run ends."""
+    """Take a screenshot of an approval with its diff; then approve it, so that the run ends."""
     browser.go(f"{served.page}#inbox")
     browser.until(f"{ENTRIES} === 3")
     settled(browser)
@@ -46,7 +46,7 @@ def approval(browser: Browser, served: Served, runs: dict[str, str], target: Pat
 
 
 def phone(browser: Browser, served: Served, runs: dict[str, str], target: Path) -> None:
-    """The edit of 300 lines on a phone, by night."""
+    """Take a screenshot of the edit of 300 lines on a phone, in dark mode."""
     browser.device(390, 760, 1.5)
     browser.emulate(prefers_color_scheme="dark")
     browser.go(f"{served.page}#{runs[LONG]}")
@@ -56,7 +56,7 @@ def phone(browser: Browser, served: Served, runs: dict[str, str], target: Path) 
 
 
 def thread(browser: Browser, served: Served, runs: dict[str, str], target: Path) -> None:
-    """A thread with three subagents, and a rewind that says what it will change."""
+    """Take screenshots of a thread with three subagents, and of a rewind's preview."""
     browser.go(f"{served.page}#{runs[GOAL]}")
     browser.until("document.querySelector('#steps')?.innerText.includes('four entries')")
     browser.click("#tab-agents")
@@ -73,7 +73,7 @@ def thread(browser: Browser, served: Served, runs: dict[str, str], target: Path)
 
 
 def search(browser: Browser, served: Served, target: Path) -> None:
-    """A search over all threads."""
+    """Take a screenshot of a search over all threads."""
     browser.go("about:blank")
     browser.go(served.page)
     browser.until("document.querySelector('#search')")
@@ -83,7 +83,7 @@ def search(browser: Browser, served: Served, target: Path) -> None:
 
 
 def away(browser: Browser, served: Served, runs: dict[str, str], target: Path) -> None:
-    """A page whose server was killed."""
+    """Take a screenshot of a page whose server was killed."""
     browser.go(f"{served.page}#{runs[GOAL]}")
     browser.until("document.querySelector('#steps')?.innerText.includes('four entries')")
     served.server.kill()

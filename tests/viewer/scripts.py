@@ -1,4 +1,4 @@
-"""What the model says in the tests of the page."""
+"""Scripts of the model for tests of the page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EXACT = {
     "amount": 1e22,
     "note": "a\u200bb\u3164c\u00a0d \u2764\ufe0f \u0645\u06cc\u200c\u062e",
 }
-"""Arguments that change when JavaScript reads them, or look like others."""
+"""Arguments that JavaScript would change, or that look like other ones."""
 HUGE = "\U0001f600x" * 30_000
 
 

@@ -1,4 +1,4 @@
-"""Our server as a process, with a tool that asks a person; `serve` with the usual flags."""
+"""Our server as a process, with a tool that asks a person; it takes the flags of `serve`."""
 
 from __future__ import annotations
 

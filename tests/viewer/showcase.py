@@ -1,4 +1,4 @@
-"""A server with work to show: what the pictures in the docs and the reviewer's tour are of."""
+"""A server with sample runs, for the screenshots in the docs and the reviewer's tour."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ SCRIPT: dict[str, Any] = {
 
 
 def prepared(place: Path) -> ViewerSetup:
-    """Return a server's setup whose root and agents are those of the showcase."""
+    """Return the setup of a server with the root and agents of the showcase."""
     agents = place / "agents"
     agents.mkdir()
     for name, about in AGENTS.items():
@@ -262,7 +262,7 @@ def prepared(place: Path) -> ViewerSetup:
 
 
 async def fill(path: Path, count: int) -> None:
-    """Put so many threads that are over into a journal."""
+    """Add `count` finished threads to a journal."""
     journal = SqliteCheckpointer(path)
     await journal.open()
     try:
@@ -279,11 +279,11 @@ async def fill(path: Path, count: int) -> None:
 
 @contextmanager
 def showcase(place: Path, others: int = 0) -> Iterator[tuple[Served, dict[str, str]]]:
-    """Serve threads of all kinds until the block ends; yields their runs by goal.
+    """Serve threads of all kinds until the block ends; yields the server and its runs by goal.
 
     Args:
-        place: Where the server keeps everything.
-        others: How many further threads there are.
+        place: Directory for all files of the server.
+        others: Number of additional threads.
     """
     setup = prepared(place)
     if others:

@@ -1,4 +1,4 @@
-"""A deep agent with background tasks, whose models' turns are written per agent."""
+"""A deep agent with background tasks, with scripted turns for each agent."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DIGGER = SubAgent("digger", "Digs.", "You dig.")
 
 
 class Cast:
-    """Plays the turns of whichever agent asks; each transcript has a position of its own."""
+    """A model with turns for each calling agent; each transcript has its own position."""
 
     name = "cast:test"
     context_window = None
@@ -52,7 +52,7 @@ class Cast:
 
 
 class Gate:
-    """A turn that says when it is reached, and waits until it may answer."""
+    """A turn that sets an event when it is reached, and waits until it may answer."""
 
     def __init__(self, *answers: AIMessage) -> None:
         self.answers = list(answers)
@@ -108,7 +108,7 @@ def check(request: ChatRequest, *started: str, seconds: float = 30) -> AIMessage
 
 
 def steering(gate: Gate, message: str, work: str = "dig") -> list[Turn]:
-    """Return turns that send a task a message while its model is asked, and collect it."""
+    """Return turns that send a message to a task during its model call, and get its result."""
 
     async def send(request: ChatRequest) -> AIMessage:
         await gate.reached.wait()
@@ -128,7 +128,7 @@ def results(result: RunResult | ChatRequest) -> dict[str, ToolMessage]:
 
 
 def news(result: RunResult) -> list[str]:
-    """Return what the model was told about its tasks."""
+    """Return the messages to the model about its background tasks."""
     return [
         one.text
         for one in result.state["messages"]
