@@ -1,4 +1,4 @@
-"""Take the screenshots of real runs for docs/viewer.md: `python -m tests.viewer.screenshot docs`."""
+"""Take the screenshots in docs/viewer.md of real runs: `python -m tests.viewer.screenshot docs`."""
 
 from __future__ import annotations
 
