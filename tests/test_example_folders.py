@@ -1,6 +1,7 @@
 """Each folder in `examples/` that has a README with commands does what that README says."""
 
 import os
+import re
 import shutil
 import sqlite3
 import time
@@ -98,3 +99,18 @@ def test_the_job_of_the_review_that_has_the_key_can_only_read() -> None:
         allowed = {"contents": "read"} if has_key else {"pull-requests": "write"}
         assert job["permissions"] == allowed
         assert has_key == ("deep-agent" in str(job["steps"]))
+
+
+def test_no_job_of_our_own_workflow_can_write_or_run_for_ever() -> None:
+    text = (EXAMPLES.parent / ".github/workflows/ci.yml").read_text(encoding="utf-8")
+    workflow = yaml.safe_load(text)
+    assert workflow["permissions"] == {"contents": "read"}
+    for job in workflow["jobs"].values():
+        assert job["timeout-minutes"] and "permissions" not in job
+        checkout, python = job["steps"][:2]
+        assert checkout["with"] == {"persist-credentials": False}
+        # It saves a cache of pip for this user, and fails if there is none.
+        as_root = any(step.get("run", "").endswith(".ci/run") for step in job["steps"])
+        assert ("cache" in python["with"]) == (not as_root)
+    for script in re.findall(r"\.ci/\w+", text):
+        assert os.access(EXAMPLES.parent / script, os.X_OK)
