@@ -1,1 +1,1 @@
-"""Measurements behind the bars of the design: `python -m benchmarks NAME [--json]`."""
+"""Benchmarks with limits for performance: `python -m benchmarks NAME [--json]`."""

@@ -1,4 +1,4 @@
-"""`python -m benchmarks NAME [--json] …`; exits with 1 if a bar is missed."""
+"""Command line: `python -m benchmarks NAME [--json] …`. The exit code is 1 if a limit is missed."""
 
 from __future__ import annotations
 

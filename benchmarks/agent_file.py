@@ -1,4 +1,4 @@
-"""An agent file with every table in it, and the module it names, for the start of a server."""
+"""An agent file with every table, and the module that it uses, to measure a server's start."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ wait_budget = 60
 
 
 def write_agent_file(folder: Path) -> Path:
-    """Write the file and what it names; return its path."""
+    """Write the file and its module; return the file's path."""
     (folder / "benchmark_tickets.py").write_text(_MODULE, encoding="utf-8")
     (folder / "instructions.md").write_text("You release software.", encoding="utf-8")
     file = folder / "deep-agent.toml"

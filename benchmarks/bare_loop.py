@@ -1,8 +1,9 @@
-"""What our loop is compared with: a model, a tool and the least code that brings them together.
+"""The baseline for our loop: a model, a tool and the minimal code to combine them.
 
-The model and the tool are used by both sides. A goal is `rounds-0-<n>`, which calls the tool n
-times, or `fan-0-<n>`, which hands `rounds-0-1` to n subagents at once. The next turn is read off
-the last message, so that one model serves any number of runs, in the same time at any length.
+Both sides use this model and this tool. A goal is `rounds-0-<n>`, which calls the tool n times, or
+`fan-0-<n>`, which starts n subagents in parallel with the goal `rounds-0-1`. The model chooses the
+next turn by the last message. So one model serves any number of runs, and its time does not depend
+on their length.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ async def noop(number: int) -> str:
 
 
 class ScriptModel:
-    """Answers after `delay` seconds, or at once."""
+    """A model that answers after `delay` seconds."""
 
     name = "script:benchmark"
     context_window = 1_000_000
@@ -77,7 +78,7 @@ def _place(messages: Sequence[Message]) -> tuple[str, int, int]:
 
 
 async def bare_loop(model: ChatModel, tools: Mapping[str, BareTool], goal: str) -> list[Message]:
-    """Run until the model calls nothing: a list of messages and a dict of tools."""
+    """Run until the model calls no tool; return the messages."""
     messages: list[Message] = [HumanMessage(goal)]
     while True:
         answer: AIMessage | None = None
@@ -108,7 +109,7 @@ async def _result(tools: Mapping[str, BareTool], call: ToolCall) -> ToolMessage:
 
 
 def bare_parent(model: ChatModel) -> Mapping[str, BareTool]:
-    """Return the tools of an agent that can hand work to another one."""
+    """Return the tools of an agent with a subagent."""
 
     async def task(description: str) -> str:
         last: Any = (await bare_loop(model, {"noop": noop}, description))[-1]

@@ -1,8 +1,8 @@
-"""The floor of `delegate`: the Anthropic SDK alone, asked for the calls of one run after another.
+"""The baseline for `delegate`: the same model calls with only the Anthropic SDK.
 
-`python -m benchmarks.bare_sdk [ours]` reads a line with a number of runs, carries them out, and
-answers with the processor time they took. Tools are answered at once. With `ours` the same calls
-are made through our model of the SDK: what a call costs beside the SDK's own.
+`python -m benchmarks.bare_sdk [ours]` reads a line with a number of runs, makes their calls, and
+prints the processor time. Tool results are sent immediately. With `ours`, the calls go through our
+model class, to measure its cost in addition to the SDK.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What our server is compared with: one no-op tool on the bare SDK, over its own transports.
+"""The baseline for our server: one no-op tool on the bare SDK, over the SDK's transports.
 
-Run as `python -m benchmarks.bare_server [http] [--ours]`: on stdio, or over HTTP on any free port,
-which is then said on stdout as our server says it. With `--ours` the same no-op is served over our
-transports, which is what tells them apart from the SDK's. With `--rows FILE` the tool stores its
-arguments as one row of a SQLite file: the least that a durable tool does.
+`python -m benchmarks.bare_server [http] [--ours]` serves on stdio, or over HTTP on a free port,
+which it prints like our server. With `--ours`, the same no-op is served over our transports, to
+compare them with the SDK's. With `--rows FILE`, the tool stores its arguments as one row of a
+SQLite file, which is the minimum for a durable tool.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ async def call_tool(_ctx: Any, _params: Any) -> types.CallToolResult:
 
 @asynccontextmanager
 async def rows() -> AsyncGenerator[Handler]:
-    """Give the tool that stores its arguments as one row of the file named after `--rows`."""
+    """Yield a tool that stores its arguments as one row of the file in `--rows`."""
     async with aiosqlite.connect(sys.argv[sys.argv.index("--rows") + 1]) as conn:
         await conn.execute("PRAGMA journal_mode = WAL")
         await conn.execute("PRAGMA synchronous = NORMAL")
@@ -74,7 +74,7 @@ async def main_http() -> None:
 
     app = _server().streamable_http_app()
     config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=1)
-    # With its protocol named, as uvicorn's own sockets are: else each answer waits for Nagle.
+    # Set the protocol explicitly, like uvicorn. Otherwise Nagle's algorithm delays each answer.
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(512)

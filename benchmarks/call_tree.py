@@ -1,10 +1,10 @@
-"""The functions of ours that one driven `write_file` runs, in the order in which they are called.
+"""Call tree of one driven `write_file`: all functions of this project, in call order.
 
     python -m benchmarks.call_tree [legacy|modern]
 
-It is the sixth call of a thread on a stdio server; see `traced_server` for what is counted. Each
-line has the depth of a function's first call, how often it was called or resumed, its name, and
-where it is: places for breakpoints.
+It shows the sixth call of a thread on a stdio server; see `traced_server` for details. Each line
+has the depth of a function's first call, the number of its calls and resumptions, its name and its
+position in the source.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["driven_write"]
 
 
 def driven_write(era: Era = "legacy") -> dict[str, Any]:
-    """Return the note of `traced_server` on one driven call."""
+    """Return the recording of `traced_server` for one driven call."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "note.json"
         command = (sys.executable, "-m", "benchmarks.traced_server", str(file), "serve")

@@ -1,4 +1,4 @@
-"""A raw MCP client over pipes: standard library only, so that its own cost hardly counts."""
+"""A raw MCP client over pipes. It only uses the standard library, so that it costs little."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ ENVELOPE = {
 
 
 class WrongReply(Exception):
-    """The server answered something else than a good result, or not at all."""
+    """The server answered with an error or something unexpected, or not at all."""
 
 
 def environment() -> dict[str, str]:
-    """Return what a server under measure gets: this checkout, whose bytecode is kept.
+    """Return environment variables for a measured server, with this checkout and bytecode files.
 
-    An installed package has its bytecode. Compiling 250 modules anew would be counted as a start.
+    An installed package has bytecode files, too. Without them, its start would include compilation.
     """
     kept = {name: os.environ[name] for name in os.environ if name != "PYTHONDONTWRITEBYTECODE"}
     return {**kept, "PYTHONPATH": str(REPO)}
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the processor time of a process so far (Linux)."""
+    """Return the processor time that a process has used so far (Linux)."""
     stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
     fields = stat.rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -67,10 +67,10 @@ def end(process: subprocess.Popen[bytes], seconds: float = 10) -> None:
 
 
 class ServerProcess:
-    """A server as a child process, spoken to in one era.
+    """A server as a child process, with a client of one protocol era.
 
     Attributes:
-        spawned_at: `time.perf_counter()` just before the process was made.
+        spawned_at: `time.perf_counter()` just before the process was started.
     """
 
     def __init__(self, command: Sequence[str], era: Era) -> None:
@@ -92,7 +92,7 @@ class ServerProcess:
         self._from = os.fdopen(os.dup(self._process.stdout.fileno()), "rb", 65_536)
 
     def open(self) -> None:
-        """Do what a client of this era does before its first list."""
+        """Send the requests that a client of this era sends before its first `tools/list`."""
         if self._era == "modern":
             self.request("server/discover", {})
             return
@@ -104,7 +104,7 @@ class ServerProcess:
         """Send one request and return its result; notifications in between are skipped.
 
         Raises:
-            WrongReply: An error, an answer to something else, or no answer.
+            WrongReply: An error, an answer to another request, or no answer.
         """
         self._next_id += 1
         if self._era == "modern":
@@ -134,7 +134,7 @@ class ServerProcess:
         return result
 
     def resident_mib(self) -> float | None:
-        """Resident memory now, where the platform tells (Linux)."""
+        """Return the current resident memory (Linux), or None."""
         try:
             status = Path(f"/proc/{self._process.pid}/status").read_text(encoding="ascii")
         except OSError:
@@ -143,22 +143,22 @@ class ServerProcess:
         return int(line.split()[1]) / 1024
 
     def cpu_seconds(self) -> float | None:
-        """Processor time used so far, where the platform tells (Linux)."""
+        """Return the processor time used so far (Linux), or None."""
         try:
             return cpu_seconds(self._process.pid)
         except OSError:
             return None
 
     def signal(self, number: int) -> None:
-        """Send it a signal."""
+        """Send a signal to the server."""
         self._process.send_signal(number)
 
     def close(self) -> None:
-        """Close its input and wait for its end; kill it if it does not end."""
+        """Close the server's input and wait for its end; kill it if it does not end."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         try:
-            self._process.wait(timeout=60)  # under valgrind the end takes long, too
+            self._process.wait(timeout=60)  # with valgrind, the shutdown is slow, too
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

@@ -1,8 +1,7 @@
-"""What the model is sent: how large the default deep agent's part of it is, and what it costs.
+"""Model requests of the default deep agent: their size, and the time to build them.
 
-A view is built from the first hook of a round to the moment at which the model is asked, with the
-default stack, in a thread of many messages. The first round of a run builds it anew, the later
-ones find it as they left it.
+The time is from the first hook of a round to the model call, with the default stack, in a thread
+with many messages. The first round of a run builds the view of the thread; later rounds reuse it.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from deep_agent_mcp.harness.tools.schemas import ToolSpec
 __all__ = ["run"]
 
 PEER_CHARACTERS = 10_548
-"""System prompt and tool schemas of deepagents 0.7.32's default agent with the same nine tools."""
+"""Size of system prompt and tool schemas of deepagents 0.7.32 with the same nine tools."""
 
 SIZES = (200, 2_000)
 ROUNDS = 20
@@ -46,14 +45,14 @@ Measures = dict[str, dict[str, float | int | None]]
 
 
 def run(rounds: int = 5) -> Report:
-    """Measure the sizes once, and the times `rounds` times for each size of thread."""
+    """Measure the sizes once, and the times `rounds` times for each length of thread."""
     measures: Measures = {}
     bars = [*anyio.run(_sizes, measures), *anyio.run(_views, measures, rounds)]
     return Report("context", measures, bars)
 
 
 class _Begin(AgentMiddleware):
-    """The first hook of a round: when it began."""
+    """Middleware that records the time of the first hook of a round."""
 
     def __init__(self) -> None:
         self.at = 0.0
@@ -63,7 +62,7 @@ class _Begin(AgentMiddleware):
 
 
 class _Asked:
-    """Calls a tool in every round but the last, and notes what it was asked, and how late."""
+    """A model that calls a tool in all rounds except the last, and records requests and times."""
 
     name = "benchmark:asked"
     context_window = 1_000_000
@@ -86,7 +85,7 @@ class _Asked:
             yield AIMessage((TextBlock("Done."),))
 
     async def aclose(self) -> None:
-        """Nothing is open."""
+        """Do nothing."""
 
 
 async def _sizes(measures: Measures) -> list[Bar]:
@@ -137,7 +136,7 @@ async def _views(measures: Measures, rounds: int) -> list[Bar]:
 
 
 async def _fill(agent: Agent, size: int) -> None:
-    """Put a conversation of so many messages into the thread."""
+    """Fill the thread with a conversation of `size` messages."""
     messages: list[Message] = [HumanMessage("Tidy the notes.")]
     while len(messages) < size - 1:
         number = len(messages)

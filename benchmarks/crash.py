@@ -1,9 +1,9 @@
-"""Agents killed at random moments: what was acknowledged is there, nothing finished runs again.
+"""Crash test: agents are killed at random moments, and no acknowledged step may be lost.
 
 The workers of `benchmarks.crash_work` run parallel tools, subagents, file writes, calls that must
-run once and approvals, over one SQLite journal. Each is killed with SIGKILL after a random time;
-the last one may finish. Then the journal, the effects of the tools and the files are compared with
-what must have happened.
+run once, and approvals, on one SQLite journal. Each worker is killed with SIGKILL after a random
+time; the last one may finish. Then the journal, the effects of the tools and the files are compared
+with the plan. No finished call may have run again.
 """
 
 from __future__ import annotations
@@ -42,31 +42,32 @@ from deep_agent_mcp.harness.messages.message import AIMessage, Message, ToolMess
 __all__ = ["Outcome", "kill_repeatedly", "run"]
 
 LONGEST_LIFE = 0.2
-"""Seconds a worker lives at most, once it is at work: about as long as its threads take."""
+"""Maximum seconds until a worker is killed: about as long as its threads need."""
 
 PATIENCE = 120.0
-"""Seconds after which a worker that is not done is taken for stuck."""
+"""Seconds after which an unfinished worker counts as stuck."""
 
 LIVES_PER_KILL = 10
-"""Workers that are started per kill at most: one that is done before its time is no kill."""
+"""Maximum number of workers started per kill: some finish before they are killed."""
 
 WORKERS = (sys.executable, "-m", "benchmarks.crash_work")
 
 AT_THE_START = 0.2
-"""Part of the workers that are killed while they open the journal and go on with old runs."""
+"""Share of workers that are killed while they open the journal and resume old runs."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What a series of kills left behind.
+    """The results of a series of kills.
 
     Attributes:
-        kills: How many workers were killed at work.
-        threads: How many threads were begun and recorded.
-        acknowledged: How many steps were acknowledged.
-        repeated: How many calls ran again because no result of theirs was stored; that is allowed.
-        open_seconds: How long it took to open and check the journal after each kill.
-        wrong: What must not be, in words; empty when all is well.
+        kills: Number of workers killed at work.
+        threads: Number of threads that were started and recorded.
+        acknowledged: Number of acknowledged steps.
+        repeated: Number of calls that ran again because their result was not stored, which is
+            allowed.
+        open_seconds: Seconds to open and check the journal after each kill.
+        wrong: Descriptions of errors; empty if there are none.
     """
 
     kills: int = 0
@@ -78,7 +79,7 @@ class Outcome:
 
 
 def run(kills: int = 1_000) -> Report:
-    """Kill that many workers, in series of a hundred, each with a journal of its own."""
+    """Kill this number of workers, in series of a hundred, each with a new journal."""
     outcomes: list[Outcome] = []
     for left in range(kills, 0, -100):
         with tempfile.TemporaryDirectory() as folder:
@@ -111,16 +112,16 @@ def kill_repeatedly(
     command: Sequence[str] = WORKERS,
     patience: float = PATIENCE,
 ) -> Outcome:
-    """Kill workers over a journal in the folder, let the last one finish, and look at it all.
+    """Kill workers that share a journal, let the last one finish, and check the results.
 
-    A worker that dies by itself or is stuck ends it all, and is what is wrong.
+    If a worker dies by itself or is stuck, the series ends with that error.
 
     Args:
-        folder: Where they work.
-        kills: How many are killed.
-        seed: Of the moments at which they are.
+        folder: Directory of the journal and the files.
+        kills: Number of kills.
+        seed: Seed for the times of the kills.
         command: Starts the process that starts workers; the folder is its last argument.
-        patience: Seconds after which a worker is taken for stuck.
+        patience: Seconds after which a worker counts as stuck.
     """
     outcome = Outcome()
     stopped = False
@@ -168,7 +169,7 @@ def _live_and_die(
     """Kill workers and let the last one finish.
 
     Raises:
-        _StoppedError: A worker died by itself or was stuck, or too many were done too early.
+        _StoppedError: A worker died by itself or was stuck, or too many finished too early.
     """
     for _ in range(kills * LIVES_PER_KILL):
         fresh = [f"thread-{len(begun) + number}" for number in range(4)]
@@ -190,7 +191,7 @@ def _live_and_die(
 
 
 class _StoppedError(Exception):
-    """It makes no sense to go on; the text says why."""
+    """The series cannot continue; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +210,7 @@ class _Life:
 
 
 class _Workers:
-    """Starts workers one after another, and reads what they say."""
+    """Starts workers one after another, and reads their output."""
 
     def __init__(self, zygote: subprocess.Popen[bytes], patience: float) -> None:
         self._zygote = zygote
@@ -219,12 +220,12 @@ class _Workers:
         self.acks: list[_Ack] = []
 
     def live(self, threads: list[str], seconds: float | None, *, starting: bool = False) -> _Life:
-        """Let a worker live for so long, or until it is done.
+        """Start a worker and kill it after `seconds`, unless it has finished.
 
-        Its time counts from its first acknowledged step, or from its start.
+        The time counts from its first acknowledged step or, with `starting`, from its start.
 
         Raises:
-            _StoppedError: It died by itself, or was stuck.
+            _StoppedError: The worker died by itself, or was stuck.
         """
         self._worker = None
         watchdog = threading.Timer(self._patience, self._give_up)
@@ -249,7 +250,7 @@ class _Workers:
 
     def _live(self, threads: list[str], seconds: float | None, starting: bool) -> _Life:
         assert self._zygote.stdin is not None
-        with suppress(BrokenPipeError):  # it says nothing then
+        with suppress(BrokenPipeError):  # the missing output is reported later
             self._zygote.stdin.write(f"work {' '.join(threads)}\n".encode())
             self._zygote.stdin.flush()
         acks: list[_Ack] = []
@@ -275,22 +276,22 @@ class _Workers:
     def _lines(self) -> Iterator[list[str]]:
         assert self._zygote.stdout is not None
         for line in self._zygote.stdout:
-            # A line that the kill cut off says nothing.
+            # Ignore a line that the kill cut off.
             if line.endswith(b"\n"):
                 yield line.decode().split()
 
 
 def _kill(worker: int, seconds: float) -> None:
     time.sleep(seconds)
-    with suppress(ProcessLookupError):  # it was done before
+    with suppress(ProcessLookupError):  # it has finished already
         os.kill(worker, signal.SIGKILL)
 
 
 def _check_after_kill(folder: Path, life: _Life, begun: list[str], outcome: Outcome) -> list[_Ack]:
-    """See that the file is whole and holds the newest step that was acknowledged of each thread.
+    """Check that the journal is intact and contains the last acknowledged step of each thread.
 
-    Later nobody could know any more: a step that is done again gets the same id. Returns the
-    calls of unfinished steps whose results are stored, which nobody has acknowledged.
+    This is not possible later, because a repeated step gets the same id. Returns the calls of
+    unfinished steps with a stored result; these were not acknowledged.
     """
     if not (folder / JOURNAL).exists():
         return []
@@ -324,7 +325,7 @@ async def _look(folder: Path, life: _Life, begun: list[str]) -> tuple[list[str],
 async def _check_threads(
     folder: Path, begun: list[str], acks: list[_Ack], outcome: Outcome
 ) -> None:
-    """Compare each thread with its plan: record of the run, transcript, files."""
+    """Compare each thread with its plan: run record, transcript and files."""
     promised = {one.thread_id for one in acks}
     async with SqliteCheckpointer(folder / JOURNAL) as journal:
         agent = build(folder, journal)
@@ -349,7 +350,7 @@ async def _check_threads(
 
 
 def _strange(thread_id: str, messages: Sequence[Message]) -> list[str]:
-    """Say where a transcript is not what the plan makes of it."""
+    """Return descriptions of differences between a transcript and the plan."""
     found = [one for one in messages if isinstance(one, AIMessage | ToolMessage)]
     expected: list[tuple[str, tuple[str, ...]]] = []
     for turn in plan_of(thread_id):
@@ -363,7 +364,7 @@ def _strange(thread_id: str, messages: Sequence[Message]) -> list[str]:
     ]
     if shape != [*expected, ("calls", ())]:
         return [f"{thread_id} has another transcript: {shape}"]
-    # What a call may have done before the kill it may refuse to do again.
+    # A call that may have run before the kill is allowed to fail.
     return [
         f"{thread_id}: {one.name} failed: {one.text}"
         for one in found
@@ -375,14 +376,14 @@ def _strange(thread_id: str, messages: Sequence[Message]) -> list[str]:
 
 
 def _files(folder: Path, thread_id: str) -> Iterator[tuple[Path, str]]:
-    """Yield the files of a thread with what they must hold."""
+    """Yield the files of a thread with their expected content."""
     yield folder / FILES / f"{thread_id}.txt", "two"
     for sub in subgoals(thread_id):
         yield folder / FILES / f"{sub}.txt", sub
 
 
 def _check_effects(folder: Path, begun: list[str], acks: list[_Ack], outcome: Outcome) -> None:
-    """See that no call began after its result was stored, and that paying happened once at most."""
+    """Check that no call started after its result was stored, and that `pay` ran at most once."""
     stored: dict[str, int] = {}
     for one in acks:
         for call in one.calls:
@@ -399,6 +400,6 @@ def _check_effects(folder: Path, begun: list[str], acks: list[_Ack], outcome: Ou
     plans = [call for thread_id in begun for turn in plan_of(thread_id) for call in turn]
     once = {call.id for call in plans if call.name == "pay"}
     outcome.wrong += [f"{call} must run once and ran again" for call in once if times[call] > 1]
-    # A call that must run once is marked before it begins, so a kill between leaves no trace.
+    # A call that must run once is marked before it starts, so a kill in between leaves no effect.
     never = (stored.keys() & planned) - once - times.keys()
     outcome.wrong += [f"{call} has a result and never ran" for call in never]

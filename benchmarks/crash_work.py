@@ -1,11 +1,10 @@
-"""The work that is killed: deep agents whose every effect leaves a line with a time.
+"""Workers of the crash test: deep agents that log each effect with its time.
 
-`python -m benchmarks.crash_work FOLDER` imports everything once, carries one thread through in
-another folder, and then forks a worker for each line `work <threads>` on standard input, so that a
-worker is at work within milliseconds. A worker
-first goes on with what earlier ones left, then begins threads of its own. On standard output come
-`started <pid>`, the worker's lines, and `ended <status>`. A worker writes, with nanoseconds of the
-system's monotonic clock:
+`python -m benchmarks.crash_work FOLDER` imports everything once, runs one thread in another folder,
+and then forks a worker for each line `work <threads>` on standard input, so that a worker starts
+within milliseconds. A worker first resumes the threads of earlier workers, then starts its own.
+Standard output contains `started <pid>`, the worker's lines, and `ended <status>`. A worker prints,
+with nanoseconds of the system's monotonic clock:
 
     ack <ns> <thread> <checkpoint> <call>,…   a step of the main agent or a subagent is stored
     end <ns> <thread> <status>                a run stopped
@@ -52,7 +51,7 @@ FILES = "files"
 AT_ONCE = 4
 _TOOLS = ("note", "pay", "deploy")
 LONGEST = 0.004
-"""Seconds a model or tool waits at most, so that the kill meets every kind of moment."""
+"""Maximum seconds that a model or tool waits, so that kills hit all kinds of moments."""
 
 
 def plan_of(goal: str) -> list[list[ToolCall]]:
@@ -81,18 +80,18 @@ def plan_of(goal: str) -> list[list[ToolCall]]:
 
 
 def effects_of(goal: str) -> list[str]:
-    """Return the ids of the calls that leave a line in the log."""
+    """Return the ids of the calls that write to the log."""
     own = [call.id for turn in plan_of(goal) for call in turn if call.name in _TOOLS]
     return own + [call for sub in subgoals(goal) for call in effects_of(sub)]
 
 
 def subgoals(goal: str) -> list[str]:
-    """Return what a thread hands to subagents."""
+    """Return the goals of a thread's subagents."""
     return [] if "-sub-" in goal else [f"{goal}-sub-{number}" for number in (1, 2)]
 
 
 class _Model:
-    """Answers with the next turn of the plan, which it reads off the transcript."""
+    """A model that answers with the next turn of the plan, according to the transcript."""
 
     name = "script:crash"
     context_window = 1_000_000
@@ -116,7 +115,7 @@ def _goal(messages: Sequence[Message]) -> str:
 
 
 def build(folder: Path, journal: SqliteCheckpointer) -> Agent:
-    """Return the agent that works in a folder."""
+    """Create an agent on a folder."""
     log = os.open(folder / EFFECTS, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     async def act(runtime: ToolRuntime) -> str:
@@ -149,7 +148,7 @@ def build(folder: Path, journal: SqliteCheckpointer) -> Agent:
 
 
 class _Worker:
-    """Carries runs and says what is stored."""
+    """Executes runs and prints stored steps."""
 
     def __init__(self, agent: Agent, say: Callable[[str], None]) -> None:
         self._agent = agent
@@ -222,7 +221,7 @@ async def _work(folder: Path, threads: Sequence[str]) -> None:
 
 
 async def _warm_up(folder: Path) -> None:
-    """Carry a thread through, so that workers inherit whatever is made at its first use."""
+    """Run one thread, so that workers inherit everything that is created at first use."""
     (folder / FILES).mkdir()
     async with SqliteCheckpointer(folder / JOURNAL) as journal:
         await _Worker(build(folder, journal), say=lambda _: None).begin("thread-0")
@@ -240,7 +239,7 @@ def _serve(folder: Path) -> None:
                 anyio.run(_work, folder, threads)
                 status = 0
             except BaseException:
-                traceback.print_exc()  # the exit below comes before anybody else would
+                traceback.print_exc()  # `os._exit` below would hide the error
                 raise
             finally:
                 sys.stderr.flush()

@@ -1,11 +1,11 @@
-"""What a delegated run costs the server: five model calls over HTTP, four tool calls, all durable.
+"""Cost of a delegated run: five model calls over HTTP and four tool calls, all durable.
 
-The model is a Messages API of the tests, in a process of its own. Beside the server, the SDK alone
-is asked for the same calls, and so is our model of the SDK, without an agent: their ratio is what a
-call costs. All processes are warm. Counted is processor time, which other programs on the machine
-change less than the time of day. Then many runs are started at once, while the list of tools is
-asked for, whose slowest answer is reported; and again while a fresh server imports the SDK for its
-first run, with the time a scripted agent's driven call takes meanwhile.
+The model is the tests' fake Messages API, in another process. The baselines make the same calls
+with only the SDK, and with our model class without an agent. All processes are warm. The benchmark
+measures processor time, because other programs on the machine affect it less than elapsed time.
+
+Two more measurements: the slowest answer to `tools/list` while many runs start together, and the
+time of a driven call of a scripted agent while a new server imports the SDK for its first run.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ SCRIPT = [
 
 
 def run(rounds: int = 5, runs: int = 20, at_once: int = 100) -> Report:
-    """Measure `rounds` times `runs` runs of each side, then `at_once` runs together."""
+    """Measure `rounds` times `runs` runs of each side, then `at_once` concurrent runs."""
     with tempfile.TemporaryDirectory() as folder, _fake_api(Path(folder)) as url:
         os.environ.update(ANTHROPIC_BASE_URL=url, ANTHROPIC_API_KEY="none")
         with (
@@ -89,7 +89,7 @@ def run(rounds: int = 5, runs: int = 20, at_once: int = 100) -> Report:
 
 
 def _delegate(server: ServerProcess, runs: int) -> float:
-    """Return the processor time that runs took, one after the other."""
+    """Return the processor time of consecutive runs."""
     before = server.cpu_seconds()
     for _ in range(runs):
         done = server.call("task", {"goal": GOAL, "thread_id": "new"})
@@ -122,7 +122,7 @@ def _all_at_once(server: ServerProcess, runs: int) -> dict[str, float | int | No
 
 
 def _while_importing(folder: Path) -> dict[str, float | int | None]:
-    """Return the ms of driven calls on a fresh server, while its first run imports the SDK."""
+    """Return the ms of driven calls on a new server, while its first run imports the SDK."""
     with ServerProcess(ours(folder / "importing"), "legacy") as server:
         server.open()
         server.call("write_file", {"path": "/warm.txt", "content": "up"})

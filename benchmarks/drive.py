@@ -1,14 +1,14 @@
-"""A driven, durable tool call against a bare SDK server whose tool commits one row to SQLite.
+"""Cost of a driven, durable tool call, compared with a bare SDK server that commits one SQLite row.
 
-Over stdio, one call at a time. `write_file` moves a thread forward: policy, execution, and a
-checkpoint on disk. It is measured with files in the thread, which has a bar, and with files in a
-real directory (`--root`), which has none: there, what the file held is on the disk before the file
-is replaced, so a call waits for the disk. A no-op of the bare server is shown beside.
+Calls are made over stdio, one at a time. Each `write_file` includes policy, execution, and a
+checkpoint on disk. It is measured with files in the thread, with a limit, and with files in a real
+directory (`--root`), without a limit: there, a call waits for the disk, because the earlier content
+is stored before a file is replaced. A no-op of the bare server is shown for comparison.
 
-The bar is on instructions, if valgrind is there to count them, else on the processor time of the
-servers: times differ by more than the bar from one minute to the next. valgrind makes a call take
-fifty times as long, so what a server does fifty times a second (sync its log, announce changes) is
-counted with each call there, and with a group of calls in real life: the bar errs against us.
+The limit is on instructions if valgrind is installed, else on the processor time of the servers,
+which varies by more than the limit. With valgrind, a call takes fifty times as long. So work that a
+server does fifty times a second (sync its log, announce changes) is counted for each call, although
+normally many calls share it. Real costs are therefore lower.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CONTENT = "one line of text\n" * 8
 
 
 def run(rounds: int = 5, calls: int = 300) -> Report:
-    """Measure each server in turn, `rounds` times `calls` calls, all servers alive meanwhile."""
+    """Measure all servers alternately, `rounds` times `calls` calls; all of them keep running."""
     measures: dict[str, dict[str, float | int | None]] = {}
     bars: list[Bar] = []
     for era in ERAS:
@@ -87,7 +87,7 @@ _Caller = tuple[ServerProcess, Callable[[], Any]]
 def _caller(
     label: str, era: Era, folder: Path, servers: ExitStack, words: Sequence[str] = ()
 ) -> _Caller:
-    """Start a server, its command after some words, and return it with a call of it."""
+    """Start a server, with `words` before its command; return it with a function that calls it."""
     if label in (NOOP, ROW):
         options = ("--rows", str(folder / "rows.db")) if label == ROW else ()
         server = servers.enter_context(ServerProcess((*words, *BARE, *options), era))
@@ -106,7 +106,7 @@ def _caller(
 
 
 def _writer(server: ServerProcess) -> Callable[[], Any]:
-    """Make a thread and return a call that changes a file of it."""
+    """Create a thread and return a function that changes a file in it."""
     arguments = {"path": "/f.txt", "content": CONTENT}
     numbers = count()
     first = server.call("write_file", arguments)
@@ -116,7 +116,7 @@ def _writer(server: ServerProcess) -> Callable[[], Any]:
     arguments["thread_id"] = thread_id
 
     def change() -> Any:
-        # The same content again would not be written.
+        # Unchanged content would not be written.
         content = f"{next(numbers)}\n{CONTENT}"
         return server.call("write_file", {**arguments, "content": content})
 
@@ -126,7 +126,7 @@ def _writer(server: ServerProcess) -> Callable[[], Any]:
 def _alternate(
     callers: dict[str, _Caller], rounds: int, calls: int
 ) -> tuple[dict[str, list[float]], dict[str, float]]:
-    """Return the ms of each call, and the processor ms of the server for one, by label."""
+    """Return the ms of each call, and the server's processor ms per call, by label."""
     for _, call in callers.values():
         for _ in range(WARM_UP):
             call()

@@ -1,10 +1,10 @@
-"""A run whose every step is on the disk before the next: ours, or the least that does the same.
+"""A durable run, where each step is on disk before the next: our agent, or a minimal loop.
 
-`python -m benchmarks.durable_round bare|ours ROUNDS` runs so many rounds: a model answer with a
-call, and its result. Both sides have the model and the tool of `bare_loop`. Ours is the default
-deep agent with a SQLite journal. The other is the bare loop with seven middlewares that pass on
-what they wrap, and one row a step in SQLite, synced, written with aiosqlite as ours is: one row for
-the answer, one for the result.
+`python -m benchmarks.durable_round bare|ours ROUNDS` runs this number of rounds: a model answer
+with a call, and its result. Both sides use the model and the tool of `bare_loop`. Ours is the
+default deep agent with a SQLite journal. The other is the bare loop with seven pass-through
+middlewares. It writes two synced SQLite rows per round with aiosqlite, which our journal also uses:
+one for the answer, one for the result.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Handler = Callable[[Any], Awaitable[Any]]
 
 
 class PassThrough:
-    """A middleware that has every hook and changes nothing."""
+    """A middleware with all hooks that changes nothing."""
 
     async def before_model(self, messages: list[Message]) -> None:
         """Change nothing."""
@@ -53,13 +53,13 @@ class PassThrough:
 
 
 async def store(rows: aiosqlite.Connection, value: Any) -> None:
-    """Add one row, on the disk when this returns."""
+    """Add one row; it is on disk after the call."""
     await rows.execute("INSERT INTO rows (value) VALUES (?)", (json.dumps(value),))
     await rows.commit()
 
 
 async def bare(goal: str, file: Path) -> None:
-    """Run until the model calls nothing."""
+    """Run until the model calls no tool."""
     async with aiosqlite.connect(file) as rows:
         await rows.execute("PRAGMA journal_mode = WAL")
         await rows.execute("PRAGMA synchronous = FULL")

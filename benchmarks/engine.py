@@ -1,10 +1,9 @@
-"""Three replicas on one Postgres journal, whose runs wait in line for an engine.
+"""Cost of a shared engine: three replicas on one Postgres journal that take runs from one queue.
 
-Compared is the processor time of runs without an engine, where each replica carries what it has
-accepted, and with one. Then, with the engine: how long a run waits for an idle replica, what
-replicas cost that have nothing to do, whether a bound of two runs of one user holds over all
-replicas, how long another user's first run waits behind 500 of the first one, and what 10,000
-queued runs cost.
+The processor time of runs is compared with that of replicas without the engine, which execute their
+own runs. More measurements with the engine: how long a run waits for an idle replica; the cost of
+idle replicas; whether a limit of two runs per user holds across all replicas; how long another
+user's first run waits behind 500 runs of the first user; and the memory of 10,000 queued runs.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ PATIENCE = 600.0
 
 
 class _Trio:
-    """Three replicas, each a process."""
+    """Three replicas, each in its own process."""
 
     def __init__(self, conninfo: str, place: Path, engine: str, pause: float, **more: Any) -> None:
         found = conninfo_to_dict(conninfo)
@@ -94,7 +93,7 @@ class _Trio:
     def start(
         self, count: int, goal: str, principal: str, *, replicas: int = REPLICAS
     ) -> list[str]:
-        """Start runs through so many replicas at once, and return their ids."""
+        """Start runs through this number of replicas concurrently; return their ids."""
         for number in range(replicas):
             share = count // replicas + (number < count % replicas)
             self._ask(number, {"start": share, "goal": goal, "as": principal})
@@ -111,7 +110,7 @@ class _Trio:
         return max(self._answer(number)["mib"] for number in range(REPLICAS))
 
     def until(self, text: str, wanted: Callable[[int], bool]) -> None:
-        """Wait until a number that the journal gives is as wanted."""
+        """Wait until `wanted` accepts the number of runs that match an SQL condition."""
         until = time.monotonic() + PATIENCE
         statement = f'SELECT count(*) FROM "{self.journal_schema}".runs WHERE {text}'
         with psycopg.connect(self.conninfo, autocommit=True) as conn:
@@ -124,7 +123,7 @@ class _Trio:
                 time.sleep(0.02)
 
     def until_done(self, count: int) -> None:
-        """Wait until so many runs are done."""
+        """Wait until this number of runs are done."""
         self.until("status = 'done'", lambda found: found >= count)
 
     def close(self) -> None:
@@ -153,7 +152,7 @@ def _trio(
 
 
 def run(rounds: int = 2) -> Report:
-    """Measure everything; throughput in so many rounds."""
+    """Measure everything; `rounds` rounds for throughput."""
     measures: dict[str, dict[str, float | int | None]] = {}
     with tempfile.TemporaryDirectory() as folder, own_postgres() as conninfo:
         place = Path(folder)
@@ -187,7 +186,7 @@ def run(rounds: int = 2) -> Report:
 
 
 def _load(conninfo: str, place: Path, engine: str) -> tuple[float, float]:
-    """Put a load on all replicas; return the runs a second, and a run's processor time in ms."""
+    """Run a load on all replicas; return runs per second, and processor ms per run."""
     with _trio(conninfo, place, engine, max_runs=1_000, workers=WORKERS) as trio:
         trio.start(REPLICAS, "work 1", "ann")
         trio.until_done(REPLICAS)
@@ -199,7 +198,7 @@ def _load(conninfo: str, place: Path, engine: str) -> tuple[float, float]:
 
 
 def _idle_commits(trio: _Trio, seconds: float = 10.0) -> float:
-    """Return the commits a second of a replica that has nothing to do."""
+    """Return the commits per second of an idle replica."""
     text = b"SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"
     time.sleep(3)
     with psycopg.connect(trio.conninfo, autocommit=True) as conn:
@@ -216,7 +215,7 @@ def _idle_commits(trio: _Trio, seconds: float = 10.0) -> float:
 
 
 async def _dispatch(trio: _Trio, times: int = 60) -> list[float]:
-    """Return how long runs wait while the replicas have nothing else to do."""
+    """Return the waiting times of runs on idle replicas."""
     waits: list[float] = []
     async with PostgresCheckpointer(trio.conninfo, schema=trio.journal_schema) as journal:
         for number in range(times):
@@ -228,7 +227,7 @@ async def _dispatch(trio: _Trio, times: int = 60) -> list[float]:
 
 
 def _quota(conninfo: str, place: Path) -> tuple[int, float]:
-    """Return how many runs of one user were at work at once, and how long another user's waited."""
+    """Return the maximum concurrent runs of one user, and the wait of another user's run."""
     with _trio(conninfo, place, "dbos", pause=0.02, max_runs=2) as trio:
         trio.start(REPLICAS, "end", "ann")
         trio.until_done(REPLICAS)
@@ -255,7 +254,7 @@ def _queued(conninfo: str, place: Path) -> float:
         before = trio.memory()
         trio.start(QUEUED, "nap 3600", "ann")
         trio.until("status = 'queued'", lambda found: found >= QUEUED)
-        time.sleep(12)  # two looks of the reconciler
+        time.sleep(12)  # two passes of the reconciler
         return trio.memory() - before
 
 

@@ -1,4 +1,4 @@
-"""One replica of the benchmark of engines: it does what lines on standard input say.
+"""One replica of the engine benchmark, controlled by lines on standard input.
 
 Each line is a JSON object. `{"start": 3, "goal": "work 1", "as": "ann"}` starts runs on behalf of a
 principal and answers with their ids; `{"memory": true}` answers with resident MiB.

@@ -1,9 +1,9 @@
-"""What models are shown of the server: its tools, their results, and a session of twenty calls.
+"""Size of the server's output for models: its tools, their results, and a session of twenty calls.
 
-Half the hosts show a model the JSON of a result, the other half its text. Both are counted; the
-bars are for JSON, which is longer. A token is four characters, an estimate for JSON and English:
-no vendor's tokenizer is asked. A session is counted as a host pays for it: with every call, its
-model reads the instructions, the list of tools, and all calls and results before it.
+Some hosts show a model the JSON of a result, others its text. Both are counted; the limits are for
+JSON, which is longer. A token is estimated as four characters of JSON or English; no tokenizer is
+used. A session is counted like a host's costs: with every call, its model reads the instructions,
+the list of tools, and all earlier calls and results.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CHARACTERS_PER_TOKEN = 4
 BASELINE_COMMIT = "27e12e0"
 BASELINE_LISTED = 23_211
 BASELINE_SESSION_TOKENS = 148_360
-"""What this benchmark found at that commit."""
+"""Result of this benchmark at that commit."""
 
 Measures = dict[str, dict[str, float | int | None]]
 
@@ -116,12 +116,12 @@ TODOS = [
 
 
 def run() -> Report:
-    """Count once: the figures hardly vary."""
+    """Count once, because the figures hardly vary."""
     return anyio.run(counted)
 
 
 async def counted() -> Report:
-    """Return the report, from servers in this process."""
+    """Create the report, with servers in this process."""
     listed, compact = await _listed(), await _listed("compact")
     measures: Measures = {
         "tools/list": _row(listed),
@@ -174,7 +174,7 @@ def _compact(data: Any) -> str:
 
 
 def _shown(result: CallToolResult) -> int:
-    """Return the characters that hosts show which prefer JSON; of a document they show the text."""
+    """Return the characters shown by hosts that prefer JSON; they show documents as text."""
     data = result.structured_content
     return _text(result) if data is None or result.is_error else len(_compact(data))
 
@@ -210,7 +210,7 @@ async def _server(**flags: Any) -> AsyncIterator[Client]:
 
 
 async def _common(client: Client) -> Mapping[str, CallToolResult]:
-    """Call every tool as it is called most often."""
+    """Call every tool with its most common arguments."""
     found: dict[str, CallToolResult] = {}
 
     async def call(tool: str, **args: Any) -> dict[str, Any]:
@@ -236,7 +236,7 @@ async def _common(client: Client) -> Mapping[str, CallToolResult]:
 
 @dataclass
 class _Session:
-    """A client that counts the characters its model reads: where hosts show JSON, or text."""
+    """A client that counts the characters its model reads, for JSON and for text."""
 
     client: Client
     held: tuple[int, int]
@@ -253,9 +253,9 @@ class _Session:
 
 
 async def _session(client: Client) -> _Session:
-    """Work as a host's model does: drive, delegate, answer, err twice, look back.
+    """Work like a host's model: drive, delegate, answer, make two mistakes, review.
 
-    The skill is one of the benchmark's own, so that those that ship do not count.
+    The skill belongs to the benchmark, so that changes of bundled skills do not count.
     """
     known = _size((await client.list_tools()).tools) + len(client.instructions or "")
     session = _Session(client, (known, known))
@@ -264,11 +264,11 @@ async def _session(client: Client) -> _Session:
     thread = {"thread_id": (await call("write_todos", todos=TODOS))["thread_id"]}
     await call("ls", **thread)
     await call("glob", pattern="*.py", **thread)
-    await call("grep", pattern="def ", output_mode="lines", **thread)  # a wrong word
+    await call("grep", pattern="def ", output_mode="lines", **thread)  # an invalid value
     await call("grep", pattern="def ", output_mode="content", **thread)
     await call("read_file", path="/src/parser.py", **thread)
     asked = await call("edit_file", **EDIT, **thread)
-    await call("reply", run_id=asked["run_id"], decision="yes")  # another one
+    await call("reply", run_id=asked["run_id"], decision="yes")  # another invalid value
     await call("reply", run_id=asked["run_id"], decision="approve")
     await call("write_todos", todos=[{"id": "t1", "status": "completed"}], merge=True, **thread)
     await call("write_file", path="/notes.md", content="Empty input is handled.\n", **thread)

@@ -1,8 +1,8 @@
-"""The worst that one call can do to everybody else: how long it keeps the event loop, and memory.
+"""Impact of hostile calls on other calls: how long they block the event loop, and their memory.
 
 Every tool of a server with all features is called with hostile arguments, over stdio, one call at a
-time. A stall is counted in processor time of the process, memory as the growth of its resident set
-at its highest; see `benchmarks.watched_server`. Linux only.
+time. A stall is measured in processor time of the process, and memory as the peak growth of its
+resident set; see `benchmarks.watched_server`. Linux only.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ SCRIPT = 'name: hostile\nagents: {"*": [{text: Done.}]}\n'
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a call took.
+    """The cost of a call.
 
     Attributes:
-        stall_ms: Processor time for which nothing else could run on the event loop.
-        memory_mib: Growth of the resident set, at its highest.
+        stall_ms: Processor time during which nothing else could run on the event loop.
+        memory_mib: Peak growth of the resident set.
         where: The callback of the loop that ran longest.
-        answer: What it was answered with.
+        answer: The answer.
     """
 
     stall_ms: float
@@ -56,7 +56,7 @@ class Cost:
 
 
 class WatchedServer:
-    """A server with all features as a child process, that measures what calls cost it."""
+    """A server with all features as a child process that measures the cost of calls."""
 
     def __init__(self, place: Path) -> None:
         self.root = place / "root"
@@ -88,7 +88,7 @@ class WatchedServer:
         self.request("server/discover", b"")
 
     def tools(self) -> list[dict[str, Any]]:
-        """Return what it offers."""
+        """Return the tools of the server."""
         return self.request("tools/list", b"")["result"]["tools"]
 
     def call(self, tool: str, arguments: bytes) -> dict[str, Any]:
@@ -97,7 +97,7 @@ class WatchedServer:
         return self.request("tools/call", b'"name":' + name + b',"arguments":{' + arguments + b"}")
 
     def cost(self, call: HostileCall) -> Cost:
-        """Make a call and return what it took."""
+        """Make a call and return its cost."""
         arguments = call.arguments()
         if call.reads:
             read = self.call("read_file", b'"path":' + json.dumps(call.reads).encode())
@@ -110,7 +110,7 @@ class WatchedServer:
         return Cost(stall, found["peak_mib"], found["where"], answer)
 
     def request(self, method: str, params: bytes) -> dict[str, Any]:
-        """Send a request, its parameters as JSON text without braces; return the answer."""
+        """Send a request with parameters as JSON text without braces; return the answer."""
         self._next_id += 1
         meta = b'"_meta":' + json.dumps(ENVELOPE).encode()
         head = f'{{"jsonrpc":"2.0","id":{self._next_id},"method":"{method}","params":{{'.encode()
@@ -121,7 +121,7 @@ class WatchedServer:
                 return answer
 
     def close(self) -> None:
-        """End it."""
+        """Kill the server."""
         self._process.kill()
         self._process.wait()
         self._measures.close()
@@ -168,7 +168,7 @@ class WatchedServer:
 
 
 def run(only: str = "") -> Report:
-    """Make every call and report the worst of each tool.
+    """Make all calls and report the worst one of each tool.
 
     Args:
         only: Names of tools, separated by commas; all of them if empty.

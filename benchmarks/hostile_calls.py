@@ -1,6 +1,6 @@
-"""Hostile calls: arguments for each tool that are as long, many, deep or wide as a message may be.
+"""Hostile calls: arguments for each tool with the maximum length, number, depth or width.
 
-Each is written as JSON text, because what a client library would send is tamer than what can be.
+They are written as JSON text, because client libraries cannot send all valid messages.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 __all__ = ["HUGE", "KINDS", "HostileCall", "calls_of", "calls_on_files", "hostile_files"]
 
 HUGE = 13 << 20
-"""Bytes of a value; a message may have 14 MiB."""
+"""Bytes of a value; the limit for a message is 14 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +28,10 @@ class HostileCall:
 
     Attributes:
         tool: Its name.
-        argument: The argument that is hostile.
-        kind: What it is.
-        arguments: Returns the members of all arguments as JSON text, without braces.
-        reads: A file that is read before, in the thread of the call.
+        argument: The hostile argument.
+        kind: Kind of its value.
+        arguments: Function that returns all arguments as JSON text, without braces.
+        reads: A file to read first, in the thread of the call.
     """
 
     tool: str
@@ -42,7 +42,7 @@ class HostileCall:
 
     @property
     def name(self) -> str:
-        """The call for people."""
+        """Name of the call for people."""
         return f"{self.tool}({self.argument}: {self.kind})"
 
 
@@ -73,7 +73,7 @@ KINDS: Mapping[str, Callable[[int], bytes]] = {
     "line ends": _text("\\n"),
     "quotes": _text("'\\\""),
     "slashes": _text("/"),
-    # As long as a file's text may be.
+    # The maximum length of a file's text.
     "fewer quotes": lambda size: _text("'\\\"")(min(size, 12_500_000)),
     "random text": lambda size: _random_text(min(size, 8 << 20)),
     "braces": _text("{a,"),
@@ -101,10 +101,10 @@ KINDS: Mapping[str, Callable[[int], bytes]] = {
 
 
 def calls_of(tools: Sequence[Mapping[str, Any]], size: int = HUGE) -> Iterator[HostileCall]:
-    """Yield a call for each argument of each tool, and one it has not, of each kind.
+    """Yield a call for each kind of value of each argument of each tool, and an unknown argument.
 
     Args:
-        tools: As `tools/list` shows them.
+        tools: The tools from `tools/list`.
         size: Bytes of the larger values.
     """
     for tool in tools:
@@ -126,11 +126,11 @@ def _ordinary(argument: str) -> Any:
 
 
 LARGEST_FILE = 16 << 20
-"""Bytes of the largest file that is read; those that are edited have at most half of it."""
+"""Bytes of the largest file that is read; edited files have at most half of it."""
 
 
 def _contents(size: int) -> Iterator[tuple[str, bytes]]:
-    """Yield files of that size. Each but one of short lines has one `b`, at its end."""
+    """Yield names and content of files of this size. Most have a single `b`, at their end."""
     units = {"one_line": b"a", "empty_lines": b"\n", "two_ends": b"\r\n", "short_lines": b"ab\n"}
     units |= {"latin": b"\xe9", "returns": b"\r", "ends": b"a\r\n"}
     for name, unit in units.items():
@@ -149,10 +149,10 @@ def hostile_files(
     """Write files that are costly to read, and return the paths of the large ones.
 
     Args:
-        root: Where they are written.
-        files: How many small ones there are besides.
-        largest: Bytes of the large ones; those that are edited have half of it.
-        kinds: Which large ones; all of them if empty.
+        root: Directory for the files.
+        files: Number of additional small files.
+        largest: Bytes of the large files; edited files have half of it.
+        kinds: Kinds of large files; all kinds if empty.
     """
     contents: list[str] = []
     for prefix, size in (("", largest), ("editable_", largest // 2)):
@@ -171,7 +171,7 @@ def hostile_files(
 
 
 def calls_on_files(paths: Sequence[str], root: str) -> Iterator[HostileCall]:
-    """Yield calls that work on what `hostile_files` wrote."""
+    """Yield calls that work on the files of `hostile_files`."""
 
     def call(tool: str, what: str, **arguments: Any) -> HostileCall:
         text = json.dumps(arguments)[1:-1].encode()

@@ -1,14 +1,14 @@
-"""The size and shape of the code, and the work one driven call and one durable step do.
+"""Size and structure of the code, and the work of one driven call and one durable step.
 
 - Lines of code: physical lines of `harness/` and `server/` with code in them; comments, docstrings,
   imports and `__all__` do not count.
-- Circles: import cycles among modules or rooms, as import-linter finds them; imports in functions
-  and for types alone count too.
-- A driven call: the sixth `write_file` of a thread on a stdio server. Counted are the functions of
-  ours that run between its request and its reply, in every thread, their files, and the deepest
-  stack; `python -m benchmarks.call_tree` prints them.
+- Cycles: import cycles among modules or rooms, found by import-linter. Imports inside functions and
+  imports only for types count, too.
+- A driven call: the sixth `write_file` of a thread on a stdio server. The benchmark counts our
+  functions that run between its request and its reply, in all threads, their files, and the maximum
+  stack depth; `python -m benchmarks.call_tree` prints them.
 - A durable step: a model answer with a tool call and its result, in a run of a bare agent on a
-  SQLite journal. Bytes and write calls are the process's own, from `/proc/self/io`; a page is two
+  SQLite journal. Bytes and write calls of the process are from `/proc/self/io`; a page takes two
   write calls (its frame's header and the page).
 """
 
@@ -44,7 +44,7 @@ Measures = dict[str, dict[str, float | int | None]]
 
 
 def run(suite: bool = False) -> Report:
-    """Measure; with `suite`, run the tests too, for their time."""
+    """Measure everything; with `suite`, also the time of the tests."""
     code, call_, step = _code(), _driven_call(), anyio.run(_durable_step)
     found = {"code": code, "driven write_file": call_, "durable step": step}
     measures: Measures = {
@@ -165,7 +165,7 @@ async def _durable_step() -> dict[str, Any]:
 
 
 def _written() -> tuple[int, int]:
-    """Return the write calls and the bytes of this process so far."""
+    """Return the write calls and the written bytes of this process so far."""
     lines = Path("/proc/self/io").read_text(encoding="ascii").splitlines()
     said = dict(line.split(": ") for line in lines)
     return int(said["syscw"]), int(said["wchar"])

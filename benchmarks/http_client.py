@@ -1,7 +1,7 @@
-"""A raw MCP client over a socket, and servers as processes that listen.
+"""A raw MCP client over HTTP, and HTTP servers as child processes.
 
-The client writes and reads HTTP/1.1 itself on one connection that is kept open, so that a load
-generator of hundreds of them costs little beside the server.
+The client implements HTTP/1.1 itself on one persistent connection, so that hundreds of clients need
+little time compared with the server.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ __all__ = ["HttpClient", "HttpServerProcess"]
 
 
 class HttpServerProcess:
-    """A server as a child process that says where it listens, in one line of JSON.
+    """A server as a child process that prints its address in one line of JSON.
 
     Attributes:
-        spawned_at: `time.perf_counter()` just before the process was made.
-        url: Where it serves Streamable HTTP.
+        spawned_at: `time.perf_counter()` just before the process was started.
+        url: Its URL for Streamable HTTP.
     """
 
     def __init__(self, command: Sequence[str]) -> None:
@@ -50,7 +50,7 @@ class HttpServerProcess:
         self.url: str = json.loads(line)["url"]
 
     def resident_mib(self) -> float | None:
-        """Resident memory now, where the platform tells (Linux)."""
+        """Return the current resident memory (Linux), or None."""
         try:
             status = Path(f"/proc/{self._process.pid}/status").read_text(encoding="ascii")
         except OSError:
@@ -74,11 +74,13 @@ class HttpServerProcess:
 
 
 class HttpClient:
-    """A client of one era on one connection, made anew when idle; one request at a time.
+    """A client of one protocol era on one connection, with one request at a time.
+
+    If the server closes the idle connection, the client connects again.
 
     Args:
-        url: Where Streamable HTTP is served.
-        era: Which one it speaks.
+        url: The server's URL for Streamable HTTP.
+        era: The protocol era.
     """
 
     def __init__(self, url: str, era: Era) -> None:
@@ -92,7 +94,7 @@ class HttpClient:
         self._writer: asyncio.StreamWriter | None = None
 
     async def open(self) -> None:
-        """Connect, and do what a client of this era does before its first list."""
+        """Connect, and send the requests that a client of this era sends before `tools/list`."""
         await self.connect()
         if self._era == "modern":
             await self.request("server/discover", {})
@@ -106,7 +108,7 @@ class HttpClient:
         """Send one request and return its result.
 
         Raises:
-            WrongReply: Anything but a good result to this request.
+            WrongReply: The answer is not a result of this request.
         """
         await self._ask(method, params)
         fields = await self._head(200)
@@ -132,16 +134,16 @@ class HttpClient:
         return result
 
     async def notices(self) -> AsyncGenerator[dict[str, Any]]:
-        """Yield what the server tells by itself; the client serves nothing else from then on.
+        """Yield the server's notifications; the client cannot be used for anything else afterwards.
 
-        One of the modern era subscribes to changed prompts, and first gets an acknowledgement; an
-        older one has a stream on which whatever concerns its session comes.
+        A modern client subscribes to changed prompts, and first receives an acknowledgement. An
+        older client opens the stream of its session.
         """
         if self._era == "modern":
             await self._ask("subscriptions/listen", {"notifications": {"promptsListChanged": True}})
         else:
             await self.aclose()
-            await self.connect()  # the session lives on without its first connection
+            await self.connect()  # the session does not depend on its first connection
             await self._send("GET", b"", {"Accept": "text/event-stream"})
         await self._head(200)
         rest = b""
@@ -168,7 +170,7 @@ class HttpClient:
         await self.aclose()
 
     async def connect(self) -> None:
-        """Open the connection, and send nothing."""
+        """Open the connection without sending anything."""
         self._reader, self._writer = await asyncio.open_connection(self._host, self._port)
 
     async def _ask(self, method: str, params: dict[str, Any]) -> None:
@@ -190,7 +192,7 @@ class HttpClient:
         await self._send("POST", json.dumps(message, separators=(",", ":")).encode(), headers)
 
     async def _send(self, verb: str, body: bytes, headers: dict[str, str]) -> None:
-        if self._reader is None or self._reader.at_eof():  # servers close what is idle for long
+        if self._reader is None or self._reader.at_eof():  # servers close idle connections
             await self.connect()
         assert self._writer is not None
         version = "2026-07-28" if self._era == "modern" else "2025-11-25"
@@ -207,7 +209,7 @@ class HttpClient:
         await self._writer.drain()
 
     async def _head(self, wanted: int) -> dict[str, str]:
-        """Read a status line and headers; names in lower case."""
+        """Read a status line and headers; return the headers with lower-case names."""
         assert self._reader is not None
         head = (await self._reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         status, *lines = head.rstrip().split("\r\n")

@@ -1,8 +1,8 @@
-"""Instructions that a program runs for one piece of work, counted by valgrind.
+"""Instruction counts of a program for one piece of work, measured with valgrind.
 
-Times on a shared machine move by a factor of two; instructions move by a percent. Counted is what
-the process runs itself, all threads, without the kernel: waiting for the disk is not in it. A
-program is run twice, with less and with more of the work; the difference leaves its start out.
+Times on a shared machine vary by a factor of two; instruction counts vary by one percent. The count
+includes all threads of the process, but not the kernel, so waiting for the disk does not count. A
+program is run twice, with less and with more work; the difference excludes its start.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from pathlib import Path
 __all__ = ["per_piece", "valgrind"]
 
 LESS, MORE = 30, 130
-"""Pieces of work of the two runs. The first of them warm up the specialising interpreter."""
+"""Pieces of work of the two runs. The first pieces warm up the specialising interpreter."""
 COUNT = re.compile(r"I\s+refs:\s+([\d,]+)")
 
 
 def valgrind() -> bool:
-    """Return whether instructions can be counted here."""
+    """Return whether valgrind is installed."""
     return shutil.which("valgrind") is not None
 
 
@@ -30,7 +30,7 @@ def per_piece(run: Callable[[Sequence[str], int], None]) -> float:
     """Return the instructions of one piece of work.
 
     Args:
-        run: Runs a program with the words before its command, for so many pieces of work.
+        run: Runs a program, with words before its command, for a number of pieces of work.
     """
     counts = [_counted(run, pieces) for pieces in (LESS, MORE)]
     return (counts[1] - counts[0]) / (MORE - LESS)

@@ -1,9 +1,8 @@
-"""The journal on disk: its size, what opening and listing cost, and what a commit costs.
+"""The journal on disk: its size, and the time to open and list a thread and to commit a step.
 
-A thread is made by the deep agent with a scripted model: each round is an answer with a call, and
-a result of 1 KB. New data is the bytes of all values that the loop hands over. Commits are
-compared with raw SQLite writing the same values, one row each, in the same run and on the same
-disk, alternating.
+Threads are created by the deep agent with a scripted model: each round is an answer with a call,
+and a result of 1 KB. New data is the total size of all values from the loop. Commits are compared
+with raw SQLite that writes the same values, one row each, alternately, on the same disk.
 """
 
 from __future__ import annotations
@@ -50,14 +49,14 @@ RESULT = 1_000
 """Bytes of a tool's result."""
 LIMITS = Limits(model_calls=1_000_000, tool_calls=1_000_000)
 RUNS = 100
-"""Runs that commit at the same time."""
+"""Number of runs that commit concurrently."""
 
 Measures = dict[str, dict[str, float | int | None]]
 MakeResult = Callable[[int], str]
 
 
 def run(rounds: int = 5) -> Report:
-    """Measure everything; what is timed, `rounds` times."""
+    """Measure everything; times are measured `rounds` times."""
     measures: Measures = {}
     bars: list[Bar] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -75,7 +74,7 @@ def run(rounds: int = 5) -> Report:
 
 
 class Groups(Committer):
-    """Counts its transactions."""
+    """A committer that counts its transactions."""
 
     made = 0
 
@@ -85,7 +84,7 @@ class Groups(Committer):
 
 
 class Grouping(SqliteCheckpointer):
-    """Counts its transactions."""
+    """A journal that counts its transactions."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -93,7 +92,7 @@ class Grouping(SqliteCheckpointer):
 
 
 class Counting(SqliteCheckpointer):
-    """Counts the bytes of the values that it is given."""
+    """A journal that counts the bytes of all values."""
 
     given = 0
 
@@ -111,7 +110,7 @@ def text(number: int) -> str:
 
 
 def noise(number: int) -> str:
-    """Return the least compressible thing that JSON text can hold."""
+    """Return JSON text that is as hard to compress as possible."""
     return b64encode(random.Random(number).randbytes(RESULT * 3 // 4)).decode()
 
 
@@ -129,7 +128,7 @@ def _agent(journal: SqliteCheckpointer, make: MakeResult = text) -> Agent:
 
 
 async def _grown(path: Path, make: MakeResult, rounds: int) -> tuple[int, int]:
-    """Make a thread `t` of so many rounds; return the bytes of its values and of the file."""
+    """Create a thread `t` with `rounds` rounds; return the bytes of its values and of the file."""
     async with Counting(path) as journal:
         result = await _agent(journal, make).ainvoke(
             f"rounds-0-{rounds}", thread_id="t", options=RunOptions(limits=LIMITS)
@@ -168,8 +167,9 @@ async def _sizes(folder: Path, measures: Measures) -> list[Bar]:
 async def _reading(folder: Path, measures: Measures, rounds: int) -> list[Bar]:
     """Open and list the thread of 500 rounds: 1,002 messages, 1,003 checkpoints.
 
-    The head is held against reading its rows, inflating them, and parsing each message into the
-    same object: by processor time, as other programs disturb that less.
+    Opening the head is compared with the minimum: read its rows, decompress them, and parse each
+    message into the same object. The measure is processor time, because other programs affect it
+    less.
     """
     series: dict[str, list[float]] = {}
     ratios: list[float] = []
@@ -208,7 +208,7 @@ async def _reading(folder: Path, measures: Measures, rounds: int) -> list[Bar]:
 
 
 async def _read_and_parsed(journal: SqliteCheckpointer) -> Callable[[], Any]:
-    """Return what reads the rows of the thread, inflates them, and parses its messages."""
+    """Return a function that reads and decompresses a thread's rows and parses its messages."""
     agent = _agent(journal)
     channel = agent.definition.schema["messages"]
     found = await agent.get_state("t")
@@ -225,7 +225,7 @@ async def _read_and_parsed(journal: SqliteCheckpointer) -> Callable[[], Any]:
 
 
 async def _rewriting(folder: Path, measures: Measures, rounds: int) -> list[Bar]:
-    """Open a thread whose one file was written 1,000 times, against one that was written once."""
+    """Compare opening a thread whose file was written 1,000 times with one written once."""
     series: dict[str, list[float]] = {}
     times = {"file written once": 1, "file written 1,000 times": 1_000}
     for label, often in times.items():
@@ -243,7 +243,7 @@ async def _rewriting(folder: Path, measures: Measures, rounds: int) -> list[Bar]
 
 
 async def _steps(folder: Path, measures: Measures, rounds: int) -> list[Bar]:
-    """Store steps on a thread of 5,000 and on threads of 50, in turn."""
+    """Store steps on a thread of 5,000 steps and on threads of 50 steps, alternately."""
     series: dict[str, list[float]] = {"N=50": [], "N=5,000": []}
     async with SqliteCheckpointer(folder / "steps.db") as journal:
         long = Steps("long")
@@ -262,7 +262,7 @@ async def _steps(folder: Path, measures: Measures, rounds: int) -> list[Bar]:
 
 
 async def _single_commits(folder: Path, measures: Measures, rounds: int) -> list[Bar]:
-    """Let one run store step after step, each on the disk before the next."""
+    """Store steps of one run, each on disk before the next."""
     series: dict[str, list[float]] = {"ours": [], "aiosqlite": []}
     async with (
         SqliteCheckpointer(folder / "single.db") as journal,
@@ -286,7 +286,7 @@ async def _single_commits(folder: Path, measures: Measures, rounds: int) -> list
 
 
 async def _shared_commits(folder: Path, measures: Measures, rounds: int) -> list[Bar]:
-    """Let 100 runs store steps at once, and raw SQLite the same values in groups as large."""
+    """Store steps of 100 concurrent runs; raw SQLite stores the same values in equal groups."""
     each = 20
     rates: dict[str, list[float]] = {"ours": [], "sqlite3": []}
     sizes: list[float] = []
@@ -346,7 +346,7 @@ def _raw(conn: sqlite3.Connection, values: list[bytes], group: int) -> float:
 
 @dataclass
 class Steps:
-    """The steps of one thread, one after the other, each with a value of 1 KB."""
+    """The steps of one thread, in order, each with a value of 1 KB."""
 
     thread: str
     parent: str | None = None
@@ -375,7 +375,7 @@ class Steps:
 
 
 def value_of(batch: Batch) -> bytes:
-    """Return the value of one of the steps above."""
+    """Return the value of a step of `Steps`."""
     return batch.writes[0].writes[0].value
 
 

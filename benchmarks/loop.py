@@ -1,11 +1,12 @@
-"""The step loop with the default deep stack against a bare loop, in one process.
+"""The step loop with the default deep stack, compared with a bare loop in one process.
 
-Model and tool are scripted, instant and the same on both sides, so what differs is the loop. The
-deep agent keeps its journal in memory, and in SQLite, which is shown beside.
+Model and tool are scripted, instant and the same on both sides, so only the loop differs. The deep
+agent stores its journal in memory; SQLite is shown for comparison.
 
-The bar on a durable round compares sides that do the same work, see `durable_round`: by processor
-time, kernel included, as both wait for the same disk. Instructions are shown beside. The two-line
-loop without middleware and journal does less than an agent has to: it shows what the rest costs.
+The limit on a durable round compares sides with the same work; see `durable_round`. It uses
+processor time including the kernel, because both wait for the same disk. Instructions are shown,
+too. The minimal loop without middleware and journal does less than an agent must do; it shows the
+cost of everything else.
 """
 
 from __future__ import annotations
@@ -44,13 +45,13 @@ __all__ = ["added_memory", "run"]
 
 BARE, DEEP, JOURNAL = "bare", "deep", "deep, SQLite"
 LENGTHS = {50: 8, 200: 2, 1_000: 1}
-"""Rounds of a run -> how often it is run for one sample."""
+"""Runs per sample, by rounds of a run."""
 DURABLE = 400
 """Rounds of a durable run."""
 SHORT = "rounds-0-5"
 DELAY = 0.020
 IDEAL = 6 * DELAY
-"""Seconds: five rounds and the answer, if nothing but the model took time."""
+"""Seconds of five rounds and the answer, if only the model took time."""
 LIMITS = Limits(model_calls=1_000_000, tool_calls=1_000_000, fan_out=32, parallel_tool_calls=32)
 
 Measures = dict[str, dict[str, float | int | None]]
@@ -59,7 +60,7 @@ Contestant = Callable[[ChatModel], AbstractAsyncContextManager[RunGoal]]
 
 
 def run(rounds: int = 5) -> Report:
-    """Measure everything, contestants in turn, `rounds` times; the largest things less often."""
+    """Measure all contestants alternately, `rounds` times; the slowest measurements less often."""
     measures: Measures = {}
     bars = [
         *_durable_round(measures, rounds),
@@ -104,7 +105,7 @@ async def _work(agent: Agent, goal: str) -> None:
     result = await agent.ainvoke(goal, options=RunOptions(limits=LIMITS))
     if result.run.status != "done" or result.run.answer != "Finished.":
         raise RuntimeError(f"a run ended as {result.run.status}: {result.run.reason}")
-    # A subagent that failed is a result for its parent, which would still finish, and sooner.
+    # A failed subagent is only an error result for its parent, which then finishes earlier.
     for message in result.state["messages"]:
         if isinstance(message, ToolMessage) and message.status == "error":
             raise RuntimeError(f"{message.name} failed: {message.text}")
@@ -113,7 +114,7 @@ async def _work(agent: Agent, goal: str) -> None:
 async def _sample(
     contestant: Contestant, model: ChatModel, goal: str, *, times: int = 1, at_once: int = 1
 ) -> float:
-    """Return the seconds that `times` turns of `at_once` concurrent runs take, per turn."""
+    """Return the seconds per turn, for `times` turns of `at_once` concurrent runs."""
     async with contestant(model) as work:
         await work(goal if goal.startswith("fan") else "rounds-0-2")
         gc.collect()
@@ -225,7 +226,10 @@ async def _subagents(measures: Measures, rounds: int) -> list[Bar]:
 
 
 def _building(measures: Measures, times: int) -> list[Bar]:
-    """Build an agent; a subagent is built at its first task, so all of them are shown beside."""
+    """Measure building an agent, without and with its subagents, which are built at first use.
+
+    The limit is for the agent without them.
+    """
     named = [SubAgent(f"helper-{number}", "Helps.", "Help.") for number in range(4)]
     registry = SubAgentRegistry(None, (GENERAL_PURPOSE, *named))
     model = ScriptModel()
@@ -295,7 +299,7 @@ def _imports(measures: Measures, rounds: int) -> list[Bar]:
 
 
 def _server_imports() -> bool:
-    """Whether a server imports the SDK from its start to its end, one list of tools in between."""
+    """Whether a server that only answers one `tools/list` imports the SDK."""
     with tempfile.TemporaryDirectory() as folder:
         marker = Path(folder) / "imported"
         state = str(Path(folder) / "state")
@@ -307,7 +311,7 @@ def _server_imports() -> bool:
 
 
 def _fresh(code: str) -> Any:
-    """Return the JSON that some code prints in an interpreter of its own."""
+    """Run code in a new interpreter, and return the JSON that it prints."""
     environment = {**os.environ, "PYTHONPATH": str(REPO)}
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
@@ -316,14 +320,14 @@ def _fresh(code: str) -> Any:
 
 
 def _memory(label: str, goal: str, at_once: int, delay: float) -> dict[str, float | int | None]:
-    """Return what a process that does only this holds at its peak, and what the runs added."""
+    """Return the peak memory of a process that only does these runs, and their share of it."""
     call = f"added_memory({label!r}, {goal!r}, {at_once}, {delay})"
     found = _fresh(f"import json; from benchmarks.loop import *; print(json.dumps({call}))")
     return dict(zip(("peak MB", "added MB"), found, strict=True)) if found else {}
 
 
 def added_memory(label: str, goal: str, at_once: int, delay: float) -> list[float]:
-    """Return this process's peak in MB and how much of it came with the runs; empty off Linux."""
+    """Return this process's peak memory in MB, and the runs' share; empty except on Linux."""
     before: list[float] = []
 
     async def measure() -> None:
@@ -340,7 +344,7 @@ def added_memory(label: str, goal: str, at_once: int, delay: float) -> list[floa
 
 
 def _status(field: str) -> list[float]:
-    """Return a field of this process's status in MB, where the platform tells (Linux)."""
+    """Return a field of this process's status in MB (Linux), or an empty list."""
     try:
         lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     except OSError:

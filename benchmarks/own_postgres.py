@@ -1,4 +1,4 @@
-"""A Postgres server that belongs to one measurement, and can be stopped and started again."""
+"""A private Postgres server for one measurement, which can be restarted."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["binaries", "own_postgres", "restart"]
 
 
 def binaries() -> Path | None:
-    """Return the directory of the newest `initdb` and `pg_ctl` of this machine, if there is one."""
+    """Return the directory of the newest `initdb` and `pg_ctl` on this machine, or None."""
     found = shutil.which("initdb")
     those = [Path(found).resolve()] if found else []
-    those += Path("/usr/lib/postgresql").glob("*/bin/initdb")  # Debian keeps them off the path
+    those += Path("/usr/lib/postgresql").glob("*/bin/initdb")  # Debian does not add them to PATH
     return max(those, key=_version).parent if those else None
 
 
@@ -31,10 +31,10 @@ def _version(path: Path) -> list[int]:
 
 @contextmanager
 def own_postgres() -> Generator[str]:
-    """Start a server with an empty directory and the usual settings; end and remove it afterwards.
+    """Start a server with an empty directory and default settings; remove it after the block.
 
     Yields:
-        Where it listens. The user may do everything there.
+        A connection string of a superuser.
 
     Raises:
         FileNotFoundError: This machine has no `initdb`.
@@ -59,13 +59,13 @@ def own_postgres() -> Generator[str]:
 
 
 def restart(conninfo: str) -> None:
-    """End a server of `own_postgres` as a crash does, and start it again; wait until it listens.
+    """Stop a server of `own_postgres` like a crash, and restart it; wait until it listens.
 
     Args:
-        conninfo: Of any of its databases.
+        conninfo: Connection string of any of its databases.
 
     Raises:
-        subprocess.CalledProcessError: It did not start again within a minute.
+        subprocess.CalledProcessError: It did not restart within a minute.
     """
     with psycopg.connect(conninfo) as conn:
         found = conn.execute("SHOW data_directory").fetchone()

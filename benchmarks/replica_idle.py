@@ -1,4 +1,4 @@
-"""What replicas cost that have nothing to do, while runs wait for people and calls for runs."""
+"""Cost of idle replicas, while runs wait for people and calls wait for runs."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ __all__ = ["CALLS", "idle"]
 
 WAITING = 10_000
 CALLS = f"{WAITING:,} waiting calls"
-"""One replica holds them; another one works on the runs that they wait for."""
+"""Label: one replica holds the calls; another one executes the runs that they wait for."""
 
 WORKING = 50
-"""How many runs these are."""
+"""Number of these runs."""
 
 _AT_ONCE = 50
 _SECONDS = 15.0
-"""Of one measurement. A waiting call is sent a comment this often."""
+"""Duration of one measurement, and the interval of comments to a waiting call."""
 
 
 async def idle(place: Path, url: str) -> dict[str, list[float]]:
-    """Return the processor time of idle replicas, ms/s, by what waits.
+    """Return the processor time of idle replicas in ms/s, by the kind of wait.
 
     Args:
-        place: Where their files are.
-        url: A journal that nobody uses; its last part is the schema.
+        place: Directory for their files.
+        url: URL of a new journal; its last part is the schema.
     """
     place /= "idle"
     place.mkdir()
@@ -78,7 +78,7 @@ async def _ask(url: str) -> None:
 
 
 async def _wait(group: anyio.abc.TaskGroup, worker: Replica, holder: Replica) -> None:
-    """Begin runs on one replica, and have calls wait for them on another, in a task group."""
+    """Start runs on one replica, and calls that wait for them on another, in a task group."""
     begun: list[str] = []
     async with HttpClient(worker.url, "modern") as client:
         for _ in range(WORKING):

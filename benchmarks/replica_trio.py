@@ -1,4 +1,4 @@
-"""Replicas as processes: servers of `benchmarks.replica_work` on one journal in Postgres."""
+"""Replicas as processes: servers with `benchmarks.replica_work` on one Postgres journal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Effect", "Effects", "Fleet", "Replica", "Start", "replicas", "starte
 
 
 class Process(Protocol):
-    """What is used of a process."""
+    """The methods of a process that are used here."""
 
     pid: int
 
@@ -31,13 +31,13 @@ class Process(Protocol):
 
 
 Start = Callable[[Sequence[str], Mapping[str, str], int, int], Process]
-"""Starts a process with arguments, variables, and descriptors for its output and errors."""
+"""Starts a process with arguments, environment, and descriptors for its output and errors."""
 
 
 def started(
     command: Sequence[str], env: Mapping[str, str], stdout: int, stderr: int
 ) -> subprocess.Popen[bytes]:
-    """Start a process in full."""
+    """Start a process with `subprocess`."""
     return subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, env=env, cwd=REPO
     )
@@ -48,11 +48,11 @@ class Replica:
     """One server process.
 
     Attributes:
-        name: What its files are called.
+        name: Its name, which is used for its files.
         process: The process.
-        url: Where clients reach it.
-        port: The same.
-        log: What it wrote to standard error.
+        url: Its URL for clients.
+        port: Its port.
+        log: File with its standard error.
     """
 
     name: str
@@ -62,20 +62,20 @@ class Replica:
     log: Path
 
     def kill(self) -> None:
-        """Kill it, and wait until it is gone."""
+        """Kill the process, and wait for its end."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait(30)
 
     def stop(self) -> None:
-        """Let it stand still."""
+        """Suspend the process."""
         self.process.send_signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
-        """Let it go on."""
+        """Continue the suspended process."""
         self.process.send_signal(signal.SIGCONT)
 
     def end(self) -> None:
-        """End it as an operator does, if it is there."""
+        """Stop the process like an operator, if it is running."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGCONT)
             self.process.send_signal(signal.SIGTERM)
@@ -88,10 +88,10 @@ class Replica:
 
 @dataclass(frozen=True)
 class Effect:
-    """One line that a tool has left.
+    """One line in the log of tools.
 
     Attributes:
-        begins: Whether the tool began then; else it ended.
+        begins: Whether the tool started; else it ended.
         tool: The tool.
         call: The call.
         pid: The process.
@@ -109,16 +109,16 @@ class Effect:
 
 @dataclass
 class Effects:
-    """What tools have left.
+    """The log of tools.
 
     Attributes:
-        file: Where it is.
+        file: The log file.
     """
 
     file: Path
 
     def all(self) -> list[Effect]:
-        """Return everything, oldest first."""
+        """Return all lines, oldest first."""
         if not self.file.exists():
             return []
         lines = (one.split() for one in self.file.read_text(encoding="utf-8").splitlines())
@@ -128,7 +128,7 @@ class Effects:
         ]
 
     def begun(self, tool: str | None = None, pid: int | None = None) -> list[Effect]:
-        """Return what began, of a tool and in a process if they are named."""
+        """Return the starts of tools, optionally of one tool and in one process."""
         return [
             one
             for one in self.all()
@@ -136,11 +136,11 @@ class Effects:
         ]
 
     def ended(self) -> list[Effect]:
-        """Return what ended."""
+        """Return the ends of tools."""
         return [one for one in self.all() if not one.begins]
 
     def repeated(self, tool: str | None = None) -> list[str]:
-        """Return the calls that began more than once."""
+        """Return the calls that started more than once."""
         calls = Counter(one.call for one in self.begun(tool))
         return [call for call, count in calls.items() if count > 1]
 
@@ -150,9 +150,9 @@ class Fleet:
     """Replicas that share a journal.
 
     Attributes:
-        place: Their directories.
-        effects: What their tools have left.
-        all: Those that were started, by name.
+        place: Directory of their directories.
+        effects: The log of their tools.
+        all: Started replicas by name.
     """
 
     place: Path
@@ -168,7 +168,7 @@ class Fleet:
         self.effects = Effects(self.place / "effects.log")
 
     def begin(self, name: str, *, url: str | None = None) -> Replica:
-        """Start one more, and return when it listens."""
+        """Start another replica, and wait until it listens."""
         folder = self.place / name
         folder.mkdir(exist_ok=True)
         command = [
@@ -211,15 +211,15 @@ def replicas(
     env: Mapping[str, str] | None = None,
     agent: str = "benchmarks.replica_work:agent",
 ) -> Generator[Fleet]:
-    """Start replicas, and end all that are left at the end of the block.
+    """Start replicas, and stop all of them after the block.
 
     Args:
-        place: Where their state and logs are.
-        url: The journal.
-        names: Of the replicas.
+        place: Directory of their state and logs.
+        url: URL of the journal.
+        names: Names of the replicas.
         start: Starts a process.
-        flags: Further options of `serve`.
-        env: Further variables.
+        flags: Additional options of `serve`.
+        env: Additional environment variables.
         agent: The agent that they serve; empty for the built-in one.
     """
     fleet = Fleet(place, url, start, flags, env or {}, agent)

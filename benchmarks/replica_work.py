@@ -1,9 +1,9 @@
-"""The agent of replicas that are killed: its model follows the goal, and its tools leave lines.
+"""The agent of the replica benchmarks: its model follows the goal, and its tools write a log.
 
-Goals are words. `work 3` is three rounds of `note` and `pay`; `nap 2` a tool that takes two
-seconds; `think 2` a model that takes two; `ask` a call that needs approval. They may follow one
-another: `work 2 ask work 1`. Each tool writes `begin <tool> <call> <pid> <run> <ns>` and `end …` to
-the file that `REPLICA_EFFECTS` names, with the system's monotonic clock.
+A goal is a sequence of commands, such as `work 2 ask work 1`. `work 3` runs three rounds of `note`
+and `pay`, `nap 2` a tool that takes two seconds, `think 2` a model call that takes two seconds, and
+`ask` a call that needs approval. Each tool writes `begin <tool> <call> <pid> <run> <ns>` and `end
+…` to the file in `REPLICA_EFFECTS`, with the system's monotonic clock.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from deep_agent_mcp.harness.tools.tool import ToolRuntime
 __all__ = ["EFFECTS", "agent", "rounds_of"]
 
 EFFECTS = "REPLICA_EFFECTS"
-"""Variable that names the file of effects."""
+"""Environment variable with the path of the log."""
 
 PAUSE = "REPLICA_PAUSE"
-"""Variable that says how many seconds a tool of `work` takes."""
+"""Environment variable with the seconds that a tool of `work` takes."""
 
 
 def rounds_of(goal: str) -> list[tuple[str, float]]:
-    """Return what a goal is made of, one word and number a round of the model."""
+    """Parse a goal: return a word and a number for each round of the model."""
     words = goal.split()
     rounds: list[tuple[str, float]] = []
     while words:
@@ -46,7 +46,7 @@ def rounds_of(goal: str) -> list[tuple[str, float]]:
 
 
 class _Model:
-    """Answers with the next round of the goal, which it reads off the transcript."""
+    """A model that answers with the next round of the goal, according to the transcript."""
 
     name = "script:replicas"
     context_window = 1_000_000
@@ -80,14 +80,14 @@ class _Model:
 
 
 def _newest_goal(messages: Sequence[Message]) -> tuple[str, int]:
-    """Return the newest goal, and how many answers there are after it."""
+    """Return the newest goal, and the number of answers after it."""
     at = max(n for n, one in enumerate(messages) if isinstance(one, HumanMessage))
     done = sum(isinstance(one, AIMessage) for one in messages[at:])
     return messages[at].text, done
 
 
 def agent() -> Agent:
-    """Return the agent, which a server puts its journal into."""
+    """Create the agent; the server provides its journal."""
     log = os.open(os.environ[EFFECTS], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     pause = float(os.environ.get(PAUSE, "0.02"))
 

@@ -1,14 +1,14 @@
-"""Three replicas on a Postgres of their own: killed, stopped, cut off and restarted under load.
+"""Failure test of three replicas on one Postgres: killed, stopped, disconnected, restarted.
 
-Each round begins runs through all three, disturbs one of them or the database at a random moment,
-and waits for all runs through the others. Then what tools have done is compared with what the
-journal says: every run is done, no call that must run once ran twice, and no call was begun again
-after its result was stored. Takeover is the time from the disturbance to the first call of a run in
+Each round starts runs through all three replicas, disturbs one of them or the database at a random
+moment, and waits for all runs through the others. Then the log of tools is compared with the
+journal: all runs must be done, no call that must run once ran twice, and no call started again
+after its result was stored. Takeover is the time from the failure to the first call of a run in
 another process.
 
-Beside that are measured: how much later somebody wakes up who waits through another replica; what
-replicas cost while runs wait for answers, and calls for runs; a commit with a fence against one
-without; and a driven call over HTTP with the journal in Postgres against one in SQLite.
+More measurements: the delay of calls that wait through another replica; the cost of replicas while
+runs wait for answers and calls wait for runs; a commit with a fence compared with one without; and
+a driven call over HTTP with the journal in Postgres compared with SQLite.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ PATIENCE = 90.0
 
 @dataclass
 class Outcome:
-    """What the rounds of one kind left behind."""
+    """The results of the rounds of one kind."""
 
     runs: int = 0
     done: int = 0
@@ -62,7 +62,7 @@ class Outcome:
 
 
 def run(seeds: int = 10) -> Report:
-    """Do so many rounds of each kind, and measure the rest."""
+    """Run `seeds` rounds of each kind, and all other measurements."""
     with tempfile.TemporaryDirectory() as folder, own_postgres() as conninfo:
         return anyio.run(_all, Path(folder), conninfo, seeds)
 
@@ -70,7 +70,7 @@ def run(seeds: int = 10) -> Report:
 async def _all(folder: Path, conninfo: str, seeds: int) -> Report:
     measures: dict[str, dict[str, float | int | None]] = {}
     total = Outcome()
-    await anyio.sleep(SILENT_SECONDS)  # so long after its database started, nobody is judged dead
+    await anyio.sleep(SILENT_SECONDS)  # no replica counts as dead before
     for kind in KINDS:
         outcome = Outcome()
         for seed in range(seeds):
@@ -173,10 +173,10 @@ KINDS: dict[str, Disturb] = {
     "restart of the database": _restart,
     "roll": _roll,
 }
-"""What is done to replicas, whatever their engine."""
+"""Kinds of failures, for all engines."""
 
 ENGINE_KINDS: dict[str, Disturb] = {**KINDS, "drop engine": _drop_engine}
-"""What is done to those with an engine that has tables."""
+"""Kinds of failures for an engine with its own tables."""
 
 
 async def disturbed(
@@ -188,16 +188,16 @@ async def disturbed(
     start: Start = started,
     flags: Sequence[str] = (),
 ) -> None:
-    """Disturb replicas at work once, and note what they leave.
+    """Run one round: disturb working replicas once, and record the results.
 
     Args:
-        place: Where their files are.
-        conninfo: A server of `own_postgres`.
-        kind: How: one of `ENGINE_KINDS`.
-        seed: Of who is disturbed, and when.
-        outcome: Receives what was found.
+        place: Directory for their files.
+        conninfo: Connection string of a server of `own_postgres`.
+        kind: Kind of failure, from `ENGINE_KINDS`.
+        seed: Seed for the choice of replica and time.
+        outcome: Receives the results.
         start: Starts a process.
-        flags: Further options of the servers.
+        flags: Additional options of the servers.
     """
     chance, disturb = random.Random(f"{kind} {seed}"), ENGINE_KINDS[kind]
     env = {"REPLICA_PAUSE": "0.05"}
@@ -239,7 +239,7 @@ def _another(fleet: Fleet, victim: Replica | None) -> Replica:
 
 
 async def _ends(fleet: Fleet, begun: Sequence[str], victim: Replica | None) -> list[dict[str, Any]]:
-    """Wait for all runs through replicas that live."""
+    """Wait for all runs through the living replicas."""
     ended: list[dict[str, Any]] = []
     for run_id in begun:
         with anyio.fail_after(PATIENCE):
@@ -253,7 +253,7 @@ async def _ends(fleet: Fleet, begun: Sequence[str], victim: Replica | None) -> l
 
 
 def _takeovers(fleet: Fleet, victim: Replica, at: float) -> list[float]:
-    """Return after how many seconds each run of the victim did something elsewhere."""
+    """Return the seconds until each run of the victim made a call in another process."""
     every = fleet.effects.begun()
     owned = {one.run_id for one in every if one.pid == victim.process.pid and one.at < at}
     found: dict[str, float] = {}
@@ -264,7 +264,7 @@ def _takeovers(fleet: Fleet, victim: Replica, at: float) -> list[float]:
 
 
 async def _run_again(client: HttpClient, run_id: str) -> int:
-    """Return how many calls of a run began after their result was stored."""
+    """Return the number of calls of a run that started after their result was stored."""
     stored: set[object] = set()
     again, after = 0, 0
     while True:
@@ -283,7 +283,7 @@ async def _run_again(client: HttpClient, run_id: str) -> int:
 
 
 async def _woken(folder: Path, conninfo: str, times: int = 40) -> list[float]:
-    """Return how much later those are woken who wait through another replica."""
+    """Return the delays of calls that wait for runs of another replica."""
     place = folder / "woken"
     place.mkdir()
     later: list[float] = []
@@ -309,7 +309,7 @@ async def _woken(folder: Path, conninfo: str, times: int = 40) -> list[float]:
 
 
 async def _fences(conninfo: str, times: int = 300) -> tuple[list[float], list[float]]:
-    """Return the milliseconds of commits with a fence and without, in turns."""
+    """Return the milliseconds of commits with a fence and without, measured alternately."""
     took: dict[bool, list[float]] = {True: [], False: []}
     async with PostgresCheckpointer(conninfo, schema="fences") as journal:
         for name in ("fenced", "plain"):
@@ -380,7 +380,7 @@ async def _client(replica: Replica) -> AsyncGenerator[HttpClient]:
 
 
 def _url(conninfo: str) -> str:
-    """Return the URL of a journal that nobody uses."""
+    """Return the URL of a new journal."""
     found = conninfo_to_dict(conninfo)
     place = f"{found['user']}@{found['host']}:{found.get('port', 5432)}/{found['dbname']}"
     return f"postgresql://{place}?schema=s{uuid4().hex[:12]}"

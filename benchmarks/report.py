@@ -1,4 +1,4 @@
-"""The one shape all measurements are reported in, and its rendering for people."""
+"""The common format of all reports, and their rendering as text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Bar", "Report", "spread"]
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A figure that must not exceed its limit."""
+    """A measured value with the limit that it must not exceed."""
 
     name: str
     value: float
@@ -29,10 +29,10 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one benchmark found: measures by name, and the bars they are held against.
+    """The results of one benchmark: measurements by name, and the limits.
 
     Attributes:
-        versions: Of the packages that ours is compared with, by name.
+        versions: Versions of the other packages, by name.
     """
 
     name: str

@@ -1,9 +1,9 @@
-"""Searching a directory of many files, and editing one of them.
+"""Search in a directory of many files, and edits of one of them.
 
-grep is held against ripgrep itself, asked for the same lines of the same files; glob against the
-least that answers the same question in Python: `os.walk`, the test of each name, and the times of
-what fits. Each is measured in turn with what it is held against. An edit is the whole tool call
-with what it stores in the journal, in a directory of all these files.
+grep is compared with ripgrep itself on the same lines of the same files. glob is compared with the
+minimum in Python: `os.walk`, a test of each name, and the times of matching files. Both sides are
+measured alternately. An edit is the whole tool call including its journal entries, in the same
+directory.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["FILES", "generate", "run", "runtime_of"]
 
 FILES = 20_000
 EACH = 100
-"""Files of a directory."""
+"""Number of files per directory."""
 
 WORDS = (
     *("import", "return", "class", "value", "request", "config", "handler", "error", "path"),
@@ -47,13 +47,13 @@ PATTERNS = {
     "a word of every other line, first 1,000": "class",
 }
 COUNTED = "class value"
-"""In about half of the files; all of its lines are found, as the tool does to count them."""
+"""Text in about half of the files; all its lines are counted, as by the tool."""
 
 GLOBS = ("*.py", "file7.md", "**/mod3/*.py")
 
 
 def run(rounds: int = 7) -> Report:
-    """Measure everything `rounds` times, each in turn with what it is held against."""
+    """Measure both sides alternately, `rounds` times."""
     program = find_ripgrep()
     if program is None:
         raise SystemExit("ripgrep is needed to compare with; the extra `search` brings it")
@@ -122,7 +122,7 @@ async def _compared(
     ours: Callable[[], Awaitable[Any]],
     theirs: Callable[[], Any],
 ) -> float:
-    """Return how many times as long ours takes."""
+    """Return the ratio of our time to theirs."""
     await ours()
     theirs()
     series: dict[str, list[float]] = {"ours": [], "bare": []}
@@ -163,7 +163,7 @@ async def _edits(
     tools = {tool.name: tool for tool in file_tools(backend)}
     edit, read = tools["edit_file"], tools["read_file"]
     path = "/pkg3/mod4/file50.md"
-    # What the file tools know of the file is in the state, as it is after reading it.
+    # An edit requires that the file was read, which the state records.
     result = await read.function(read.validate({"path": path}), runtime)
     runtime.state.update(result.update)  # type: ignore[attr-defined]
     old = (await files.read(path)).decode().split("\n")[10]

@@ -1,7 +1,7 @@
-"""Serving as clients see it, against the bare SDK: start, latency, many clients, hot reload.
+"""The server from a client's view, compared with the bare SDK: start, latency, load, hot reload.
 
-The SDK's transports and ours carry the same no-op of the same bare server, which tells the
-transports apart; a read-only call of our server stands beside it and shows what the face costs.
+To compare the transports, the SDK's and ours serve the same no-op of the same bare server. A
+read-only call of our server shows the cost of the face.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from benchmarks.startup import BARE, ours
 __all__ = ["STDIO_LIMIT", "run"]
 
 STDIO_LIMIT = 1.0
-"""Our stdio transport against the SDK's, both carrying the same no-op."""
+"""Limit for the ratio of our stdio transport to the SDK's, both with the same no-op."""
 
 WARM_UP = 50
 
@@ -46,15 +46,16 @@ def run(
     skills: int = 1_000,
     saves: int = 60,
 ) -> Report:
-    """Measure everything; all that is compared takes turns in `rounds` rounds.
+    """Measure everything; both sides of a comparison alternate in `rounds` rounds.
 
     Args:
-        rounds: How often each server is called `calls` times; it starts three times as often.
-        calls: Calls of one round.
-        seconds: How long the many clients work.
-        clients: How many they are.
-        skills: How many skills there are when one is saved.
-        saves: How often one is saved.
+        rounds: Number of rounds with `calls` calls of each server; starts are measured three times
+            as often.
+        calls: Calls per round.
+        seconds: Duration of the load test.
+        clients: Number of clients in the load test.
+        skills: Number of skills in the hot reload test.
+        saves: Number of saves in the hot reload test.
     """
     started = startup.run(3 * rounds)
     measures: Measures = {f"start, stdio {name}": row for name, row in started.measures.items()}
@@ -74,7 +75,7 @@ def run(
 
 
 def _http_starts(folder: Path, rounds: int) -> Measures:
-    """Start HTTP servers in turn, up to the answer to a first list."""
+    """Measure the start of HTTP servers, alternately, up to the answer to `tools/list`."""
     ours_http = ours(folder / "starts", "--transport", "http", "--port", "0")
     commands = {"bare": BARE_HTTP, "ours": ours_http}
     series: dict[str, list[float]] = {label: [] for label in commands}
@@ -129,7 +130,7 @@ def _timed(call: Callable[[], Any]) -> float:
 
 
 async def _http_calls(folder: Path, rounds: int, calls: int) -> Measures:
-    """One client at a time on each of three servers; figures without a bar."""
+    """Measure one client at a time on each of three servers, without a limit."""
     measures: Measures = {}
     ours_http = ours(folder / "calls", "--transport", "http", "--port", "0")
     commands = {

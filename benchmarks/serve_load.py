@@ -1,4 +1,4 @@
-"""Many HTTP clients at once, each on one thread after the other: it writes and reads back."""
+"""Load test with many HTTP clients; each one writes and reads files in one thread after another."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from benchmarks.startup import ours
 __all__ = ["GROWTH_LIMIT", "Load", "measure_load"]
 
 GROWTH_LIMIT = 5.0
-"""Percent by which resident memory may grow after the beginning."""
+"""Maximum growth of resident memory after `SETTLED_SECONDS`, in percent."""
 
 SETTLED_SECONDS = 10.0
-"""From when on memory is looked at; a sixth of a short run."""
+"""Seconds until memory is measured; in a short run, a sixth of its time."""
 
 CALL_SECONDS = 30.0
 """An answer that takes longer is an error."""
@@ -31,7 +31,7 @@ CALL_SECONDS = 30.0
 
 @dataclass(slots=True)
 class Load:
-    """What the clients saw."""
+    """The results of the clients."""
 
     seconds: list[float] = field(default_factory=list[float])
     errors: list[str] = field(default_factory=list[str])
@@ -57,7 +57,7 @@ class Load:
         }
 
     def growth(self, settled: float) -> float:
-        """Percent from the median of the first fifth after `settled` to that of the last fifth."""
+        """Return the growth after `settled` in percent: median of the last fifth to the first's."""
         values = [mib for at, mib in self.memory if at >= settled]
         if len(values) < 2:
             return 0.0
@@ -69,7 +69,7 @@ class Load:
 def measure_load(
     folder: Path, clients: int, seconds: float
 ) -> tuple[dict[str, dict[str, float | int | None]], list[Bar]]:
-    """Let clients of both eras work on one server of ours; return measures and bars."""
+    """Run clients of both eras on our server; return measurements and limits."""
     command = ours(folder / "load", "--transport", "http", "--port", "0")
     with HttpServerProcess(command) as server:
         load = anyio.run(_work, server, clients, seconds)

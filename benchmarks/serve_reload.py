@@ -1,4 +1,4 @@
-"""From a saved SKILL.md to the notice that clients of both eras get, with many skills."""
+"""Hot reload: time from saving a SKILL.md to the notification of clients, with many skills."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RELOAD_LIMIT = 150.0
 """Milliseconds, at the 95th percentile."""
 
 SETTLE_SECONDS = 2.0
-"""The server begins to watch a moment after its start; nothing is saved before."""
+"""Seconds before the first save: the server starts watching shortly after its start."""
 
 NOTICE_SECONDS = 10.0
 
@@ -35,7 +35,7 @@ _CHANGED = "notifications/prompts/list_changed"
 
 
 def run(skills: int = 1_000, saves: int = 60) -> Report:
-    """Measure hot reload alone; it is a part of `serve`, too."""
+    """Measure only hot reload; it is part of `serve`, too."""
     with tempfile.TemporaryDirectory() as name:
         return Report("reload", *measure_reload(Path(name), skills, saves))
 
@@ -43,7 +43,7 @@ def run(skills: int = 1_000, saves: int = 60) -> Report:
 def measure_reload(
     folder: Path, skills: int, saves: int
 ) -> tuple[dict[str, dict[str, float | int | None]], list[Bar]]:
-    """Save one of many skills again and again; return measures and bars."""
+    """Save one of many skills repeatedly; return measurements and limits."""
     place = folder / "skills"
     for number in range(skills):
         _save(place, number, 0)
@@ -65,7 +65,7 @@ def measure_reload(
 async def _saves(
     url: str, place: Path, skills: int, saves: int
 ) -> tuple[dict[Era, list[float]], dict[str, list[float]]]:
-    """Return the milliseconds from save to notice, and those of the questions that follow it."""
+    """Return the milliseconds from save to notification, and those of the requests after it."""
     series: dict[Era, list[float]] = {era: [] for era in ERAS}
     answers: dict[str, list[float]] = {"skill()": [], "skills/list": []}
     heard, notices = anyio.create_memory_object_stream[tuple[Era, float]](1_000)
@@ -92,7 +92,7 @@ async def _saves(
                 await client.request("skills/list", {})
             answers["skill()"].append(1_000 * (told_at - asked_at))
             answers["skills/list"].append(1_000 * (time.perf_counter() - told_at))
-            await anyio.sleep(random.uniform(0.1, 0.3))  # not in step with the watcher
+            await anyio.sleep(random.uniform(0.1, 0.3))  # avoids synchrony with the watcher
         tasks.cancel_scope.cancel()
     return series, answers
 
@@ -125,7 +125,7 @@ async def _after_acknowledgement(
 
 
 async def _expect_content(client: HttpClient, number: int, turn: int) -> None:
-    """A notice without the change behind it would be worth nothing."""
+    """Check that the server has the new content after the notification."""
     shown = await client.call("skill", {"name": _name(number)})
     if f"turn {turn}." not in str(shown):
         raise WrongReply(f"skill {_name(number)} is not the one saved: {shown}")
@@ -136,7 +136,7 @@ def _name(number: int) -> str:
 
 
 def _save(place: Path, number: int, turn: int) -> None:
-    """Write a skill as editors do: whole, beside, then renamed into its place."""
+    """Write a skill like an editor: write a new file, then rename it."""
     name = _name(number)
     folder = place / name
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Cold start over stdio: from spawning the process to the answer to the first `tools/list`."""
+"""Cold start over stdio: time from spawning the process to the answer to `tools/list`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def ours(state: Path, *options: str) -> tuple[str, ...]:
 
 
 def run(rounds: int = 15) -> Report:
-    """Start the servers in turn, `rounds` times per era, after one start that is not counted."""
+    """Start the servers alternately, `rounds` times per era; the first start is not counted."""
     with tempfile.TemporaryDirectory() as folder:
         state, file = Path(folder) / "state", write_agent_file(Path(folder))
         commands = {

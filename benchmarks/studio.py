@@ -1,8 +1,8 @@
-"""The page for people, in a real Chromium: a long thread, many threads, and its size.
+"""Speed and size of the web page in a real Chromium, with a long thread and many threads.
 
-A thread of 5,000 steps is opened from the list until its last step is on the page, and scrolled
-up while the work of each frame is timed. 10,000 threads are listed, and searched for
-words that one of them has. Each is measured as a person waits for it: from the click to the paint.
+A thread of 5,000 steps is opened from the list until its last step is visible, and scrolled up
+while the work of each frame is timed. 10,000 threads are listed, and searched for words that one of
+them contains. Each time is from the click to the paint.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ look();
 
 
 def run(rounds: int = 5) -> Report:
-    """Measure everything `rounds` times, and the scrolling once for each."""
+    """Measure everything `rounds` times, including the scrolling."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         place = Path(folder)
         setup = _setup(place)
@@ -108,7 +108,7 @@ def _setup(place: Path) -> ViewerSetup:
 
 
 async def _fill(path: Path) -> None:
-    """Put 10,000 threads beside the long one, each with a run."""
+    """Add 10,000 threads, each with a run, to the long one."""
     journal = SqliteCheckpointer(path)
     await journal.open()
     try:

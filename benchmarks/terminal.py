@@ -1,6 +1,6 @@
-"""`deep-agent-mcp run`: when something is seen at a terminal, and events that get lost in a pipe.
+"""`deep-agent-mcp run`: time to the first output on a terminal, and lost events in a pipe.
 
-What is seen is compared with the server's own start: from spawning `serve` to its first answer.
+The time is compared with the server's start: from spawning `serve` to its first answer.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ __all__ = ["piped_events", "run"]
 FIRST_LINE_MS = 300.0
 EVENTS = 10_000
 CALLS = 50
-"""Tool calls of one answer."""
+"""Tool calls per answer."""
 
 GREETING = {"agents": {"main": [{"text": "I look.", "tool_calls": [{"name": "ls", "args": {}}]},
                                 {"text": "Nothing there."}]}}  # fmt: skip
 
 
 def run(rounds: int = 9, events: int = EVENTS) -> Report:
-    """Start the server and the command in turn, then pipe the events of a long run."""
+    """Start the server and the command alternately, then pipe the events of a long run."""
     seconds: dict[str, list[float]] = {"start": [], "line": [], "step": []}
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "script.yaml"
@@ -78,7 +78,7 @@ def _start(command: Sequence[str]) -> float:
 
 
 def _seen(command: Sequence[str]) -> tuple[float, float]:
-    """Return when the first line and the first step are on the terminal, in seconds."""
+    """Return the seconds until the first line and the first step are on the terminal."""
     ours, theirs = pty.openpty()
     began = time.perf_counter()
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs) as process:
@@ -99,9 +99,9 @@ def _seen(command: Sequence[str]) -> tuple[float, float]:
 
 
 def piped_events(folder: Path, least: int) -> tuple[int, int]:
-    """Pipe the events of a run that makes at least so many; return how many were made, and came.
+    """Pipe at least `least` events of a run; return the number of stored and received events.
 
-    Events are numbered without a gap, so the last number says how many were stored.
+    Events are numbered without gaps, so the last number is the number of stored events.
     """
     turns = [
         {

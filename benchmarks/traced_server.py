@@ -1,10 +1,10 @@
-"""Our server, which records the functions of ours that it calls while recording is on.
+"""Our server with a recorder of its function calls.
 
-`python -m benchmarks.traced_server FILE serve …`: SIGUSR1 begins a note, SIGUSR2 ends it and writes
-it to FILE as JSON: the functions in the order of their first call, each as `file:line:name` with
-the depth of that call and how often it was called or resumed, and the deepest stack. Counted are
-functions whose code is in `harness/` or `server/`, in every thread. Comprehensions and lambdas
-count for the function they are in. The depth is that of such frames on one stack.
+`python -m benchmarks.traced_server FILE serve …`: SIGUSR1 starts a recording. SIGUSR2 ends it and
+writes JSON to FILE: the functions in order of their first call, and the maximum depth. Each
+function has `file:line:name`, the depth of its first call, and the number of calls and resumptions.
+Only functions in `harness/` and `server/` count, in all threads. Comprehensions and lambdas count
+for their function. The depth only counts such frames on one stack.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _counts(code: CodeType) -> bool:
 
 
 class Notes:
-    """What was called since the last note began. It only grows, so any thread may add."""
+    """Calls since the start of the recording. Any thread may add, because it only grows."""
 
     def __init__(self, file: str) -> None:
         self.file = file

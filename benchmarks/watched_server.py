@@ -1,12 +1,12 @@
-"""Our server, which measures on request how long its event loop stood still and its memory grew.
+"""Our server with measurements of event loop stalls and memory growth, on request.
 
-`python -m benchmarks.watched_server FD serve …`: a line on the socket FD begins a measurement, the
-next one ends it and is answered with a line of JSON. Stalls are counted in processor time, so that
-other processes on the machine do not matter:
+`python -m benchmarks.watched_server FD serve …`: a line on the socket FD starts a measurement; the
+next line ends it, and is answered with a line of JSON. Stalls are measured in processor time, so
+that other processes on the machine do not matter:
 
 - of the loop's thread between two of its callbacks, and
-- of the whole process while another thread waits for the interpreter, which C code can hold. The
-  time for which that thread waits for a processor, as on a busy machine, is not counted.
+- of the whole process while another thread waits for the GIL, which C code can hold. Time that this
+  thread waits for a processor, for example on a busy machine, does not count.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CLEAR = Path("/proc/self/clear_refs")
 
 
 class Watch:
-    """The worst since the measurement began."""
+    """The worst values since the start of the measurement."""
 
     def __init__(self) -> None:
         self.loop_seconds = 0.0
@@ -41,10 +41,10 @@ class Watch:
         self._before = 0.0
 
     def begin(self) -> None:
-        """Forget what was, give back what is free, and count memory from here on."""
+        """Reset all values, release free memory, and measure memory from now on."""
         gc.collect()
         ctypes.CDLL(None).malloc_trim(0)
-        _CLEAR.write_text("5")  # the high-water mark begins anew
+        _CLEAR.write_text("5")  # resets the high-water mark
         self._before = _status("VmRSS")
         self.loop_seconds = self.loop_wall = self.held_seconds = 0.0
         self.where = ""
@@ -77,7 +77,7 @@ class Watch:
         asyncio.Handle._run = timed  # pyright: ignore[reportPrivateUsage]
 
     def pulse(self) -> None:
-        """Wake up again and again, and note for how long the interpreter was not to be had."""
+        """Wake up repeatedly, and record how long the GIL was not available."""
         with Path("/proc/thread-self/schedstat").open("rb", buffering=0) as queue:
             waited = _queued(queue)
             while True:
@@ -88,7 +88,7 @@ class Watch:
                 self.held_seconds = max(self.held_seconds, min(late, time.process_time() - used))
 
     def serve(self, control: socket.socket) -> None:
-        """Answer who measures."""
+        """Answer measurement requests on the control socket."""
         begun = False
         with control, control.makefile("rw") as lines:
             for _ in lines:
@@ -102,7 +102,7 @@ class Watch:
 
 
 def _name_of(handle: asyncio.Handle) -> str:
-    """Return what a callback is. Its own text may have a result of megabytes in it."""
+    """Return the name of a callback. Its `repr` may contain megabytes of a result."""
     callback: Any = handle._callback  # pyright: ignore[reportPrivateUsage]
     owner = getattr(callback, "__self__", None)
     task = owner.get_name() if isinstance(owner, asyncio.Task) else type(owner).__name__
@@ -110,7 +110,7 @@ def _name_of(handle: asyncio.Handle) -> str:
 
 
 def _queued(file: IO[bytes]) -> float:
-    """Return for how many seconds a thread was ready to run and had no processor."""
+    """Return the seconds that a thread was ready to run but had no processor."""
     file.seek(0)
     return int(file.read(100).split()[1]) / 1e9
 

@@ -1,1 +1,1 @@
-"""Our agents beside deepagents, on the same work; see `compare`."""
+"""Comparisons of our agents with those of other projects; see `compare`."""

@@ -1,8 +1,8 @@
-"""Our agents beside those of Agno: in process, and delegated to over MCP.
+"""Comparison of our agents with Agno's: in process, and delegated over MCP.
 
-`python -m benchmarks agno` makes Agno's environment from PyPI, or takes one with `--python`. Agno's
-agents have no todos, files or subagents by default, so they are compared with our agents
-without them; one row shows our deep agent.
+`python -m benchmarks agno` installs Agno from PyPI, or uses the environment of `--python`. Agno's
+agents have no todos, files or subagents by default, so they are compared with our agents without
+them; one row shows our deep agent.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MEASURES: dict[str, tuple[tuple[str, ...], str, str]] = {
     "kept on disk a step, bytes": (OURS_PLAIN, "kept", "step"),
     "written a step, bytes": (OURS_PLAIN, "written", "step"),
 }
-"""By name: our side, the measure, and when both sides store a run."""
+"""By name: our side, the measurement, and when both sides store a run."""
 
 SERVED = {"step": "AgentOS stores each step", "end": "AgentOS stores at the end"}
 
@@ -49,7 +49,7 @@ Rows = dict[str, dict[str, float | int | None]]
 
 
 def run(rounds: int = 9, python: str | None = None) -> Report:
-    """Measure both sides in turn, `rounds` times each."""
+    """Measure both sides alternately, `rounds` times each."""
     with tempfile.TemporaryDirectory() as folder:
         python = python or interpreter(Path(folder) / "env", PACKAGES)
         rows: Rows = {}
@@ -75,7 +75,7 @@ def _in_process(label: str, python: str, rounds: int) -> Rows:
         row: compared("agno", [(a[place], b[place]) for a, b in found])
         for place, row in enumerate(names)
     }
-    print(rows, file=sys.stderr, flush=True)  # it takes long
+    print(rows, file=sys.stderr, flush=True)  # shows progress, because it takes long
     return rows
 
 

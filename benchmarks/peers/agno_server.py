@@ -1,4 +1,4 @@
-"""AgentOS with two of Agno's agents, served over HTTP and MCP; run in Agno's environment.
+"""AgentOS with two of Agno's agents, over HTTP and MCP; it runs in Agno's environment.
 
 `PYTHON benchmarks/peers/agno_server.py PORT FOLDER`
 """

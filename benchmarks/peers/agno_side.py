@@ -1,4 +1,4 @@
-"""Agno's side; run with the interpreter of its own environment.
+"""Agno's side; it runs in its own environment.
 
 `PYTHON benchmarks/peers/agno_side.py MEASURE …`
 """
@@ -22,7 +22,7 @@ from agno.models.base import Model
 from agno.models.response import ModelResponse
 
 CHECKPOINTS = {"step": "tool-batch", "end": "runs"}
-"""Agno's names for when a run is stored; the second is its default."""
+"""Agno's names of the times to store a run; the second is its default."""
 
 
 def noop(number: int) -> str:
@@ -32,7 +32,7 @@ def noop(number: int) -> str:
 
 @dataclass
 class ScriptModel(Model):
-    """Gives the same answers as our scripted model, chosen by the last message."""
+    """A model with the same answers as our scripted model, chosen by the last message."""
 
     id: str = "script"
     name: str = "Script"

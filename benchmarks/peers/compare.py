@@ -1,8 +1,8 @@
-"""Our deep agents beside those of `deepagents` (with LangChain and LangGraph), on the same work.
+"""Comparison of our deep agents with `deepagents` (with LangChain and LangGraph), on the same work.
 
-Each side runs in an environment of its own, with the same scripted model and the same tool, one
-process for each measure, in turn. `python -m benchmarks peers` makes the environment of deepagents
-from PyPI, or takes one with `--python`. See `measure` for what is measured.
+Each side runs in its own environment, with the same scripted model and tool. Each measurement is a
+new process; the sides alternate. `python -m benchmarks peers` installs deepagents from PyPI, or
+uses the environment of `--python`. See `measure` for the measurements.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ MEASURES: dict[str, tuple[str, tuple[str, ...], float]] = {
     "grep, a common word, ms": ("grep", (COUNTED,), 1.2),
     "prompt and tool schemas, characters": ("prompt", (), 1 / 0.7),
 }
-"""By name: the measure, its arguments, and how many times as much deepagents shall need."""
+"""By name: the measurement, its arguments, and the minimum ratio of deepagents' cost to ours."""
 
 
 def run(rounds: int = 3, python: str | None = None) -> Report:
-    """Measure both sides in turn, `rounds` times each."""
+    """Measure both sides alternately, `rounds` times each."""
     with tempfile.TemporaryDirectory() as folder:
         python = python or interpreter(Path(folder) / "env", PACKAGES)
         root = Path(folder) / "files"

@@ -1,4 +1,4 @@
-"""The side of deepagents; run with the interpreter of its own environment.
+"""The side of deepagents; it runs in its own environment.
 
 `PYTHON benchmarks/peers/deepagents_side.py MEASURE …`
 """
@@ -35,7 +35,7 @@ class Runs:
     async def history(self, thread):
         return len([one async for one in self.agent.aget_state_history(self._config(thread))])
 
-    states = history  # its history always holds the states
+    states = history  # its history always includes the states
 
 
 @asynccontextmanager
@@ -46,7 +46,7 @@ async def agent(journal, *, parent, delay):
             from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
             saver = await stack.enter_async_context(AsyncSqliteSaver.from_conn_string(str(journal)))
-        # Without a journal it needs no saver; ours always has one, in memory.
+        # Without a journal, it needs no saver; ours always has one, in memory.
         checkpointer = None if journal is None else saver
         yield Runs(create_deep_agent(ScriptModel(delay=delay), [noop], checkpointer=checkpointer))
 

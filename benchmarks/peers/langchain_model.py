@@ -1,4 +1,4 @@
-"""The scripted model and the tool for agents of LangChain; run in their environment."""
+"""The scripted model and the tool for LangChain's agents; it runs in their environment."""
 # pyright: basic
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def noop(number: int) -> str:
 
 
 class ScriptModel(BaseChatModel):
-    """Gives the same answers as our scripted model, chosen by the last message."""
+    """A model with the same answers as our scripted model, chosen by the last message."""
 
     delay: float = 0.0
     seen: list = []

@@ -1,4 +1,4 @@
-"""The graph that LangGraph Server serves: LangChain's agent; run in its environment."""
+"""The graph for LangGraph Server: LangChain's agent; it runs in the server's environment."""
 # pyright: basic
 
 import sys

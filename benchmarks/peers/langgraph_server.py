@@ -1,9 +1,9 @@
-"""A delegated run on LangGraph Server, over its HTTP API, beside one on ours, over Streamable HTTP.
+"""Comparison of a delegated run on LangGraph Server, over its HTTP API, with one on our server.
 
-`python -m benchmarks langgraph` makes its environment from PyPI, or takes one with `--python`. It
-measures the server that runs without an account: `langgraph dev`, which keeps its state in memory
-and looks for queued runs every half second. So its time from request to answer is not comparable;
-its processor time is.
+`python -m benchmarks langgraph` installs LangGraph from PyPI, or uses the environment of
+`--python`. It measures the server that needs no account: `langgraph dev`, which stores its state in
+memory and polls for queued runs every half second. So its elapsed time is not comparable; its
+processor time is.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PACKAGES = ("langgraph-cli[inmem]", "langgraph-api", "langgraph", "langchain")
 
 
 def run(rounds: int = 9, python: str | None = None) -> Report:
-    """Measure both servers in turn, `rounds` times each."""
+    """Measure both servers alternately, `rounds` times each."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         python = python or interpreter(folder / "env", PACKAGES)
@@ -38,7 +38,7 @@ def _langgraph(folder: Path, python: str) -> RunServer:
     config = folder / "langgraph.json"
     config.write_text(json.dumps({"dependencies": ["."], "graphs": graphs}), encoding="utf-8")
     options = ("--no-browser", "--no-reload", "--server-log-level", "ERROR", "--port", "{port}")
-    # As many runs as are asked for may go on at once.
+    # All requested runs may be active at the same time.
     jobs = ("--n-jobs-per-worker", str(AT_ONCE))
     command = (str(Path(python).parent / "langgraph"), "dev", "--config", str(config))
     return RunServer((*command, *options, *jobs), _wait, mcp=False, cwd=folder)

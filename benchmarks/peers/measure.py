@@ -1,6 +1,6 @@
-"""What every side is measured on. Standard library only: it runs in each side's environment.
+"""The measurements of all sides. It only uses the standard library: each side has its environment.
 
-A side is a module with these functions; each returns or yields nothing unless said:
+A side is a module with these functions; they return or yield nothing except as noted:
 
     async with side.agent(journal: Path | None, parent: bool, delay: float) as run:
         await run(goal, thread)      # to its end
@@ -26,14 +26,14 @@ STEPS = 200
 RUNS, RUN_STEPS, DELAY = 100, 5, 0.02
 CHILDREN = 32
 RESULT = "x" * 1_000
-"""What the tool answers."""
+"""The tool's result."""
 
 Cost = tuple[float, float]
-"""Milliseconds, and milliseconds of processor time: without the disk, and other programs."""
+"""Milliseconds, and milliseconds of processor time, without waiting and other programs."""
 
 
 def rounds(number: int) -> str:
-    """Return a goal that calls the tool so often, one call after the other."""
+    """Return a goal that calls the tool `number` times, one call after the other."""
     return f"rounds-0-{number}"
 
 
@@ -53,7 +53,7 @@ async def durable_step(side: Any) -> Cost:
 
 
 async def many(side: Any) -> Cost:
-    """Return the cost of 100 runs at once of 5 steps each, with a model that takes 20 ms."""
+    """Return the cost of 100 concurrent runs of 5 steps each, with a model that takes 20 ms."""
     async with side.agent(None, parent=False, delay=DELAY) as run:
         return await _many(run)
 
@@ -66,14 +66,14 @@ async def many_durable(side: Any) -> Cost:
 
 
 async def children(side: Any) -> Cost:
-    """Return the cost of 32 subagents at once, of two model calls each."""
+    """Return the cost of 32 concurrent subagents with two model calls each."""
     async with side.agent(None, parent=True, delay=0) as run:
         await run("fan-0-2", "warm")
         return await _timed(run(f"fan-0-{CHILDREN}", "t"))
 
 
 async def kept(side: Any) -> float:
-    """Return the bytes on disk for each of 200 durable steps with results of 1 KB."""
+    """Return the bytes on disk per step, for 200 durable steps with results of 1 KB."""
     with tempfile.TemporaryDirectory() as folder:
         async with side.agent(Path(folder) / "j.db", parent=False, delay=0) as run:
             await run(rounds(STEPS), "t")
@@ -81,7 +81,7 @@ async def kept(side: Any) -> float:
 
 
 async def written(side: Any) -> float:
-    """Return the bytes this process writes for each of them (Linux)."""
+    """Return the bytes that this process writes per step of the same run (Linux)."""
     with tempfile.TemporaryDirectory() as folder:
         async with side.agent(Path(folder) / "j.db", parent=False, delay=0) as run:
             before = _written()
@@ -90,12 +90,12 @@ async def written(side: Any) -> float:
 
 
 async def history(side: Any) -> float:
-    """Return the ms that listing all checkpoints of such a thread takes."""
+    """Return the ms to list all checkpoints of such a thread."""
     return await _listed(side, "history")
 
 
 async def states(side: Any) -> float:
-    """Return the ms that reading the state after each of them takes."""
+    """Return the ms to read the state after each checkpoint."""
     return await _listed(side, "states")
 
 
@@ -105,7 +105,7 @@ async def prompt(side: Any) -> float:
 
 
 async def cold(side: Any) -> float:
-    """Run once. What counts is the time of the whole process."""
+    """Run once; `costs` measures the time of the whole process."""
     async with side.agent(None, parent=False, delay=0) as run:
         await run(rounds(1), "t")
     return 0.0
@@ -117,7 +117,7 @@ async def grep(side: Any, root: str, pattern: str) -> float:
 
 
 async def glob(side: Any, root: str, pattern: str) -> float:
-    """Return the ms of finding files by name in it."""
+    """Return the ms to find files by name in the same directory."""
     return await _search(side.glob, root, pattern)
 
 
@@ -148,7 +148,7 @@ async def _many(run: Any) -> Cost:
 
 
 async def _timed(work: Any, count: int = 1) -> Cost:
-    """Return the cost of each of so many things that are done together."""
+    """Return the cost of `work` divided by `count`."""
     began, used = time.perf_counter(), time.process_time()
     await work
     wall, processor = time.perf_counter() - began, time.process_time() - used
@@ -161,7 +161,7 @@ def _written() -> int:
 
 
 def main(side: Any) -> None:
-    """Measure what the arguments say and print it."""
+    """Run the measurement named in the arguments, and print the result."""
     name, *options = sys.argv[1:]
     os.environ.setdefault("LANGSMITH_TRACING", "false")
     value = asyncio.run(globals()[name](side, *options))

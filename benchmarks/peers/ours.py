@@ -29,7 +29,7 @@ async def noop(number: int) -> str:
 
 @dataclass
 class Runs:
-    """Runs of one agent, by the name of a thread."""
+    """Runs of one agent, by thread name."""
 
     agent: Agent
     durability: Literal["sync", "exit"]
@@ -46,7 +46,7 @@ class Runs:
         return len(await self.agent.get_state_history(self.threads[thread], limit=10_000))
 
     async def states(self, thread: str) -> int:
-        """List them, and read the state after each."""
+        """List the checkpoints of a thread, and read the state after each."""
         thread_id = self.threads[thread]
         found = await self.agent.get_state_history(thread_id, limit=10_000)
         for one in found:
@@ -64,7 +64,7 @@ async def agent(journal: Path | None, *, parent: bool, delay: float) -> AsyncGen
 async def runs_of(
     create: Callable[..., Agent], journal: Path | None, delay: float
 ) -> AsyncGenerator[Runs]:
-    """Make an agent that keeps its journal in this file, or in memory."""
+    """Create an agent with its journal in this file, or in memory."""
     async with AsyncExitStack() as stack:
         checkpointer = None
         if journal is not None:
@@ -77,7 +77,7 @@ async def runs_of(
 
 
 async def prompt() -> int:
-    """Return the characters a model is sent before the first message."""
+    """Return the characters of a model request before its first message."""
 
     class Recording(ScriptModel):
         async def stream(self, request: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Our side, with an agent that has no todos, files or subagents; to be run, or to be served.
+"""Our side, with an agent without todos, files or subagents; it can be run or served.
 
 python -m benchmarks.peers.ours_plain MEASURE …
 deep-agent-mcp serve benchmarks.peers.ours_plain:served
@@ -18,7 +18,7 @@ from deep_agent_mcp import Agent, create_agent
 
 
 def served() -> Agent:
-    """Make the agent that our server serves."""
+    """Create the agent for our server."""
     return create_agent(ScriptModel(), [noop])
 
 

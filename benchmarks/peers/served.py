@@ -1,7 +1,7 @@
-"""Servers as processes, asked for runs over HTTP. Their model answers at once.
+"""Servers as processes, which receive runs over HTTP. Their model answers immediately.
 
-A run is five model calls and four tool calls, on a new thread. The same raw client asks each
-server, with one connection for each run that is open at the same time.
+A run has five model calls and four tool calls, on a new thread. The same raw client is used for
+each server, with one connection for each concurrent run.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ Row: TypeAlias = dict[str, float | int | None]
 
 
 class RunClient(HttpClient):
-    """A connection on which runs are asked for, one after the other."""
+    """A connection that requests one run after the other."""
 
     async def post(self, path: str, body: dict[str, Any]) -> Any:
-        """Send JSON to a path of the server, and return the JSON it answers with."""
+        """Send JSON to a path of the server, and return its JSON answer."""
         self._path = path
         headers = {"Accept": "application/json", "Content-Type": "application/json"}
         await self._send("POST", json.dumps(body).encode(), headers)
@@ -46,17 +46,17 @@ Cost: TypeAlias = tuple[float, float]
 """Milliseconds, and milliseconds of processor time."""
 
 Ask: TypeAlias = Callable[[RunClient], Awaitable[bool]]
-"""Asks for a run, waits for its end, and says whether it was done."""
+"""Requests a run, waits for its end, and returns whether it is done."""
 
 
 class RunServer:
     """A server as a child process.
 
     Args:
-        command: Starts it; `{port}` stands for a free port.
-        ask: How a client asks it for a run.
-        mcp: Whether it is asked over MCP, at `/mcp`.
-        cwd: Where it runs; this checkout by default.
+        command: The command that starts it; `{port}` stands for a free port.
+        ask: Function of a client that requests a run.
+        mcp: Whether requests are sent over MCP, at `/mcp`.
+        cwd: Its working directory. Default: this checkout.
     """
 
     def __init__(
@@ -79,11 +79,11 @@ class RunServer:
         self._wait_for(port)
 
     def in_turn(self, runs: int) -> Cost:
-        """Return what a run costs, of runs one after the other."""
+        """Return the cost of a run, for consecutive runs."""
         return self._timed(runs, 1)
 
     def at_once(self, runs: int) -> Cost:
-        """Return what a run costs, of runs that are all asked for at the same time."""
+        """Return the cost of a run, for concurrent runs."""
         return self._timed(1, runs)
 
     def _timed(self, each: int, clients: int) -> Cost:
@@ -120,15 +120,15 @@ class RunServer:
         raise WrongReply(f"the server does not listen after {START_SECONDS:.0f} s")
 
     def close(self) -> None:
-        """End the server."""
+        """Stop the server."""
         end(self._process)
         self._log.close()
 
 
 def delegated(peer: str, ours: RunServer, theirs: RunServer, rounds: int) -> dict[str, Row]:
-    """Ask both servers in turn, and compare the costs of a run."""
+    """Request runs from both servers alternately, and compare the costs of a run."""
     for server in (ours, theirs):
-        server.in_turn(3)  # what it imports and opens first is no cost of a run
+        server.in_turn(3)  # imports and connections are not part of the cost
     turns = [(ours.in_turn(IN_TURN), theirs.in_turn(IN_TURN)) for _ in range(rounds)]
     together = [(ours.at_once(AT_ONCE), theirs.at_once(AT_ONCE)) for _ in range(rounds)]
     return {

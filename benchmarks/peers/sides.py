@@ -1,4 +1,4 @@
-"""Runs a side in its environment, and takes turns between ours and a peer's."""
+"""Processes of both sides in their environments, and the comparison of their results."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ print(json.dumps({name: importlib.metadata.version(name) for name in sys.argv[1:
 
 
 def interpreter(place: Path, packages: Sequence[str]) -> str:
-    """Make an environment with the newest of these packages, and return its interpreter."""
+    """Create an environment with the newest versions of these packages; return its interpreter."""
     venv.create(place, with_pip=True)
     python = place / ("Scripts" if os.name == "nt" else "bin") / "python"
     subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], check=True)
@@ -49,10 +49,10 @@ def versions(python: str, packages: Sequence[str]) -> dict[str, str]:
 
 
 def costs(command: Sequence[str], variables: Mapping[str, str] | None = None) -> tuple[float, ...]:
-    """Return the numbers that a side prints; for a cold start, the cost of its process."""
+    """Return the numbers that a side prints or, for a cold start, the cost of its process."""
     began, used = time.perf_counter(), _used_by_children()
     given = environment() | dict(variables or {})
-    # Where ripgrep is installed beside our interpreter, all sides find it.
+    # All sides use the ripgrep beside our interpreter, if it is installed there.
     given["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), given.get("PATH", "")))
     done = subprocess.run(command, capture_output=True, text=True, cwd=REPO, env=given, timeout=600)
     taken = time.perf_counter() - began, _used_by_children() - used
@@ -70,7 +70,7 @@ def _used_by_children() -> float:
 
 
 def compared(peer: str, found: Sequence[tuple[float, float]]) -> dict[str, float | int | None]:
-    """Return the medians of both, and how many times ours the peer needs: median and extremes."""
+    """Return the medians of both sides, and median and extremes of the peer's ratio to ours."""
     ratios = [theirs / ours for ours, theirs in found]
     return {
         "ours": round(statistics.median(ours for ours, _ in found), 2),
