@@ -25,7 +25,7 @@ __all__ = ["agent", "mcp"]
 
 @click.group()
 def agent() -> None:
-    """Check the files that `serve --agent FILE` takes."""
+    """Check agent files, for `serve --agent FILE`."""
 
 
 @agent.command()
@@ -62,7 +62,7 @@ def schema() -> None:
 
 
 def _described(settings: Settings, built: Agent) -> list[str]:
-    """Return what the agent will be, a line each; no secret is in it."""
+    """Return lines that describe the agent, without secrets."""
     from ...harness.definitions import no_such
     from ..agents.workplaces import subagents_of
     from ..settings.definition import definition_of
@@ -101,10 +101,10 @@ def _described(settings: Settings, built: Agent) -> list[str]:
 
 
 def _places(settings: Settings) -> list[str]:
-    """Return where threads and memories are; nothing is opened.
+    """Return lines with the locations of threads and memories; nothing is opened.
 
     Raises:
-        HarnessError: There cannot be anything at a URL.
+        HarnessError: A URL is invalid.
     """
     from ..settings.definition import definition_of
     from ..threads.journal_places import journal_at, journal_name

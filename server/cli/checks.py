@@ -1,7 +1,7 @@
-"""Commands that check: `models` and `policy …`.
+"""The commands `models` and `policy …`, which check models and policies.
 
-`models` shows which vendors can be used here, and what a call of a model returns and costs.
-`policy` checks a policy file, and explains its decision about a call.
+`models` shows which vendors are ready to use, and the answer and cost of a test call. `policy`
+checks a policy file, and explains its decision about a call.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["models", "policy"]
 
 
 _MOST_TOKENS = 2_000
-"""Bound of the answer to a check; models that think need some before they say anything."""
+"""Maximum tokens of the answer to a test call, including thinking."""
 
 _SECONDS = 120.0
 
@@ -83,7 +83,7 @@ def _row(name: str, installed: str, key: str, title: str) -> str:
 
 
 def _key(variables: tuple[str, ...], required: bool, otherwise: str = "") -> str:
-    """Return the variable that is set; never its value."""
+    """Return the name of the variable that is set, never its value."""
     found = next((name for name in variables if os.environ.get(name)), None)
     if found is not None:
         return f"{found} is set"
@@ -122,10 +122,10 @@ async def _check(name: str) -> None:
 
 
 async def _ask(model: ChatModel) -> AIMessage:
-    """Return the answer to a question that costs next to nothing.
+    """Send a request with minimal cost and return the answer.
 
     Raises:
-        ModelError: There was none.
+        ModelError: The call failed.
     """
     from ...harness.messages.message import AIMessage, HumanMessage
     from ...harness.models.base import ChatRequest
@@ -146,13 +146,13 @@ _EXIT = {"allow": 0, "ask": 3, "deny": 4}
 
 @click.group()
 def policy() -> None:
-    """Check policy files, and explain what they decide."""
+    """Check policy files, and explain their decisions."""
 
 
 @policy.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE…")
 def check(files: tuple[str, ...]) -> None:
-    """Print the rules as parsed, or what is wrong with them."""
+    """Print the parsed rules, or the errors in them."""
     rules = _load(files)
     for rule in rules.rules:
         click.echo(_rule_text(rule))
@@ -230,7 +230,7 @@ def _arguments(text: str) -> dict[str, JsonValue]:
 
 
 def _tool(name: str, server: str | None, marks: tuple[str, ...]) -> Tool | None:
-    """Return the built-in tool of that name or a server's; marks take the place of its own."""
+    """Return the built-in tool with this name, or a tool of a server; marks replace its own."""
     from dataclasses import replace
 
     from ...harness.deep_agent import create_deep_agent
@@ -241,7 +241,7 @@ def _tool(name: str, server: str | None, marks: tuple[str, ...]) -> Tool | None:
     async def nothing(_args: object, _runtime: object) -> None: ...
 
     said = {mark: mark in marks for mark in _MARKS}
-    if server is not None and not marks:  # what a server's tool is that says nothing of itself
+    if server is not None and not marks:  # the defaults of MCP for tools without annotations
         said |= {"destructive": True, "open_world": True}
     if server is not None:
         return MCPTool(name, "", {}, nothing, server=server, **said)  # type: ignore[arg-type]

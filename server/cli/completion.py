@@ -1,7 +1,7 @@
-"""`deep-agent-mcp completion …`: completes commands, options and files in the user's shell.
+"""`deep-agent-mcp completion …`: completion of commands, options and files in the user's shell.
 
-Click makes the scripts. bash and fish find theirs in a directory of the user; zsh, and bash without
-the package bash-completion, need a line in the file that the shell reads when it starts.
+Click generates the scripts. bash and fish load them from a directory of the user. zsh, and bash
+without the package bash-completion, need a line in the shell's start-up file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LOADERS = (
     "/usr/local/etc/profile.d/bash_completion.sh",
     "/opt/homebrew/etc/profile.d/bash_completion.sh",
 )
-"""Where bash-completion is, if it is installed."""
+"""Possible paths of bash-completion."""
 
 _shell = click.argument("shell", required=False, type=click.Choice(SHELLS))
 
@@ -65,7 +65,7 @@ def install(ctx: click.Context, shell: str | None) -> None:
 @completion.command()
 @_shell
 def remove(shell: str | None) -> None:
-    """Remove what `install` wrote for SHELL."""
+    """Remove completion for SHELL, by default the shell you use."""
     shell = shell or _own_shell()
     file, start_up = _places(shell)
     try:
@@ -101,7 +101,7 @@ def _script(ctx: click.Context, shell: str) -> str:
 
 
 def _places(shell: str) -> tuple[Path, Path | None]:
-    """Return the file of the script, and the one whose line loads it; None if none is needed."""
+    """Return the script's path, and the start-up file that must load it, or None if not needed."""
     home = Path.home()
     data = Path(os.environ.get("XDG_DATA_HOME") or home / ".local" / "share")
     if shell == "fish":
@@ -116,7 +116,7 @@ def _places(shell: str) -> tuple[Path, Path | None]:
 
 
 def _line(file: Path) -> str:
-    if file.suffix == ".zsh":  # `compdef` is there once completion was begun
+    if file.suffix == ".zsh":  # the script uses `compdef`, which `compinit` defines
         return f"autoload -Uz compinit && compinit && source '{file}'  # {NAME}"
     return f"source '{file}'  # {NAME}"
 

@@ -1,6 +1,7 @@
-"""Commands about clients: `install` adds this server to one, `doctor` checks that it works there.
+"""The commands `install` and `doctor`, for clients of this server.
 
-`doctor` also checks this machine, and says how to fix what is missing.
+`install` adds this server to a client. `doctor` checks that it works there, checks this machine,
+and tells the user how to fix problems.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class _ClientName(click.Choice):  # pyright: ignore[reportMissingTypeArgument]
     """A client's name; an error for an unknown one suggests the closest."""
 
     def get_invalid_choice_message(self, value: object, ctx: click.Context | None) -> str:
-        """Return why a name is refused, with the names that are like it."""
+        """Return the error for an unknown name, with similar names."""
         from difflib import get_close_matches
 
         given = str(value).lower()
@@ -139,7 +140,7 @@ def _request(
         tools = ToolChoice.of(placement.client, command_words(held or {}))
         try:
             serve = ServeOptions.of(ctx, (*tools.options, *options))
-        except Refused as error:  # such as tools for commands, without commands
+        except Refused as error:  # for example, tools for commands while commands are off
             raise Refused(f"{error}\n{tools.note}") from None
     model = str(serve.flags.get("model") or "")
     key = os.environ.get(KEY_VARIABLE) if with_key else None
@@ -151,11 +152,11 @@ def _request(
 
 @dataclass(frozen=True, slots=True)
 class ToolChoice:
-    """What to add to the options of `serve`.
+    """Options of `serve` that choose the offered tools.
 
     Attributes:
-        options: The words to add.
-        note: What to tell the operator; empty for nothing.
+        options: The command-line words to add.
+        note: A note for the operator; empty for none.
     """
 
     options: Sequence[str] = ()
@@ -163,11 +164,11 @@ class ToolChoice:
 
     @classmethod
     def of(cls, client: Client, words: Sequence[str]) -> ToolChoice:
-        """Choose for an operator who has chosen nothing.
+        """Choose the tools for a client, if the operator has chosen none.
 
         Args:
             client: The client.
-            words: The command of the entry it has already; empty for none.
+            words: The command of the client's existing entry; empty for none.
         """
         from ..settings.toolsets import TOOLSETS
 
@@ -197,14 +198,14 @@ def _chosen(words: Sequence[str]) -> Iterator[str]:
 
 
 class ServeOptions:
-    """Options of `serve` that follow a `--`.
+    """Options of `serve` after a `--`.
 
     Attributes:
-        given: As they were given.
+        given: The command-line words.
         flags: Their values by parameter, for `load_settings`.
         config: The value of `--config`.
-        chooses_tools: Whether they, or the configuration file, say which tools clients are
-            offered; known when they are checked.
+        chooses_tools: Whether the options, or the configuration file, choose the offered tools;
+            set by `check`.
     """
 
     def __init__(self, command: click.Command, given: Sequence[str]) -> None:
@@ -225,7 +226,7 @@ class ServeOptions:
 
     @classmethod
     def of(cls, ctx: click.Context, given: Sequence[str]) -> ServeOptions:
-        """Check options of a client's entry: they must be valid, and for stdio."""
+        """Parse and check the options of a client's entry: they must be valid for stdio."""
         command = cast(click.Group, ctx.find_root().command).commands["serve"]
         options = cls(command, given)
         if options.flags.get("transport") not in (None, "stdio"):
@@ -237,7 +238,7 @@ class ServeOptions:
         return options
 
     def check(self) -> None:
-        """Refuse values that the server would refuse; those a client fills in are not known yet."""
+        """Refuse values that the server would refuse, except variables that the client replaces."""
         from ..settings.settings import SettingsError
         from ..settings.sources import load_settings
 
@@ -250,7 +251,7 @@ class ServeOptions:
         self.chooses_tools = any(chosen)
 
     def words(self) -> Iterator[str | PathOption]:
-        """Yield them as they were given, paths among them marked."""
+        """Yield the command-line words, with paths as `PathOption`."""
         from ..install.installer import PathOption
 
         words = iter(self.given)
@@ -323,7 +324,7 @@ def doctor(
     live: bool,
     as_json: bool,
 ) -> None:
-    """Check your setup, and say how to fix what is missing.
+    """Check your setup, and show how to fix problems.
 
     `doctor` connects the way each client does. Everything after `--` is passed to `serve`; use the
     same options as the client's entry. The servers that `doctor` starts have a temporary state
@@ -353,7 +354,7 @@ def doctor(
 
 
 def _run(examination: Examination, as_json: bool) -> list[Finding | Handshake]:
-    """Examine, and print what is found as it comes, or as JSON at the end."""
+    """Run the examination; print each finding immediately, or all as JSON at the end."""
     import anyio
 
     from ..doctor import Finding

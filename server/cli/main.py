@@ -1,4 +1,4 @@
-"""The command line. Nothing heavy is imported before a command needs it."""
+"""Entry point of the command line. Nothing heavy is imported before a command needs it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["cli", "main", "serve"]
 
 
 class _LazyCommands(UserDict[str, Any]):
-    """Commands by name. One that is given as a module's name is imported at its first use."""
+    """Commands by name. A value may be a module's name; it is imported at its first use."""
 
     def __getitem__(self, name: str) -> click.Command:
         found = super().__getitem__(name)
@@ -315,10 +315,11 @@ def cli(ctx: click.Context) -> None:
 def serve(application: str | None, config: str | None, reload: bool, **flags: object) -> None:
     """Serve MCP to one client on stdio, or to many over HTTP.
 
-    MODULE:ATTRIBUTE names an agent of yours in Python, or a function that makes one, in place of
-    the built-in agent.
+    MODULE:ATTRIBUTE is your own agent in Python, or a function that creates one. It replaces the
+    built-in agent.
 
-    Each option is also read from DEEP_AGENT_<OPTION> and from the TOML file; flags win.
+    Each option can also be set as DEEP_AGENT_<OPTION> or in the TOML file. Command-line options
+    take precedence.
     """
     if reload and application is None:
         raise Refused("--reload follows the files of MODULE:ATTRIBUTE, so name one")
@@ -338,12 +339,12 @@ def demo(live: bool) -> None:
 
 for _one in serve.params:
     if isinstance(_one, click.Option) and _one.metavar in ("DIR", "FILE"):
-        _one.type = click.Path()  # which shells complete; nothing is checked
+        _one.type = click.Path()  # for completion in shells; paths are not checked
 
 
 def main() -> None:
     """Run the console script."""
-    with while_somebody_reads():  # of errors, too
+    with while_somebody_reads():  # includes error messages
         cli(prog_name="deep-agent-mcp")
 
 

@@ -1,4 +1,4 @@
-"""`deep-agent-mcp middleware`: lists the middleware of an agent, in words and as data."""
+"""`deep-agent-mcp middleware`: lists the middleware of an agent, as text or data."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 __all__ = ["list_middleware", "middleware", "with_plugins"]
 
 MOST = 100
-"""Characters of a setting's value in the text; the data have all of it."""
+"""Maximum characters of a setting's value in the text; the data contain the whole value."""
 
 _SECRET = re.compile(r"env|header|key|token|salt|secret|password")
-"""Names of settings that may hold what nobody shall read over a shoulder."""
+"""Names of settings that may contain secrets."""
 
 _DATA = (str, int, float, Mapping, list, tuple, set, frozenset)
 
@@ -92,7 +92,7 @@ def list_middleware(agent: Agent) -> Answer:
 
 
 def with_plugins(listed: Answer) -> Answer:
-    """Return a listing with the installed plugins; they are not imported."""
+    """Add the installed plugins to a listing, without importing them."""
     from ...harness.plugins import GROUPS, entry_points
     from ..results import Answer
 
@@ -133,9 +133,9 @@ def _row(one: AgentMiddleware) -> dict[str, JsonValue]:
 
 
 def _settings(one: AgentMiddleware) -> dict[str, JsonValue]:
-    """Return the arguments it was made with, as it keeps them if it keeps them under their names.
+    """Return the arguments of a middleware; attributes with the same names take precedence.
 
-    Values that are not plain data are shown by name, and only if they were given.
+    Values that are not plain data are shown by name, and only if they were passed explicitly.
     """
     from ...harness.loop.hooks.middleware import AgentMiddleware
 
@@ -144,7 +144,7 @@ def _settings(one: AgentMiddleware) -> dict[str, JsonValue]:
     args, options = one.made_with
     try:
         given = inspect.signature(type(one).__init__).bind(one, *args, **options)
-    except (TypeError, ValueError):  # made in a way of its own
+    except (TypeError, ValueError):  # it was not created by a normal call
         return {}
     chosen = {*given.arguments}
     given.apply_defaults()
@@ -164,7 +164,7 @@ def _is_plain(value: object) -> bool:
 
 
 def _told(name: str, value: object, depth: int = 4) -> JsonValue:
-    """Return a value as data; what may be a secret is left out."""
+    """Return a value as data, with `…` in place of possible secrets."""
     if isinstance(value, bool | int | float) or value is None:
         return value
     if _SECRET.search(name):
@@ -174,7 +174,7 @@ def _told(name: str, value: object, depth: int = 4) -> JsonValue:
     if depth == 0:
         return "…"
     if is_dataclass(value) and not isinstance(value, type) and not hasattr(value, "name"):
-        # What a class keeps out of its `repr` may hold a secret.
+        # A field that is not in the `repr` may be a secret.
         value = {one.name: getattr(value, one.name) if one.repr else "…" for one in fields(value)}
     if isinstance(value, Mapping):
         items = cast("Mapping[object, object]", value).items()
@@ -185,7 +185,7 @@ def _told(name: str, value: object, depth: int = 4) -> JsonValue:
 
 
 def _named(value: object) -> str:
-    """Return what people call something that is no data."""
+    """Return the name of an object that is not data."""
     for attribute in ("name", "__name__"):
         name: object = getattr(value, attribute, None)
         if isinstance(name, str) and name:

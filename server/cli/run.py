@@ -1,4 +1,4 @@
-"""`deep-agent-mcp run` and `chat`: give an agent a goal, or talk with it, at the terminal."""
+"""`deep-agent-mcp run` and `chat`: give an agent a goal, or talk to it, in the terminal."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SHARED = (
     "config",
     "log_level",
 )
-"""Options of `serve` that mean the same here."""
+"""Options of `serve` with the same meaning here."""
 
 
 _model = click.Option(
@@ -52,7 +52,7 @@ _model = click.Option(
 
 
 def _with_settings(command: click.Command) -> click.Command:
-    """Give a command the options of `serve` that mean the same there."""
+    """Add the options of `serve` in `SHARED` to a command."""
     command.params += [one for one in serve.params if one.name in SHARED and one.name != "model"]
     command.params.append(_model)
     return command
@@ -147,7 +147,7 @@ def run(
 
 
 def _require_none_of_a_new_run(ctx: click.Context) -> None:
-    """Refuse options that only the start of a run has."""
+    """Refuse options that are only allowed at the start of a run."""
     names = ["thread", "subagent", "attach", "output_schema", "max_cost", "max_tokens"]
     names += ["max_seconds", *(["model"] if ctx.params["connect"] else ())]
     given = [f"--{one.replace('_', '-')}" for one in names if ctx.params[one] not in (None, ())]
@@ -170,7 +170,7 @@ def approval(given: tuple[str, ...]) -> Any:
 
 
 def refusing(work: Any) -> int:
-    """Do some work; what it raises on purpose becomes a message and an exit code."""
+    """Call a function; convert expected errors to a message and an exit code."""
     from ...harness.errors import HarnessError
     from ..settings.settings import SettingsError
     from ..settings.state_dir import StateDirError
@@ -184,12 +184,12 @@ def refusing(work: Any) -> int:
         raise Refused(str(error)) from None
     except LinkError as error:
         raise Failed(str(error)) from None
-    except KeyboardInterrupt:  # before there was a run to pause
+    except KeyboardInterrupt:  # no run has started yet that could be paused
         return Exit.INTERRUPTED
 
 
 def again(ctx: click.Context) -> str:
-    """Return the options that continue what a command has begun, each after a space."""
+    """Return the options for a command line that continues this one, each after a space."""
     words: list[str] = []
     for one in ctx.command.params:
         value = ctx.params.get(one.name or "")
@@ -222,7 +222,7 @@ def _schema(file: str | None) -> Any:
 
 
 def only_local(flags: dict[str, object], globs: tuple[str, ...]) -> str:
-    """Refuse options that a server elsewhere decides; return the model that it is asked for."""
+    """Refuse options that cannot be used with `--connect`; return the requested model."""
     model = str(flags.pop("model", None) or "")
     given = sorted(name for name, value in flags.items() if value not in (None, ()))
     if globs:
@@ -276,7 +276,7 @@ def chat(
 ) -> None:
     """Talk to an agent, message by message, in one thread.
 
-    /files, /todos, /cost and /rewind show and undo what it did; /help lists all commands. Ctrl-C
+    /files, /todos and /cost show its work, and /rewind undoes it; /help lists all commands. Ctrl-C
     pauses the agent, Ctrl-D ends. The conversation is kept: --thread continues it.
     """
     from ..terminal.states import Task

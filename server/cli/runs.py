@@ -1,4 +1,4 @@
-"""`deep-agent-mcp runs …`: lists, shows, awaits, answers, cancels and retries runs."""
+"""`deep-agent-mcp runs …`: lists, shows, waits for, answers, cancels and retries runs."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def show(flags: dict[str, str | None], run: str, as_json: bool) -> None:
 def cancel(
     flags: dict[str, str | None], run: tuple[str, ...], reason: str | None, as_json: bool
 ) -> None:
-    """Cancel runs, whichever server works on them. What they have done stays."""
+    """Cancel runs on any server. Their finished work is kept."""
     if reason is not None and is_elsewhere(flags):
         raise Refused(
             "--reason cannot be used with --connect, because the server records its own. Nothing "
@@ -115,7 +115,7 @@ def cancel(
 @json_option
 @click.pass_obj
 def retry(flags: dict[str, str | None], run: str, as_json: bool) -> None:
-    """Have a server continue a run that failed or paused.
+    """Continue a failed or paused run on a server.
 
     It continues from the last step. If no server is running, the next one that starts continues it.
     """
@@ -220,7 +220,7 @@ def reply(flags: dict[str, str | None], run: str, message: str, as_json: bool) -
 
 
 def _asked(flags: dict[str, str | None], run: str) -> Sequence[WholeQuestion]:
-    """Return what a run waits for a person to answer."""
+    """Return the open questions of a run."""
 
     async def asked(admin: RunAdmin | RemoteRuns) -> Sequence[WholeQuestion]:
         from ..terminal.remote import RemoteRuns
@@ -261,7 +261,7 @@ def _show(question: WholeQuestion) -> None:
 def _within(
     flags: dict[str, str | None], work: Callable[[RunAdmin | RemoteRuns], Awaitable[T]]
 ) -> T:
-    """Do some work with the server of `--connect`, or the journal that flags and settings name."""
+    """Run work on the server of `--connect`, or on the journal of the flags and settings."""
     if is_elsewhere(flags):
         from ..terminal.remote import RemoteRuns
 

@@ -1,4 +1,4 @@
-"""`deep-agent-mcp schedules …` and `webhooks …`: goals at set times, and notices of runs."""
+"""`deep-agent-mcp schedules …` and `webhooks …`: goals at set times, and notifications of runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _principal = click.option(
 
 
 def _place(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that say where servers keep what they share."""
+    """Add the options for the location of the servers' shared data."""
     for option in (
         click.option("--journal-key-file", metavar="FILE", help="Keys of an encrypted journal."),
         click.option("--journal-url-file", metavar="FILE", help="Read that URL from FILE."),
@@ -39,9 +39,9 @@ def _place(command: Callable[..., None]) -> Callable[..., None]:
 @_place
 @click.pass_context
 def schedules(ctx: click.Context, **flags: str | None) -> None:
-    """Give goals to the agent again and again, at set times.
+    """Give goals to the agent repeatedly, at set times.
 
-    Servers that are started with --schedules fire them.
+    Servers that are started with --schedules run them.
     """
     ctx.obj = flags
 
@@ -129,7 +129,7 @@ _change("remove", "Remove a schedule. Its runs and threads stay.")
 def webhooks(ctx: click.Context, **flags: str | None) -> None:
     """Tell other programs when a run pauses or ends.
 
-    `serve --webhook URL` does it; these commands help to set it up.
+    `serve --webhook URL` sends the requests; these commands help you set it up.
     """
     ctx.obj = flags
 

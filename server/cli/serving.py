@@ -1,4 +1,4 @@
-"""Serving: starts the server in this process, and says why if it cannot."""
+"""Start of the server in this process, with messages for errors."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ def start(
     *,
     reload: bool = False,
 ) -> None:
-    """Serve until the client goes or a signal comes.
+    """Serve until the client disconnects or a signal arrives.
 
     Args:
         flags: Options by setting.
-        config: The file of settings, if one is named.
-        application: `MODULE:ATTRIBUTE` of an agent in Python, if one is named.
-        reload: Whether to follow its files.
+        config: The file of settings, if one is given.
+        application: `MODULE:ATTRIBUTE` of an agent in Python, if one is given.
+        reload: Whether to reload the agent when its files change.
 
     Raises:
         Refused: Nothing was started, or a lease was lost.
     """
-    # Imports make only objects that stay; collecting among them is a twentieth of the start.
+    # Imports only create permanent objects; garbage collection would take 5 % of the start.
     gc.disable()
     try:
         settings, read = _settings(flags, config)
@@ -59,18 +59,18 @@ def start(
 def _settings(
     flags: Mapping[str, object], config: str | None
 ) -> tuple[Settings, Callable[[], Settings]]:
-    """Return the settings, and what reads them again."""
+    """Return the settings, and a function that reads them again."""
     from ..settings.settings import SettingsError
     from ..settings.sources import load_settings
 
     logging.basicConfig(stream=sys.stderr, format="deep-agent-mcp: %(levelname)s: %(message)s")
     try:
         environ = dict(os.environ)
-        with redirect_stdout(sys.stderr):  # of modules that the agent file names, when they print
+        with redirect_stdout(sys.stderr):  # modules of the agent file may print when imported
             settings = load_settings(flags, environ, config=config)
     except SettingsError as error:
         raise _not_started([error]) from None
-    # Child processes, which may run what a model wrote, are not given it.
+    # Child processes must not inherit secrets, because they may run code of a model.
     for secret in ("JOURNAL_KEY", "JOURNAL", "STORE", "WEBHOOK_SECRET"):
         os.environ.pop(f"DEEP_AGENT_{secret}", None)
     logging.getLogger().setLevel(settings.log_level.upper())
@@ -79,10 +79,10 @@ def _settings(
 
 @contextmanager
 def _refusals() -> Generator[None]:
-    """Say what keeps the server from starting, or from going on, in words for people.
+    """Convert errors that end the server, or prevent its start, to messages for people.
 
     Raises:
-        Refused: That.
+        Refused: The server cannot start or continue.
     """
     from ...harness._internal.concurrency import leaves
     from ...harness.errors import HarnessError, LeaseLost
@@ -96,7 +96,7 @@ def _refusals() -> Generator[None]:
             yield
         except* (AddressError, SettingsError, StateDirError, HarnessError) as group:
             refused += leaves(group)
-    except KeyboardInterrupt:  # before the signal handlers stand
+    except KeyboardInterrupt:  # before the signal handlers are installed
         sys.exit(130)
     if any(isinstance(one, LeaseLost) for one in refused):
         raise Refused("\n".join(map(str, refused)))
@@ -130,7 +130,7 @@ async def _main(
     over_http = settings.transport != "stdio"
     listener = bind(settings.host, settings.port) if over_http else None
 
-    from ..app import create_app  # the harness; not needed to find that a port is taken
+    from ..app import create_app  # slow; not needed to detect that a port is in use
 
     source = None
     if application is not None:

@@ -1,7 +1,7 @@
-"""What commands share: their output and errors, work with settings, and `--connect URL`.
+"""Shared code of all commands: output, errors, settings, and `--connect URL`.
 
-Texts of models, tools and files are made safe before a terminal shows them. With `--connect`, a
-command that otherwise works on a journal asks a server.
+Text from models, tools and files is cleaned before it is written to a terminal. With `--connect`, a
+command sends requests to a server instead of using the journal.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ __all__ = [
 ]
 
 STATUSES = ("queued", "running", "needs_approval", "paused", "done", "failed", "cancelled")
-"""What a run can be."""
+"""The statuses of a run."""
 
 T = TypeVar("T")
 Desk = TypeVar("Desk")
 
 NO_READER = 141
-"""The exit code of a command whose output nobody reads any more, as shells have it."""
+"""Exit code if the program that reads the output has ended; shells use the same for SIGPIPE."""
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 def echo(text: str, *, nl: bool = True) -> None:
-    """Print a text; a terminal shows its control characters by their number."""
+    """Print a text; on a terminal, control characters are escaped."""
     click.echo(clean(text) if sys.stdout.isatty() else text, nl=nl)
 
 
@@ -67,9 +67,9 @@ def print_answer(answer: Answer, as_json: bool) -> None:
 
 @contextmanager
 def output_file(file: str) -> Generator[TextIO]:
-    """Open a new file for this user only, or standard output.
+    """Open a new file that only this user can read, or standard output.
 
-    The file is gone again if writing it fails.
+    The file is deleted if writing it fails.
     """
     if file == "-":
         stdout: Any = sys.stdout
@@ -111,16 +111,16 @@ def _is_about_reader(error: BaseException) -> bool:
     if isinstance(error, BaseExceptionGroup):
         group = cast("BaseExceptionGroup[BaseException]", error)
         return any(map(_is_about_reader, group.exceptions))
-    if isinstance(error, SystemExit):  # which rich makes of it
+    if isinstance(error, SystemExit):  # rich converts the error to it
         return isinstance(error.__context__, BrokenPipeError)
     return isinstance(error, BrokenPipeError)
 
 
 class Commands(click.Group):
-    """All commands. Each ends the same way when nobody reads its output any more."""
+    """Group of all commands; each ends silently if the reader of its output has ended."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        """Parse the arguments, which prints the help."""
+        """Parse the arguments; this may print the help."""
         with while_somebody_reads():
             return super().make_context(*args, **kwargs)
 
@@ -134,21 +134,21 @@ class Failed(click.ClickException):
     """A command that failed; exit code 1."""
 
     def show(self, file: Any = None) -> None:
-        """Print the message without the frame click would draw."""
+        """Print the message without click's prefix."""
         click.echo(f"deep-agent-mcp: {clean(self.message)}", file=file or sys.stderr)
 
 
 class Refused(Failed):
-    """A command that began nothing, as it was given wrong options or settings; exit code 2."""
+    """A command that did nothing, because options or settings are invalid; exit code 2."""
 
     exit_code = 2
 
 
 def with_settings(flags: Mapping[str, Any], work: Callable[[Settings], Awaitable[T]]) -> T:
-    """Do some work with the settings that flags, environment and file name.
+    """Load the settings from flags, environment and file, and call `work` with them.
 
     Raises:
-        Failed: It failed in a way that has a text of its own.
+        Failed: It failed with an expected error.
     """
     import anyio
 
@@ -166,7 +166,7 @@ def with_settings(flags: Mapping[str, Any], work: Callable[[Settings], Awaitable
 
     try:
         return anyio.run(main)
-    except BrokenPipeError:  # whoever read the output has left
+    except BrokenPipeError:  # the reader of the output has ended; `while_somebody_reads` handles it
         raise
     except ImportError as error:
         if "needs the extra" not in str(error):
@@ -180,7 +180,7 @@ def with_settings(flags: Mapping[str, Any], work: Callable[[Settings], Awaitable
 
 
 class OptionsFirst(click.Group):
-    """A group whose options go before its commands, and which says so where they do not."""
+    """A group whose options must precede the command; the error for others explains that."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
@@ -219,9 +219,9 @@ _token = click.option(
 
 
 def connectable(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--connect` and `--token`, which it finds among its flags.
+    """Add `--connect` and `--token` to a command, as further flags.
 
-    Options that do not go together are refused before the command asks or does anything.
+    Options that cannot be combined are refused before the command does anything.
     """
 
     @wraps(command)
@@ -233,10 +233,10 @@ def connectable(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def is_elsewhere(flags: Mapping[str, str | None]) -> bool:
-    """Whether a command shall ask a server instead of a journal.
+    """Whether a command uses a server instead of the journal.
 
     Raises:
-        Refused: Flags say both.
+        Refused: The flags name both.
     """
     given = {name for name, value in flags.items() if value is not None}
     if "connect" not in given:
@@ -254,10 +254,10 @@ def at_server(
     opened: Callable[[str, str | None], AbstractAsyncContextManager[Desk]],
     work: Callable[[Desk], Awaitable[T]],
 ) -> T:
-    """Do some work at the server of `--connect`.
+    """Call `work` with a connection to the server of `--connect`.
 
     Raises:
-        Failed: The server refused it, or cannot be reached.
+        Failed: The server refused the request, or cannot be reached.
     """
     import anyio
 
@@ -274,7 +274,7 @@ def at_server(
 
     try:
         anyio.run(main)
-    except* LinkError as group:  # which leaves the task groups of the connection
+    except* LinkError as group:  # raised through the task groups of the connection
         refused += leaves(group)
     if refused:
         raise Failed(str(refused[0]))

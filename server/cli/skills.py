@@ -1,4 +1,4 @@
-"""Skills on the command line: `skills list|check|new|add`."""
+"""`deep-agent-mcp skills …`: lists, checks, creates and installs skills."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def skills() -> None:
 )
 @json_option
 def list_skills(config: str | None, directories: tuple[str, ...], as_json: bool) -> None:
-    """List the skills that agents get, and what is wrong with others."""
+    """List the skills of agents, and errors in skills that cannot be used."""
     from ..agents.workplaces import skills_of
 
     found = skills_of(_settings(config, directories))
@@ -113,7 +113,7 @@ def _describe(skill: Skill, programs: Sequence[str]) -> None:
 
 
 def _indented(text: str) -> None:
-    """Print a text of a skill below its name; at a terminal, in lines that fit the window."""
+    """Print a skill's text below its name; on a terminal, lines are wrapped to the window."""
     if sys.stdout.isatty():
         text = click.wrap_text(clean(text), max(20, get_terminal_size().columns - 4))
     click.echo(indent(text, "    "))
@@ -124,7 +124,7 @@ def _indented(text: str) -> None:
 @_TO
 @_CONFIG
 def new(name: str, to: Path | None, config: str | None) -> None:
-    """Create a skill from a template, to be filled in."""
+    """Create a skill from a template for you to fill in."""
     from ...harness.definitions.frontmatter import DefinitionError, Frontmatter
     from ...harness.skills import SKILL_FILE, check_name
     from ..agents.workplaces import bundled_skills
@@ -155,8 +155,8 @@ def new(name: str, to: Path | None, config: str | None) -> None:
 def add(source: Path, to: Path | None, config: str | None, replace: bool, yes: bool) -> None:
     """Install skills from a directory or an archive.
 
-    A skill tells agents what to do, and may bring programs that they run. Read what you install:
-    this command shows its description and its programs, and asks before it copies any.
+    A skill instructs agents, and may contain programs that they run. Read what you install: this
+    command shows each skill's description and programs, and asks before it copies them.
     """
     from ..install.skill_import import SkillImportError, executables, skills_in, take_in, unpacked
 

@@ -1,7 +1,7 @@
-"""Commands on a state directory: `journal …` and `token …`; and `replicas`.
+"""The commands `journal …`, `token …` and `replicas`.
 
-`journal` checks the journal, backs it up, and saves what is left of a damaged one. `token` creates,
-lists and revokes tokens for HTTP.
+`journal` checks the journal, backs it up, and saves the readable part of a damaged one. `token`
+creates, lists and revokes tokens for HTTP. `replicas` lists the servers that share a journal.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def check(ctx: click.Context, as_json: bool) -> None:
 def backup(flags: dict[str, str | None], file: Path, as_json: bool) -> None:
     """Copy the journal to a new FILE. Servers may be running.
 
-    Only you can read FILE. What is encrypted stays so.
+    Only you can read FILE. Encrypted data stays encrypted.
     """
     from ..threads.journal_files import backup as work
 
@@ -76,7 +76,7 @@ def backup(flags: dict[str, str | None], file: Path, as_json: bool) -> None:
 @json_option
 @click.pass_obj
 def salvage(flags: dict[str, str | None], file: Path, as_json: bool) -> None:
-    """Save what can be read of a damaged journal to a new FILE.
+    """Save the readable part of a damaged journal to a new FILE.
 
     Each thread is saved up to its last step before the damage. The journal is not changed. Stop all
     servers first.
@@ -220,7 +220,7 @@ def revoke(ctx: click.Context, token_id: str) -> None:
 
 
 def _with_tokens(ctx: click.Context, work: Callable[[Tokens], Awaitable[T]]) -> T:
-    """Do some work with the tokens of the settings that flags, environment and file name."""
+    """Load the settings from flags, environment and file, and call `work` with their tokens."""
 
     async def with_tokens(settings: Settings) -> T:
         from ..auth.shared_state import open_tokens
@@ -255,7 +255,7 @@ def _shown(record: TokenRecord) -> dict[str, Any]:
 def replicas(as_json: bool, **flags: str | None) -> None:
     """Show the servers that share a journal.
 
-    Also shows since when they run, and what each works on.
+    Also shows when each server started, and its current runs.
     """
 
     async def listed(settings: Settings) -> Answer:

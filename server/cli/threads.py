@@ -1,4 +1,4 @@
-"""`deep-agent-mcp threads …`: shows, exports, rewinds and deletes threads."""
+"""`deep-agent-mcp threads …`: shows, exports, rewinds, prunes, encrypts and deletes threads."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _limit = click.option("--limit", type=click.IntRange(1, 1_000), default=50, show
 
 
 def _bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    """Return a size as bytes; K, M and G stand for thousands, millions and billions of them."""
+    """Parse a size in bytes; the units K, M and G are powers of 1,000."""
     if value is None:
         return None
     found = re.fullmatch(r"(\d+)([KMG]?)", value.upper().removesuffix("B"))
@@ -51,7 +51,7 @@ def _bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int
 
 
 def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
-    """Return the Unix time that a date, or a time span before now, names."""
+    """Parse a date, or a time span before now; return the Unix time."""
     if value is None:
         return None
     span = re.fullmatch(r"(\d{1,6})(m|h|d|w)", value)
@@ -78,7 +78,7 @@ def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> fl
 def threads(ctx: click.Context, **flags: str | None) -> None:
     """Show, rewind, fork, export, prune and delete threads.
 
-    You can use these commands while servers run; what would disturb a server is refused.
+    You can use these commands while servers run; commands that would disturb a server are refused.
     """
     ctx.obj = flags
 
@@ -101,7 +101,7 @@ def list_(
     since: float | None,
     as_json: bool,
 ) -> None:
-    """List threads, last changed first, with last run and cost."""
+    """List threads, last changed first, with their last run and cost."""
     answer = _at(
         flags,
         lambda desk: desk.list(limit, before, status=status, agent=agent, since=since),
@@ -146,7 +146,7 @@ def show(
 
 
 def _follow(flags: dict[str, str | None], thread: str, *, as_json: bool) -> None:
-    """Print what runs of a thread do, in words or as JSON lines, until Ctrl-C."""
+    """Print the events of a thread's runs, as text or JSON lines, until Ctrl-C."""
     from ..terminal.steps import Steps
     from ..terminal.views import step_line
 
@@ -215,7 +215,7 @@ def fork(flags: dict[str, str | None], thread: str, at: str | None, to: str | No
 def export(flags: dict[str, str | None], thread: str, file: str) -> None:
     """Write a thread to a new FILE or standard output, as JSON lines.
 
-    The export is plain text, also that of an encrypted journal. Only you can read FILE.
+    The export is plain text, even if the journal is encrypted. Only you can read FILE.
     """
 
     async def written(admin: ThreadAdmin) -> bool:
@@ -240,7 +240,7 @@ def export(flags: dict[str, str | None], thread: str, file: str) -> None:
 )
 @click.pass_obj
 def import_(flags: dict[str, str | None], file: str, target: str | None) -> None:
-    """Store a thread that `export` wrote, and print its id."""
+    """Import a thread from a file of `export`, and print its id."""
     with click.open_file(file, encoding="utf-8") as opened:
         lines = cast("TextIO", opened)
         click.echo(_within(flags, lambda admin: admin.import_(lines, target), create=True))
@@ -309,10 +309,10 @@ def delete(flags: dict[str, str | None], thread: tuple[str, ...], yes: bool) -> 
 
 @threads.command("new-key")
 def new_key() -> None:
-    """Print a new key to encrypt the journal with.
+    """Print a new key that encrypts the journal.
 
-    Keep it in a file that only you can read, and name that file with --journal-key-file. Without
-    the key nobody can read the journal.
+    Store it in a file that only you can read, and pass that file with --journal-key-file. Without
+    the key, nobody can read the journal.
     """
     from ...harness.checkpoint.keyring import Keyring
 
@@ -355,7 +355,7 @@ def unseal(flags: dict[str, str | None], yes: bool) -> None:
 def _at(
     flags: dict[str, str | None], work: Callable[[ThreadAdmin | RemoteThreads], Awaitable[T]]
 ) -> T:
-    """Do some work at the server of `--connect`, or as `_within`."""
+    """Call `work` with the server of `--connect`, or with the journal (see `_within`)."""
     if is_elsewhere(flags):
         from ..terminal.remote import RemoteThreads
 
@@ -369,7 +369,7 @@ def _within(
     *,
     create: bool = False,
 ) -> T:
-    """Do some work in the state directory that flags, environment and file name."""
+    """Call `work` with the state directory from flags, environment and file."""
 
     async def with_admin(settings: Settings) -> T:
         from ..threads.admin import ThreadAdmin
