@@ -116,7 +116,7 @@ def run(
     everything else to standard error. Ctrl-C pauses the run.
 
     Exit codes: 0 done, 1 failed, 2 nothing was started, 3 needs approval, 4 limit reached, 130
-    interrupted, 141 nobody reads the output any more.
+    interrupted, 141 the reader of the output has ended.
     """
     if (goal is None) == (resume is None):
         raise click.UsageError("Give either a GOAL or --resume RUN.")

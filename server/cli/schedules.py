@@ -71,7 +71,7 @@ def add(
 ) -> None:
     """Add a schedule that gives GOAL to the agent.
 
-    Each run has a thread of its own, unless you pass --thread or --same-thread.
+    Each run starts a new thread, unless you pass --thread or --same-thread.
     """
 
     async def work(settings: Settings) -> Answer:
