@@ -89,6 +89,7 @@ def pytest_configure(config: pytest.Config) -> None:
         certificates = Path(os.environ[fork_server.PLACE], "certificates")
         certificates.mkdir(exist_ok=True)
         os.environ["SSL_CERT_DIR"] = str(certificates)
+        os.environ.pop("SSL_CERT_FILE", None)  # clients prefer it
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # inherited from `nohup` or `&`
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
