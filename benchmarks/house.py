@@ -11,8 +11,8 @@
 - A durable step: a model answer with a tool call and its result, in a run of a bare agent on a
   SQLite journal. Bytes and write calls of the process are from `/proc/self/io`; a page takes two
   write calls (its frame's header and the page).
-- The suite: most of its time is processor time of real servers, browsers, sandboxes and databases, so
-  its bar is for two cores with nothing else to do.
+- The suite: most of its time is processor time of real servers, browsers, sandboxes and databases,
+  so its bar is for two cores with nothing else to do.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
 
+import certifi
 import pytest
 
 # Let test processes share compiled files. Otherwise each process rewrites the asserts of all test
@@ -46,6 +47,7 @@ THEIRS = re.compile(
     r"|FORCE_COLOR|NO_COLOR|(HTTPS?|ALL|NO)_PROXY",
     re.IGNORECASE,
 )
+PEM_END = "-----END CERTIFICATE-----"
 OPTIONS = {
     "DEEP_AGENT_CLIENT_TESTS",
     "DEEP_AGENT_CLIENT_ENVS",
@@ -89,7 +91,11 @@ def pytest_configure(config: pytest.Config) -> None:
         certificates = Path(os.environ[fork_server.PLACE], "certificates")
         certificates.mkdir(exist_ok=True)
         os.environ["SSL_CERT_DIR"] = str(certificates)
-        os.environ.pop("SSL_CERT_FILE", None)  # clients prefer it
+        first = certificates / "first.pem"  # clients prefer a file, and one without any is an error
+        if not first.exists():
+            pem = Path(certifi.where()).read_text(encoding="utf-8")
+            first.write_text(pem[: pem.index(PEM_END) + len(PEM_END)] + "\n", encoding="utf-8")
+        os.environ["SSL_CERT_FILE"] = str(first)
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # inherited from `nohup` or `&`
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -108,7 +108,7 @@ class Process(Protocol):
 
 def environment(home: Path, **more: str) -> dict[str, str]:
     """Return environment variables that hide the files and settings of the current user."""
-    names = ("PATH", "SYSTEMROOT", "SSL_CERT_DIR")
+    names = ("PATH", "SYSTEMROOT", "SSL_CERT_DIR", "SSL_CERT_FILE")
     kept = {name: os.environ[name] for name in names if name in os.environ}
     return {**kept, "HOME": str(home), "PYTHONPATH": str(ROOT), **more}
 
