@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from importlib import import_module
 
-__all__ = ["count_of", "importable"]
+__all__ = ["count_of", "importable", "in_file_name", "is_unicode"]
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def count_of(number: int, thing: str) -> str:
@@ -16,6 +19,20 @@ def count_of(number: int, thing: str) -> str:
         thing: One of them; its plural ends in `s`.
     """
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
+def is_unicode(text: str) -> bool:
+    """Return whether a string is valid text; one that was cut inside a character is not."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def in_file_name(text: str, most: int) -> str:
+    """Return the beginning of a text, such as a call's id, as a part of a file's name."""
+    return _UNSAFE.sub("_", text)[:most]
 
 
 def importable(package: str, names: Sequence[str], optional: Collection[str]) -> list[str]:

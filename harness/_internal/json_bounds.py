@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from functools import cache, lru_cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from pydantic_core import from_json
 
@@ -26,7 +26,15 @@ from .patterns import PatternError
 if TYPE_CHECKING:
     from jsonschema import ValidationError
 
-__all__ = ["MAX_DEPTH", "bounded", "can_be_read", "is_too_deep", "main_problem", "problems_of"]
+__all__ = [
+    "MAX_DEPTH",
+    "bounded",
+    "can_be_read",
+    "is_too_deep",
+    "main_problem",
+    "no_constant",
+    "problems_of",
+]
 
 
 _DATA = ("const", "default", "enum", "example", "examples")
@@ -220,6 +228,11 @@ def is_too_deep(value: object) -> bool:
             return False
         level = inner
     return any(isinstance(one, _NESTED) for one in level)
+
+
+def no_constant(name: str) -> NoReturn:
+    """Refuse `NaN` and the infinities, which Python's reader takes for JSON."""
+    raise ValueError(f"{name} is not JSON")
 
 
 def can_be_read(data: bytes) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
+from .._internal import is_unicode
 from .._internal.records import record
 from ..checkpoint.base import FileChange
 from ..errors import ToolError
@@ -34,7 +35,9 @@ __all__ = [
     "changed",
     "checked_path",
     "every_path",
-    "nameable",
+    "is_directory",
+    "not_found",
+    "prefix_of",
     "shown",
     "size_text",
     "walk_order",
@@ -256,7 +259,7 @@ def checked_path(path: str) -> str:
     """
     canonical = canonical_path(path)
     problem = None
-    if not (canonical.isascii() or nameable(canonical)):
+    if not (canonical.isascii() or is_unicode(canonical)):
         problem = "it is not valid Unicode"
     elif len(canonical) > _MAX_PATH:
         problem = f"it is longer than {_MAX_PATH} characters"
@@ -266,15 +269,6 @@ def checked_path(path: str) -> str:
         start = canonical[:100]
         raise FileError("invalid_path", path, f"path {start!r}: {problem}. Nothing was done.")
     return canonical
-
-
-def nameable(name: str) -> bool:
-    """Whether a name on disk is valid Unicode; other names are left out of listings."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def walk_order(path: str) -> list[str]:
@@ -294,6 +288,23 @@ def changed(path: str) -> FileError:
         path,
         f"{path} was changed by someone else in the meantime. Nothing was done; read it again.",
     )
+
+
+def is_directory(path: str) -> FileError:
+    """Return the error for a directory where a file is expected."""
+    return FileError("is_directory", path, f"{path} is a directory, not a file; list it.")
+
+
+def not_found(path: str) -> FileError:
+    """Return the error for a path where nothing is."""
+    return FileError(
+        "not_found", path, f"{path}: there is no such file or directory. Nothing was done."
+    )
+
+
+def prefix_of(path: str) -> str:
+    """Return what the paths below a directory begin with."""
+    return "/" if path == "/" else path + "/"
 
 
 def shown(path: str) -> str:

@@ -28,6 +28,7 @@ from .base import (
     canonical_path,
     checked_path,
     every_path,
+    is_directory,
     walk_order,
 )
 from .composite_parts import BackendLayout, BackendPart, Prefixing, checked_prefix
@@ -314,7 +315,7 @@ class CompositeFiles:
 
     def _require_file(self, path: str) -> None:
         if self._layout.below(path):
-            raise FileError("is_directory", path, f"{path} is a directory, not a file; list it.")
+            raise is_directory(path)
 
     async def _ask(self, part: BackendPart, question: Callable[[Files], Awaitable[_T]]) -> _T:
         try:

@@ -24,9 +24,10 @@ from pathlib import Path
 import anyio
 from anyio.abc import Process
 
+from .._internal import is_unicode
 from .._internal.records import record
 from ..errors import ToolError
-from .base import MAX_DEPTH, nameable
+from .base import MAX_DEPTH
 from .expressions import Expression, line_expression
 
 __all__ = ["Candidates", "candidates", "find_ripgrep", "prefilter"]
@@ -106,7 +107,7 @@ async def candidates(
         return None
     paths = bytes(output).split(b"\0")[:-1]
     found = [os.fsdecode(path).removeprefix("./") for path in paths]
-    kept = sorted(filter(nameable, found), key=lambda name: name.split("/"))
+    kept = sorted(filter(is_unicode, found), key=lambda name: name.split("/"))
     return Candidates(kept, complete=code is not None)
 
 

@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import base64
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, NotRequired, TypedDict, cast
 
 import anyio.to_thread
 
+from .._internal import in_file_name
 from .._internal.records import record
 from ..state.channels import Reducer
 from ..tools.tool import ToolRuntime
-from .base import FileEntry, FileError, Page, PathTest, changed, checked_path, size_text, walk_order
+from .base import (
+    FileEntry,
+    FileError,
+    Page,
+    PathTest,
+    changed,
+    checked_path,
+    is_directory,
+    not_found,
+    prefix_of,
+    size_text,
+    walk_order,
+)
 from .expressions import line_expression
 from .search import Budget, find_lines, meant
 
 __all__ = ["FileData", "FilesState", "StateBackend", "StateFiles", "merge_files"]
 
 MAX_BYTES = 16 << 20
-
-_UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 
 
 @record
@@ -81,11 +91,13 @@ def keep_both(
     """
     taken = {path: file for one in others for path, file in one.items()}
     clashes = {
-        path for path, file in write.items() if path in taken and not _same(file, taken[path])
+        path
+        for path, file in write.items()
+        if path in taken and not same_content(file, taken[path])
     }
     if not clashes:
         return dict(write), ""
-    folder = f"/conflicts/{_UNSAFE.sub('_', call_id)[:80]}"
+    folder = f"/conflicts/{in_file_name(call_id, 80)}"
     kept = {path: file for path, file in write.items() if path not in clashes}
     aside = {path: file for path in sorted(clashes) if (file := write[path]) is not None}
     kept |= {f"{folder}{path}": file for path, file in aside.items()}
@@ -97,7 +109,8 @@ def keep_both(
     )
 
 
-def _same(one: FileData | None, other: FileData | None) -> bool:
+def same_content(one: FileData | None, other: FileData | None) -> bool:
+    """Whether two files, of which each may be missing, hold the same."""
     if one is None or other is None:
         return one is other
     return (one.content, one.encoding) == (other.content, other.encoding)
@@ -142,7 +155,7 @@ class StateFiles:
     async def ls(self, path: str) -> Sequence[FileEntry]:
         """See `Files`."""
         path = checked_path(path)
-        prefix = _prefix(path)
+        prefix = prefix_of(path)
         entries: dict[str, FileEntry] = {}
         for full, file in self._below(path):
             name, slash, _ = full[len(prefix) :].partition("/")
@@ -169,7 +182,7 @@ class StateFiles:
         present = self._get(path)
         if present is None:  # else its directories are there
             if path == "/" or self._holds_files(path):
-                raise _is_directory(path)
+                raise is_directory(path)
             self._require_directories(path)
         if expected is not None and (present is None or present.data != expected):
             raise changed(path)
@@ -242,7 +255,7 @@ class StateFiles:
                 _add_parents(self._parents, full)
         if path not in self._parents:
             return False
-        prefix = _prefix(path)  # its contents may have been deleted
+        prefix = prefix_of(path)  # its contents may have been deleted
         return any(full.startswith(prefix) for full, _ in self._all())
 
     def _below(self, path: str) -> list[tuple[str, FileData]]:
@@ -251,21 +264,21 @@ class StateFiles:
         Raises:
             FileError: It is a file, or nothing is there.
         """
-        prefix = _prefix(path)
+        prefix = prefix_of(path)
         found = [(full, file) for full, file in self._all() if full.startswith(prefix)]
         if not found and path != "/":
             if self._get(path) is not None:
                 raise FileError(
                     "not_a_directory", path, f"{path} is a file, not a directory; read it instead."
                 )
-            raise _not_found(path)
+            raise not_found(path)
         return found
 
     def _file(self, path: str) -> FileData:
         file = self._get(path)
         if file is not None:
             return file
-        raise _is_directory(path) if path == "/" or self._holds_files(path) else _not_found(path)
+        raise is_directory(path) if path == "/" or self._holds_files(path) else not_found(path)
 
     def _require_directories(self, path: str) -> None:
         parent = path.rpartition("/")[0]
@@ -287,10 +300,6 @@ def _add_parents(parents: set[str], path: str) -> None:
         parent = parent.rpartition("/")[0]
 
 
-def _prefix(path: str) -> str:
-    return "/" if path == "/" else path + "/"
-
-
 def _order(file: tuple[str, FileData]) -> list[str]:
     return walk_order(file[0])
 
@@ -301,13 +310,3 @@ def _entry(path: str, file: FileData) -> FileEntry:
 
 def _reader(file: FileData) -> Callable[[], bytes]:
     return lambda: file.data
-
-
-def _is_directory(path: str) -> FileError:
-    return FileError("is_directory", path, f"{path} is a directory, not a file; list it.")
-
-
-def _not_found(path: str) -> FileError:
-    return FileError(
-        "not_found", path, f"{path}: there is no such file or directory. Nothing was done."
-    )

@@ -42,6 +42,9 @@ from .base import (
     PathTest,
     changed,
     checked_path,
+    is_directory,
+    not_found,
+    prefix_of,
     size_text,
     walk_order,
 )
@@ -156,7 +159,7 @@ class StoreFiles:
     async def ls(self, path: str) -> Sequence[FileEntry]:
         """See `Files`."""
         path = checked_path(path)
-        prefix = _prefix(path)
+        prefix = prefix_of(path)
         entries: dict[str, FileEntry] = {}
         for entry in await self._below(path):
             name, slash, _ = entry.path[len(prefix) :].partition("/")
@@ -171,7 +174,7 @@ class StoreFiles:
         if content is not None:
             return _data(cast(Item, content))
         below = path == "/" or await self._holds_files(path)
-        raise _is_directory(path) if below else _not_found(path)
+        raise is_directory(path) if below else not_found(path)
 
     async def write(self, path: str, data: bytes, *, expected: bytes | None = None) -> bool:
         """See `Files`. `too_large` above 16 MiB."""
@@ -268,7 +271,7 @@ class StoreFiles:
             FileError: It is a directory, or a part of it is a file.
         """
         if path == "/":
-            raise _is_directory(path)
+            raise is_directory(path)
         parents = list(parent_paths(path))
         present, *above = await self._batch(
             [Get(self._entries, entry_key(one)) for one in (path, *parents)]
@@ -283,7 +286,7 @@ class StoreFiles:
                     f"{path}: {parent} is a file, not a directory. Nothing was done.",
                 )
         if await self._holds_files(path):
-            raise _is_directory(path)
+            raise is_directory(path)
         return None
 
     async def _below(self, path: str) -> list[StoredEntry]:
@@ -302,7 +305,7 @@ class StoreFiles:
                 raise FileError(
                     "not_a_directory", path, f"{path} is a file, not a directory; read it instead."
                 )
-            raise _not_found(path)
+            raise not_found(path)
         return found
 
     async def _holds_files(self, path: str) -> bool:
@@ -356,21 +359,7 @@ def _check(namespace: Namespace) -> None:
     check_namespace((*namespace, _WRITERS, digest_of(b"")))
 
 
-def _prefix(path: str) -> str:
-    return "/" if path == "/" else path + "/"
-
-
 def _data(item: Item) -> bytes:
     value = cast(Mapping[str, Any], item.value)
     encoding = cast(Literal["utf-8", "base64"], value["encoding"])
     return FileData(value["content"], encoding).data
-
-
-def _is_directory(path: str) -> FileError:
-    return FileError("is_directory", path, f"{path} is a directory, not a file; list it.")
-
-
-def _not_found(path: str) -> FileError:
-    return FileError(
-        "not_found", path, f"{path}: there is no such file or directory. Nothing was done."
-    )

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-from .._internal.records import record
+from .._internal.records import changed, record
 from ..errors import StaleThread, ToolError, UnknownThread
 from ..redaction.rules import PIIDetectionError
+from ..tools.runtime import JournalWriter
 from ..tools.tool import ToolRuntime
 from .base import Backend, FileError, FileErrorCode, Files
 from .file_tools.file_guards import canonicaliser
@@ -234,20 +235,32 @@ async def _state(agent: Agent, thread_id: str) -> State | None:
 def _runtime(
     agent: Agent, thread_id: str, state: State, context: Any, principal: str
 ) -> ToolRuntime:
+    return changed(
+        runtime_between_calls(thread_id, state, agent.checkpointer),
+        agent_path=(agent.name,),
+        context=context,
+        store=agent.definition.store,
+        principal=principal,
+    )
+
+
+def runtime_between_calls(thread_id: str, state: State, journal: JournalWriter) -> ToolRuntime:
+    """Return the runtime with which a backend opens a thread's files while no call is running.
+
+    It cannot ask questions or delegate.
+    """
     return ToolRuntime(
         state=state,
         tool_call_id="",
         thread_id=thread_id,
         run_id="",
         ns="",
-        agent_path=(agent.name,),
-        context=context,
-        journal=agent.checkpointer,
+        agent_path=(),
+        context=None,
+        journal=journal,
         stream_writer=lambda _: None,
         interrupt=_no_call,
         run_subagent=_no_call,
-        store=agent.definition.store,
-        principal=principal,
     )
 
 

@@ -13,7 +13,9 @@ from pydantic import JsonValue
 
 from .._internal.records import record
 from .records import (
+    ENDED,
     OPEN,
+    UNFINISHED,
     Checkpoint,
     EventLimits,
     FileChange,
@@ -35,7 +37,9 @@ from .records import (
 )
 
 __all__ = [
+    "ENDED",
     "OPEN",
+    "UNFINISHED",
     "Batch",
     "Checkpoint",
     "Checkpointer",

@@ -21,7 +21,9 @@ from pydantic import JsonValue
 from .._internal.records import record
 
 __all__ = [
+    "ENDED",
     "OPEN",
+    "UNFINISHED",
     "Checkpoint",
     "EventLimits",
     "FileChange",
@@ -57,6 +59,12 @@ RunStatus: TypeAlias = Literal[
 
 OPEN: tuple[RunStatus, ...] = ("running", "needs_approval")
 """Statuses of a run that holds its thread: no other run may start there meanwhile."""
+
+UNFINISHED: tuple[RunStatus, ...] = ("queued", "running", "needs_approval", "paused")
+"""Statuses of a run that can still do something."""
+
+ENDED: tuple[RunStatus, ...] = ("done", "failed", "cancelled")
+"""Statuses of a run that does nothing more."""
 
 InterruptKind: TypeAlias = Literal["approval", "question", "breakpoint", "message", "decision"]
 """Two kinds are not questions. A `message` comes from the run's caller, and the run answers it by

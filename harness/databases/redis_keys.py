@@ -16,9 +16,9 @@ from ..errors import HarnessError
 from . import Version
 from .redis import Call, Server, ServerFailed, Session, script, server_problem
 
-__all__ = ["KeysKind", "RedisKeys"]
+__all__ = ["OPEN", "KeysKind", "RedisKeys"]
 
-_OPEN = script("""
+OPEN = script("""
 local ours, stored = take(), call('HGET', p .. 'meta', 'version')
 if not stored then
   stored = ours
@@ -26,6 +26,7 @@ if not stored then
 end
 return stored
 """)
+"""prefix, version -> the version of what is stored; without keys, they become ours."""
 
 
 @record
@@ -172,7 +173,7 @@ class RedisKeys:
         self._accept(info)
         if problem := server_problem(info.decode(errors="replace"), self._kind.change):
             raise self._kind.error(f"{self._place} {problem}")
-        (stored,) = await session.run((_OPEN, [self.prefix, self._kind.version]))
+        (stored,) = await session.run((OPEN, [self.prefix, self._kind.version]))
         self._accept(stored)
         ours = self._kind.version
         if not (stored.isdigit() and Version.parse(int(stored[:18])).admits(ours)):

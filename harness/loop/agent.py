@@ -20,7 +20,7 @@ import anyio
 from anyio.from_thread import start_blocking_portal
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from ..checkpoint.base import Checkpointer, Run
+from ..checkpoint.base import ENDED, Checkpointer, Run
 from ..errors import HarnessError, InvalidUpdate, RunEnded, UnknownRun
 from ..messages.message import HumanMessage, new_id
 from ..policy import CallPolicy, NarrowedPolicy
@@ -203,7 +203,7 @@ class Agent(AgentRuns):
         run = await self.checkpointer.run(run_id)
         if run is None:
             raise UnknownRun(f"there is no run {run_id!r}")
-        if run.status in ("done", "failed", "cancelled"):  # it may have read one as it ended
+        if run.status in ENDED:  # it may have read one as it ended
             found = await self.checkpointer.interrupts(run_id)
         return messages_of(run, found)
 

@@ -6,12 +6,12 @@ tools themselves are in `harness.backends.file_tools.tools`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from typing import Annotated, Any, NotRequired, cast
 
+from .._internal import in_file_name
 from ..backends.base import Backend, FileError, artifact_path
 from ..backends.file_tools.file_guards import CLAIMS, canonicaliser
 from ..backends.file_tools.pages import call_text
@@ -38,7 +38,6 @@ from .context.context_edits import EditedMessages
 __all__ = ["FilesystemMiddleware", "FilesystemState"]
 
 _PREVIEW_CHARS = 2_000
-_UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class FilesystemState(FilesState):
@@ -218,7 +217,7 @@ class FilesystemMiddleware(AgentMiddleware):
 
 def _file_name(call_id: str) -> str:
     """Return a safe name that differs for different ids."""
-    safe = _UNSAFE.sub("_", call_id)[:100]
+    safe = in_file_name(call_id, 100)
     if safe == call_id and safe:
         return safe
     return f"{safe}_{sha256(call_id.encode('utf-8', 'replace')).hexdigest()[:8]}"

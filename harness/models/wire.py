@@ -26,6 +26,8 @@ import anyio.to_thread
 from anyio.lowlevel import RunVar
 from pydantic import JsonValue
 
+from .._internal.json_bounds import no_constant
+
 __all__ = [
     "CONTINUE",
     "OPENING",
@@ -58,10 +60,6 @@ def clean_text(text: str) -> str:
     return text
 
 
-def _no_constant(name: str) -> JsonValue:
-    raise ValueError(f"{name} is not JSON")
-
-
 def parse_arguments(raw: str) -> dict[str, JsonValue] | None:
     """Parse the raw JSON arguments of a call; return None if they are not a JSON object.
 
@@ -70,7 +68,7 @@ def parse_arguments(raw: str) -> dict[str, JsonValue] | None:
     if not raw.strip():
         return {}
     try:
-        args = json.loads(raw, parse_constant=_no_constant)
+        args = json.loads(raw, parse_constant=no_constant)
         json.dumps(args, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError):
         return None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
-from .command_path_access import Access, only_globs, patterns, policies_in, reach
+from .command_path_access import STRICTNESS, WILD, Access, only_globs, patterns, policies_in, reach
 from .composite import CallPolicy, NarrowedPolicy
 from .patterns import expanded, folded, name_pattern, path_forms
 from .policy import Policy
@@ -24,9 +24,7 @@ HEAVY = frozenset(
 """Directories that are searched last or not at all, because they have many files and few rules are
 about them."""
 
-_STRICTNESS: Mapping[Access, int] = {"write": 0, "read": 1, "hidden": 2}
 _PLAIN = re.compile(r"[\w.-]*[\w-]", re.ASCII)
-_WILD = re.compile(r"[*?\[{\\]")
 _EVERY = 1_000
 _MOST_NEARBY = 60
 """For policies with a `search_depth`: after this many found paths, only directories on the way to
@@ -115,7 +113,7 @@ def _of_directories(policy: CallPolicy) -> CallPolicy:
 
 
 def _stricter(one: Access, other: Access) -> Access:
-    return max(one, other, key=_STRICTNESS.__getitem__)
+    return max(one, other, key=STRICTNESS.__getitem__)
 
 
 def _everywhere(judge: _Judge, children: Children) -> Iterator[tuple[str, Access, bool]]:
@@ -275,7 +273,7 @@ def _next(where: frozenset[tuple[_Glob, int]]) -> _Next:
     return _Next(
         frozenset(name for loose, name in names if not loose),
         frozenset(name for loose, name in names if loose),
-        any(_WILD.search(name) for _, name in names),
+        any(WILD.search(name) for _, name in names),
         _one_of_equals(
             frozenset(
                 state for glob, at in ahead if glob.steps[at] is None for state in _closed(glob, at)

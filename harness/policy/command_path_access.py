@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from ..tools.tool import Tool
 
 __all__ = [
+    "FILE_WRITERS",
+    "STRICTNESS",
+    "WILD",
     "Access",
     "PathPattern",
     "only_globs",
@@ -34,8 +37,14 @@ __all__ = [
 Access: TypeAlias = Literal["write", "read", "hidden"]
 """`write` includes reading; a `hidden` path does not exist for commands."""
 
-_WRITERS = ("write_file", "edit_file", "delete_file")
-_WILD = re.compile(r"[*?\[{\\]")
+FILE_WRITERS = ("write_file", "edit_file", "delete_file")
+"""The tools that change files."""
+
+WILD = re.compile(r"[*?\[{\\]")
+"""A part of a glob that is no plain text."""
+
+STRICTNESS: Mapping[Access, int] = {"write": 0, "read": 1, "hidden": 2}
+"""Access from the loosest to the strictest."""
 
 
 class PathPattern(NamedTuple):
@@ -83,7 +92,7 @@ def reach(
 
     if not may("read_file"):
         return "hidden"
-    return "write" if all(map(may, _WRITERS)) else "read"
+    return "write" if all(map(may, FILE_WRITERS)) else "read"
 
 
 def patterns(policy: CallPolicy) -> Sequence[PathPattern]:
@@ -155,16 +164,16 @@ def _built_in() -> Mapping[str, Tool]:
             schema,
             nothing,
             open_world=False,
-            read_only=name not in _WRITERS,
-            destructive=name in _WRITERS,
+            read_only=name not in FILE_WRITERS,
+            destructive=name in FILE_WRITERS,
         )
-        for name in ("read_file", *_WRITERS)
+        for name in ("read_file", *FILE_WRITERS)
     }
 
 
 def _pattern(glob: str) -> PathPattern:
     plain = glob.removesuffix("/**") if glob != "/**" else "/"
-    wild = _WILD.search(plain)
+    wild = WILD.search(plain)
     if wild is None:
         return PathPattern(glob, plain, walk=False)
     return PathPattern(glob, plain[: wild.start()].rpartition("/")[0] or "/", walk=True)

@@ -40,7 +40,9 @@ _Glob: TypeAlias = tuple[str, StepsPattern]
 """A text that every match contains, and the expression."""
 
 _Expressions: TypeAlias = Sequence[re.Pattern[str]]
-_RUNNERS = frozenset({"execute", "shell"})
+RUNNERS = frozenset({"execute", "shell"})
+"""Tools of our own that run commands."""
+
 _MARKS = ("read_only", "destructive", "open_world")
 
 
@@ -107,7 +109,7 @@ class Rule:
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
                 object.__setattr__(self, name, _several(name, value))
-        if self.path is not None and self.server is None and _RUNNERS.issuperset(_each(self.tool)):
+        if self.path is not None and self.server is None and RUNNERS.issuperset(_each(self.tool)):
             raise PolicyError(
                 f"a rule with tool {self.tool!r} and path never matches: commands have no path. "
                 "Leave tool out (what read_file or write_file is refused, commands are too), or "

@@ -21,11 +21,10 @@ from .._internal.records import record
 from ..backends.mounts import MountedDirectory
 from ..policy import CallAuthorization
 from ..policy.access_changes import HEAVY
+from ..policy.command_path_access import STRICTNESS
 from .policies import Access, Layout, Mount
 
 __all__ = ["TableLimits", "layout_of", "same_files"]
-
-_STRICTNESS: Mapping[Access, int] = {"write": 0, "read": 1, "hidden": 2}
 
 
 @record
@@ -210,7 +209,7 @@ def _lifted(points: Mapping[str, Access], tree: _Tree) -> tuple[dict[str, Access
             access = kept.pop(path)
             lifted.discard(path)
             parent = path.rpartition("/")[0]
-            if _STRICTNESS[access] > _STRICTNESS[_effective(kept, parent)]:
+            if STRICTNESS[access] > STRICTNESS[_effective(kept, parent)]:
                 kept[parent] = access
                 lifted.add(parent)
     return kept, sorted(lifted)

@@ -21,6 +21,7 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 
 from pydantic import JsonValue
 
+from .._internal import is_unicode
 from .._internal.json_bounds import MAX_DEPTH
 from .._internal.records import record
 from .base import Filter, InvalidNamespace, InvalidOperation, ListNamespaces, Namespace
@@ -36,7 +37,6 @@ __all__ = [
     "check_pattern",
     "decode",
     "encode",
-    "is_unicode",
     "json_text",
     "literal_prefix",
     "matches",
@@ -81,15 +81,6 @@ def json_text(value: Any, what: str) -> str:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except ValueError as error:  # an integer of more digits than Python prints
         raise _not_json(what, str(error)) from error
-
-
-def is_unicode(text: str) -> bool:
-    """Return whether a string is valid text; one that was cut inside a character is not."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _check(value: Any, where: str, depth: int) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Self, TypeAlias, Unpack, cast
 
 from pydantic import JsonValue
 
+from .._internal import is_unicode
 from .._internal.records import record
 from .base import (
     Delete,
@@ -39,7 +40,6 @@ from .items import (
     check_namespace,
     check_pattern,
     encode,
-    is_unicode,
     parse_filter,
 )
 from .texts import Vector, embed_texts, indexed_words, parse_index, query_words, texts_of

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from pydantic import JsonValue
 
+from .._internal.json_bounds import no_constant
 from .._internal.records import record
 from ..errors import HarnessError
 from ..messages.message import AIMessage, HumanMessage, Message, TextBlock, ToolCall, ToolMessage
@@ -265,11 +266,7 @@ def _data(answer: AIMessage) -> JsonValue:
     reason = ""
     for text in ("".join(texts), *texts[-1:]):
         try:
-            return json.loads(text, parse_constant=_no_constant)
+            return json.loads(text, parse_constant=no_constant)
         except (ValueError, RecursionError) as error:
             reason = str(error)
     raise SchemaMismatch(f"the text is not JSON ({reason})")
-
-
-def _no_constant(name: str) -> JsonValue:
-    raise ValueError(f"{name} is not JSON")

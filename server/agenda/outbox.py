@@ -14,14 +14,13 @@ from hashlib import blake2b
 from typing import Final
 
 from ...harness._internal.records import record
-from ...harness.checkpoint.base import Checkpointer, Run
+from ...harness.checkpoint.base import ENDED, Checkpointer, Run
 from ..results import moment
 from .tables import AgendaTables, Statement
 
 __all__ = ["Delivery", "Outbox", "event_body", "event_id", "waiting"]
 
-STOPPED: Final = ("needs_approval", "paused", "done", "failed", "cancelled")
-_ENDED: Final = ("done", "failed", "cancelled")
+STOPPED: Final = ("needs_approval", "paused", *ENDED)
 
 DELAYS: Final = (5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
 """Pauses between attempts of a delivery, in seconds; about three days in all."""
@@ -100,7 +99,7 @@ class Outbox:
         told = f"{run.attempt} {run.status}"
         values = {"id": event_id(run), "body": event_body(run), "run": run.id, "told": told}
         statements: list[Statement] = [(_TELL, {**values, "url": url}) for url in urls]
-        if run.status in _ENDED:
+        if run.status in ENDED:
             statements.append(("DELETE FROM {watched} WHERE run_id = :run", values))
         else:
             update = "UPDATE {watched} SET told = :told WHERE run_id = :run"

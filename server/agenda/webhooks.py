@@ -27,6 +27,7 @@ from ...harness._internal.records import record
 from ...harness.checkpoint.base import Run
 from ...harness.errors import HarnessError
 from ..runs.active_run import ActiveRun
+from ..settings.hosts import is_loopback_address
 from ..settings.setting_groups import SECRET_PREFIX, parse_secrets
 from ..settings.settings import Settings
 from ..version import NAME, version
@@ -79,7 +80,7 @@ async def target_of(url: str, allowed: frozenset[str]) -> Target:
     listed = f"[{name}]" if ":" in name else name
     if listed not in allowed:
         raise Refused(f"host {listed} is not in webhook_hosts")
-    own = _is_loopback(name)
+    own = is_loopback_address(name)
     if parts.scheme != "https" and not own:
         raise Refused("it is not https")
     port = given_port or (443 if parts.scheme == "https" else 80)
@@ -102,13 +103,6 @@ async def _addresses(name: str, port: int) -> list[str]:
     if not addresses:
         raise Refused(f"{name} has no address")
     return addresses
-
-
-def _is_loopback(name: str) -> bool:
-    try:
-        return ip_address(name).is_loopback
-    except ValueError:
-        return False
 
 
 def _is_public(text: str) -> bool:

@@ -27,6 +27,7 @@ from ...harness.errors import HarnessError
 from ...harness.messages.message import ToolCall, new_id
 from ...harness.policy import PolicyError, Rule
 from ...harness.policy.composite import CallPlace
+from ...harness.policy.rules import RUNNERS
 from ...harness.subagents.background.engine import parent_thread
 from ...harness.tools.tool import Tool
 from ..auth.caller import RULES_PREFIX, current_caller, current_client, owner_of
@@ -39,9 +40,6 @@ MatchKind: TypeAlias = Literal["exact", "path", "below", "command", "any"]
 MOST_RULES = 1_000
 PROPOSAL_SECONDS = 600.0
 """How long a person may take before a proposed rule is stored."""
-
-_RUNNERS = frozenset({"execute", "shell"})
-"""Tools of our own that run commands."""
 
 logger = logging.getLogger(__name__)
 
@@ -285,7 +283,7 @@ def proposed(question: Interrupt, tool: Tool | None) -> Sequence[RememberedRule]
     place = _Asked(question.thread_id, question.run_id, question.path)
     matches = [Match("exact", canonical(args))]
     path, command = args.get("path"), args.get("command")
-    if (tool is None or tool.open_world) and name not in _RUNNERS:
+    if (tool is None or tool.open_world) and name not in RUNNERS:
         path = command = None  # other arguments, such as a host, would not be restricted
     if isinstance(command, str):
         words = command.split()

@@ -23,7 +23,7 @@ from ...harness.checkpoint.base import (
     ThreadSlice,
 )
 from ...harness.errors import UnknownThread
-from .caller import Caller, current_caller
+from .caller import current_caller
 
 __all__ = ["NAMES", "NEW", "JournalReader", "OwnedJournal", "id_among_all", "id_of_thread"]
 
@@ -202,15 +202,6 @@ _NAME = re.compile(r"(?!thr_|run_|new$)[a-z0-9][a-z0-9_-]{0,47}")
 _NAMED = re.compile(r"thr_(?:[0-9a-f]{16}_)?[0-9a-f]{16}-([a-z0-9][a-z0-9_-]{0,47})")
 
 
-def named_thread(caller: Caller, name: str) -> str | None:
-    """Return the id of a caller's thread with this name; None if it is not a valid name.
-
-    Case makes no difference.
-    """
-    name = name.lower()
-    return caller.fixed_thread(f"name {name}", name) if _NAME.fullmatch(name) else None
-
-
 def named_as(thread_id: str) -> str:
     """Return the name in the id of a thread; empty if it has none."""
     found = _NAMED.fullmatch(thread_id)
@@ -227,10 +218,10 @@ async def id_of_thread(journal: JournalReader, said: str) -> str:
         journal: The journal with the caller's threads.
         said: An id or a name; case makes no difference in a name.
     """
-    named = named_thread(current_caller.get(), said)
-    if named is None or await journal.history(said, limit=1):
+    name = said.lower()
+    if _NAME.fullmatch(name) is None or await journal.history(said, limit=1):
         return said
-    return named
+    return current_caller.get().fixed_thread(f"name {name}", name)
 
 
 async def id_among_all(journal: Checkpointer, said: str) -> str:

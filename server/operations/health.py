@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import anyio
 from anyio.abc import TaskGroup
 
-from ...harness.checkpoint.base import Checkpointer, RunStatus
+from ...harness.checkpoint.base import UNFINISHED, Checkpointer
 from ...harness.errors import HarnessError
 from ..mcp.requests import Services
 from ..transports.health import Labels, Metric
@@ -27,8 +27,6 @@ COUNTED_SECONDS = 15.0
 
 MOST_COUNTED = 1_000
 """The most open runs of one status that are counted."""
-
-_OPEN: Sequence[RunStatus] = ("queued", "running", "needs_approval", "paused")
 
 T = TypeVar("T")
 
@@ -197,7 +195,7 @@ class ServerHealth:
         """Return how many runs have not ended; empty while the journal cannot be read."""
         counts: dict[str, int] = {}
         try:
-            for one in _OPEN:
+            for one in UNFINISHED:
                 counts[one] = len(await self._journal.find_runs(status=one, limit=MOST_COUNTED))
         except (HarnessError, OSError) as error:
             logger.warning("open runs cannot be counted: %s", error)

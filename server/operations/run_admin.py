@@ -11,7 +11,15 @@ import anyio
 import anyio.to_thread
 from pydantic import JsonValue
 
-from ...harness.checkpoint.base import Batch, Checkpointer, Interrupt, Run, RunStatus, taken_over
+from ...harness.checkpoint.base import (
+    ENDED,
+    Batch,
+    Checkpointer,
+    Interrupt,
+    Run,
+    RunStatus,
+    taken_over,
+)
 from ...harness.errors import HarnessError, UnknownRun
 from ...harness.limits.limits import Used
 from ...harness.loop.run.caller_messages import CallerMessage, message_batch
@@ -50,7 +58,7 @@ async def open_questions(journal: Checkpointer, run: Run) -> Sequence[Interrupt]
     """
     asked = await journal.interrupts(run.id)
     found = [one for one in asked if one.is_question and not one.answered]
-    if not found or run.status in ("done", "failed", "cancelled"):
+    if not found or run.status in ENDED:
         raise HarnessError(
             f"Run {run.id} is {run.status} and asks nothing. Nothing was stored. `runs show "
             f"{run.id}` shows its status."
@@ -91,8 +99,6 @@ TAKEN_SECONDS = 10.0
 """Seconds a server may take to continue a run."""
 
 _LOOK = 0.1
-
-_ENDED = ("done", "failed", "cancelled")
 
 
 class RunAdmin:
@@ -202,7 +208,7 @@ class RunAdmin:
             one
             for thread_id in await task_threads(self._journal, run.thread_id)
             for one in await self._journal.find_runs(thread_id=thread_id)
-            if one.status not in _ENDED
+            if one.status not in ENDED
         ]
 
     async def wait(self, run_id: str, seconds: float | None) -> Answer:

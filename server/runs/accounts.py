@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias, cast
 from pydantic import JsonValue
 
 from ...harness._internal.records import record
-from ...harness.checkpoint.base import Checkpointer, Interrupt, Run, RunEvent
+from ...harness.checkpoint.base import ENDED, Checkpointer, Interrupt, Run, RunEvent
 from ...harness.errors import HarnessError
 from ...harness.loop.tools.execution import REFUSED
 from ...harness.loop.tools.outcomes import NOT_ALLOWED, REJECTED
@@ -35,8 +35,6 @@ __all__ = [
     "event_line",
     "event_page",
 ]
-
-ENDED = frozenset({"done", "failed", "cancelled"})
 
 PAGE = 1_000
 MOST_PAGES = 10

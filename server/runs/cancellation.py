@@ -21,7 +21,7 @@ import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
-from ...harness.checkpoint.base import Checkpointer, Run, taken_over
+from ...harness.checkpoint.base import ENDED, Checkpointer, Run, taken_over
 from ...harness.errors import (
     CheckpointError,
     HarnessError,
@@ -186,8 +186,6 @@ CANCEL_SECONDS = 20.0
 
 logger = logging.getLogger(__name__)
 
-_ENDED = ("done", "failed", "cancelled")
-
 
 class Cancellation:
     """Ends runs: those of this process, those of other processes, and abandoned ones.
@@ -234,7 +232,7 @@ class Cancellation:
                 self._stop(live, reason)
                 await live.finished.wait()
             run = await self._journal.run(run.id) or replace(run, status="cancelled")
-            if run.status in _ENDED:
+            if run.status in ENDED:
                 break
             if not await self._is_anothers(run):
                 await self._end_left(run, reason)
@@ -258,7 +256,7 @@ class Cancellation:
         """Record the end of a waiting or abandoned run, unless it is continued just now."""
         async with self._servers.takeover():
             now = await self._journal.run(run.id)
-            if now is None or now.status in _ENDED or await self._is_anothers(now):
+            if now is None or now.status in ENDED or await self._is_anothers(now):
                 return
             await self._record(now, reason)
 
@@ -357,7 +355,7 @@ class Cancellation:
             return
         try:
             run = await self._journal.run(run_id)
-            if run is not None and run.status not in _ENDED:
+            if run is not None and run.status not in ENDED:
                 await self._end_left(run, reason)
         except HarnessError as error:  # the caller has its answer; the next check retries
             logger.debug("the end of run %s cannot be recorded: %s", run_id, error)

@@ -10,7 +10,7 @@ import anyio
 
 from ...harness._internal.records import record
 from ...harness.agent import Agent, RunOptions, RunResult
-from ...harness.checkpoint.base import Run
+from ...harness.checkpoint.base import Checkpointer, Run
 from .active_run import ThreadPart
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "RunWatch",
     "Servers",
     "Work",
+    "moved_on",
 ]
 
 POLL_SECONDS = 0.5
@@ -139,6 +140,15 @@ class RunChanges(Protocol):
     def lend(self, run_id: str, seconds: float) -> None:
         """Tell the server that works on a run that a client here offers its model for a while."""
         ...
+
+
+async def moved_on(journal: Checkpointer, changes: RunChanges, run: Run) -> None:
+    """Wait for a change in a run, whichever process makes it."""
+    with changes.watching(run.id) as watch:
+        now = await journal.run(run.id)
+        while now is not None and (now.status, now.attempt) == (run.status, run.attempt):
+            await watch.next(now)
+            now = await journal.run(run.id)
 
 
 class Servers(Protocol):

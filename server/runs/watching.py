@@ -31,7 +31,7 @@ from ..results import unknown
 from ..sampling.queue import SamplingQueue
 from .accounts import Snapshot
 from .active_run import MAX_UNHEARD, ActiveRun, call_id
-from .contracts import POLL_SECONDS
+from .contracts import POLL_SECONDS, moved_on
 from .goals import structured_result
 from .progress import Todos
 from .starting import RunStarter
@@ -232,11 +232,7 @@ class RunWatcher(RunStarter):
 
     async def moved_on(self, run: Run) -> None:
         """Wait for a change in a run, whichever process makes it."""
-        with self._supervisor.servers.run_changes.watching(run.id) as watch:
-            now = await self._journal.run(run.id)
-            while now is not None and (now.status, now.attempt) == (run.status, run.attempt):
-                await watch.next(now)
-                now = await self._journal.run(run.id)
+        await moved_on(self._journal, self._supervisor.servers.run_changes, run)
 
     async def _tool_result(self, run: Run) -> ToolMessage | None:
         """Return the result of a driven run's call; None after a rewind to before it.

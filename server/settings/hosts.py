@@ -14,7 +14,14 @@ from ipaddress import AddressValueError, IPv4Address, IPv6Address
 
 from ...harness._internal.records import record
 
-__all__ = ["LOOPBACK_NAMES", "Refusal", "ServedHosts", "host_name", "is_loopback"]
+__all__ = [
+    "LOOPBACK_NAMES",
+    "Refusal",
+    "ServedHosts",
+    "host_name",
+    "is_loopback",
+    "is_loopback_address",
+]
 
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 """Names of this machine for itself, which are always allowed."""
@@ -144,9 +151,12 @@ def _normal(host: str) -> str | None:
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach a server bound to `host`."""
-    if host == "localhost":
-        return True
+    return host == "localhost" or is_loopback_address(host.strip("[]"))
+
+
+def is_loopback_address(text: str) -> bool:
+    """Whether a text is an address of this machine alone; a name is none, whatever it means."""
     try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
+        return ipaddress.ip_address(text).is_loopback
     except ValueError:
         return False

@@ -5,13 +5,12 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Sequence
-from ipaddress import ip_address
 from typing import Annotated
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
-from .hosts import host_name
+from .hosts import host_name, is_loopback_address
 from .setting_types import AnyPath, HostName, Url
 
 __all__ = [
@@ -59,16 +58,9 @@ def _webhook(value: str) -> str:
     _ = parts.port  # raises ValueError if it is too high
     if parts.username is not None or parts.fragment:
         raise ValueError("a URL without user and fragment")
-    if parts.scheme != "https" and not _is_loopback(parts.hostname or ""):
+    if parts.scheme != "https" and not is_loopback_address(parts.hostname or ""):
         raise ValueError("a URL that begins with https:// (http:// for a loopback address)")
     return value
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 class AgendaSettings(BaseModel):

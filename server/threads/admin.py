@@ -11,7 +11,7 @@ import anyio
 from pydantic import JsonValue
 
 from ...harness.agent import Agent
-from ...harness.checkpoint.base import Run, ThreadInfo
+from ...harness.checkpoint.base import OPEN, Run, ThreadInfo
 from ...harness.checkpoint.encryption import EncryptedCheckpointer
 from ...harness.checkpoint.maintenance import all_threads, count_prunable, prune_to_size
 from ...harness.checkpoint.transfer import export_thread, import_thread
@@ -33,7 +33,6 @@ from .rewinding import Rewound, rewind
 
 __all__ = ["ThreadAdmin"]
 
-_UNFINISHED = ("running", "needs_approval")
 _PAGE = 200
 _LOOK_SECONDS = 0.25
 
@@ -222,7 +221,7 @@ class ThreadAdmin:
         thread_id = await self._id(thread_id)
         async with self._processes.takeover():
             newest = await self._require(thread_id)
-            if newest is not None and newest.status in _UNFINISHED:
+            if newest is not None and newest.status in OPEN:
                 raise ThreadBusy(
                     f"run {newest.id} on {thread_id} is {newest.status}; nothing was done. Let a "
                     "server bring it to its end, or cancel it there, and try again."

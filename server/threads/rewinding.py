@@ -6,15 +6,16 @@ Both work outside runs. Files are read under the same rules as with `read_file`.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
-from ...harness._internal.records import record
+from ...harness._internal.records import changed, record
 from ...harness.agent import Agent
 from ...harness.backends.base import Backend, FileError, Restorable
+from ...harness.backends.transfer import runtime_between_calls
 from ...harness.checkpoint.base import Batch
 from ...harness.errors import UnknownCheckpoint
 from ...harness.policy import CallAuthorization, Verdict, strictest
-from ...harness.policy.command_path_access import path_verdict
+from ...harness.policy.command_path_access import FILE_WRITERS, path_verdict
 from ...harness.policy.composite import Caller
 from ...harness.state.channels import State
 from ...harness.tools.tool import ToolRuntime
@@ -24,7 +25,6 @@ from ..results import unknown
 __all__ = ["Rewound", "guarded_files", "reading_policy", "reading_runtime", "rewind"]
 
 
-_WRITERS = ("write_file", "edit_file", "delete_file")
 _NAMED = 5
 """The most files that an error names."""
 
@@ -122,7 +122,7 @@ def guarded_files(agent: Agent, paths: Collection[str]) -> Mapping[str, Verdict]
     who = Caller(agent=(agent.name,), principal=current_caller.get().principal)
     found = {
         path: strictest(
-            path_verdict(policy, name, path, tools.get(name), **who) for name in _WRITERS
+            path_verdict(policy, name, path, tools.get(name), **who) for name in FILE_WRITERS
         )
         for path in sorted(paths)
     }
@@ -175,30 +175,10 @@ def reading_policy(agent: Agent, principal: str = "") -> CallAuthorization | Non
 def reading_runtime(
     thread_id: str, state: State, policy: CallAuthorization | None = None
 ) -> ToolRuntime:
-    """Return the runtime with which a backend opens a thread's files for reading.
-
-    It cannot ask questions or delegate, because no call is running.
-    """
-    return ToolRuntime(
-        state=state,
-        tool_call_id="",
-        thread_id=thread_id,
-        run_id="",
-        ns="",
-        agent_path=(),
-        context=None,
-        journal=_NoJournal(),
-        stream_writer=lambda _: None,
-        interrupt=_no_call,
-        run_subagent=_no_call,
-        policy=policy,
-    )
+    """Return the runtime with which a backend opens a thread's files for reading."""
+    return changed(runtime_between_calls(thread_id, state, _NoJournal()), policy=policy)
 
 
 class _NoJournal:
     async def commit(self, batch: Batch) -> None:
         raise RuntimeError("no call is running, so nothing can be stored")
-
-
-def _no_call(*_: object, **__: object) -> NoReturn:
-    raise RuntimeError("no call is running, so nothing can be asked or delegated")

@@ -17,8 +17,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from itertools import groupby
 from operator import attrgetter
 
+from ..._internal import is_unicode
 from ..._internal.records import record
-from ..base import MAX_DEPTH, FileEntry, FileError, PathTest, changed, every_path, nameable
+from ..base import MAX_DEPTH, FileEntry, FileError, PathTest, changed, every_path
 from .tree import (
     READ_FLAGS,
     WRITE_FLAGS,
@@ -73,7 +74,7 @@ class DescriptorTree:
     def children(self, path: str) -> list[FileEntry]:
         """See `Tree`."""
         with file_errors(path), self._directory(path) as fd, os.scandir(fd) as entries:
-            return [self._entry(path, entry) for entry in entries if nameable(entry.name)]
+            return [self._entry(path, entry) for entry in entries if is_unicode(entry.name)]
 
     def walk(self, path: str, wanted: PathTest = every_path) -> Iterator[Leaf]:
         """See `Tree`."""
@@ -321,9 +322,9 @@ def _walk(fd: int, prefix: str, depth: int, wanted: PathTest) -> Iterator[Leaf]:
         name = entry.name
         path = f"{prefix}/{name}"
         if entry.is_dir(follow_symlinks=False):
-            if depth < MAX_DEPTH and nameable(name):
+            if depth < MAX_DEPTH and is_unicode(name):
                 yield from _below(fd, name, path, depth + 1, wanted)
-        elif nameable(name) and wanted(path) and entry.is_file(follow_symlinks=False):
+        elif is_unicode(name) and wanted(path) and entry.is_file(follow_symlinks=False):
             yield Leaf(path, name, fd)
 
 

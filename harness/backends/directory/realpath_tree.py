@@ -17,7 +17,8 @@ from contextlib import suppress
 from itertools import groupby
 from pathlib import PurePath
 
-from ..base import MAX_DEPTH, FileEntry, FileError, PathTest, changed, every_path, nameable
+from ..._internal import is_unicode
+from ..base import MAX_DEPTH, FileEntry, FileError, PathTest, changed, every_path
 from .tree import (
     WRITE_FLAGS,
     FileMetadata,
@@ -75,7 +76,7 @@ class RealpathTree:
     def children(self, path: str) -> list[FileEntry]:
         """See `Tree`."""
         with file_errors(path), os.scandir(self._real(path)) as entries:
-            return [self._entry(path, entry) for entry in entries if nameable(entry.name)]
+            return [self._entry(path, entry) for entry in entries if is_unicode(entry.name)]
 
     def walk(self, path: str, wanted: PathTest = every_path) -> Iterator[Leaf]:
         """See `Tree`."""
@@ -219,7 +220,7 @@ def _walk(directory: str, prefix: str, depth: int, wanted: PathTest) -> Iterator
             raise
         return  # gone or unreadable since
     for entry in entries:
-        if not nameable(entry.name):
+        if not is_unicode(entry.name):
             continue
         path = f"{prefix}/{entry.name}"
         if entry.is_file(follow_symlinks=False):

@@ -19,6 +19,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple, Protocol
 
+from ..._internal import is_unicode
 from ..._internal.records import record
 from ...errors import ToolError
 from ..base import (
@@ -28,7 +29,7 @@ from ..base import (
     PathTest,
     changed,
     every_path,
-    nameable,
+    is_directory,
     size_text,
 )
 
@@ -178,7 +179,7 @@ def require_deletable(path: str, status: os.stat_result) -> bool:
         FileError: Deleting it could not be undone: a link, a device, a name that is not Unicode.
     """
     regular = stat.S_ISREG(status.st_mode)
-    if not (regular or stat.S_ISDIR(status.st_mode)) or not nameable(path):
+    if not (regular or stat.S_ISDIR(status.st_mode)) or not is_unicode(path):
         raise FileError(
             "not_a_file",
             path,
@@ -277,7 +278,7 @@ def read_open(fd: int, path: str, limit: int) -> bytes:
 
 def _require_regular(status: os.stat_result, path: str) -> None:
     if stat.S_ISDIR(status.st_mode):
-        raise FileError("is_directory", path, f"{path} is a directory, not a file; list it.")
+        raise is_directory(path)
     if stat.S_ISLNK(status.st_mode):
         raise FileError("permission_denied", path, f"{path} became a link; it is not followed.")
     if not stat.S_ISREG(status.st_mode):

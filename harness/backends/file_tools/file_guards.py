@@ -23,6 +23,7 @@ from pydantic import JsonValue
 from ..._internal.concurrency import work_apart
 from ...errors import ToolError
 from ...messages.message import Message, newest_tool_calls
+from ...policy.command_path_access import FILE_WRITERS
 from ...tools.tool import ToolRuntime
 from ..base import Backend, FileError, Files, canonical_path, shown
 from .pages import call_text
@@ -41,8 +42,6 @@ __all__ = [
     "seen",
     "with_hint",
 ]
-
-_CHANGING = ("write_file", "edit_file", "delete_file")
 
 
 def canonicaliser(backend: Backend) -> Callable[[str], str]:
@@ -65,7 +64,7 @@ def require_first(canonical: Callable[[str], str], runtime: ToolRuntime, path: s
         if call.id == runtime.tool_call_id:
             return
         other = call.args.get("path")
-        if call.name in _CHANGING and isinstance(other, str) and _same(canonical, other, path):
+        if call.name in FILE_WRITERS and isinstance(other, str) and _same(canonical, other, path):
             raise ToolError(
                 f"{shown(path)} was not changed: call {call.id} of the same answer changes it "
                 "already. Make this change in your next answer."

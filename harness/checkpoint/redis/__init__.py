@@ -34,6 +34,7 @@ import anyio
 from ..._internal.records import record
 from ...databases import Version
 from ...databases.redis import Server, ServerFailed, Session, server_problem, server_version
+from ...databases.redis_keys import OPEN
 from ...errors import CheckpointError, JournalAway
 from ..base import Batch, EventLimits, Rewrite
 from ..codec import off_loop, weight_of
@@ -42,7 +43,6 @@ from ..maintenance import check_prune
 from .commits import VERSION, Commits, batch_arguments, newer, write_failed
 from .maintenance import Maintenance
 from .queries import Queries
-from .scripts import OPEN
 
 if TYPE_CHECKING:
     from ..lease import Holder

@@ -37,7 +37,7 @@ from __future__ import annotations
 from ...databases.redis import Script
 from ...databases.redis import script as any_script
 
-__all__ = ["COMMIT", "OPEN", "script"]
+__all__ = ["COMMIT", "script"]
 
 
 _THREADS = """
@@ -56,16 +56,6 @@ def script(text: str, *, flags: str = "") -> Script:
 
 
 FREES = "allow-oom"
-
-OPEN = script("""
-local ours, stored = take(), call('HGET', p .. 'meta', 'version')
-if not stored then
-  stored = ours
-  call('HSET', p .. 'meta', 'version', ours)
-end
-return stored
-""")
-"""prefix, version -> the version of what is stored; an empty journal becomes one of ours."""
 
 NUMBERS = """
 local meta = p .. 'meta'

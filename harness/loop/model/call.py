@@ -30,7 +30,7 @@ from ...messages.message import (
     new_id,
 )
 from ...models.base import ChatModel, ChatRequest, Delta, connection_lost
-from ...models.registry import ConfigurableModel
+from ...models.registry import configured
 from ...tools.marks import is_repeated, may_pass
 from ...tools.tool import Tool
 from ..hooks.calling import FAILURES, Wrap
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ...structured_output import StructuredOutput
     from ..run.redaction import RunRedaction
 
-__all__ = ["Answered", "ModelCall", "configured"]
+__all__ = ["Answered", "ModelCall"]
 
 
 @record
@@ -329,11 +329,6 @@ def _joined(author: str, result: object, received: Sequence[Answered]) -> Answer
     if isinstance(result, ModelResponse):
         return Answered(result, inner)
     return Answered(same[-1].response if same else ModelResponse(message), inner)
-
-
-def configured(model: ChatModel, values: Mapping[str, Any]) -> ChatModel:
-    """Return the model chosen for a run, if the model leaves that to the run."""
-    return model.configured(values) if isinstance(model, ConfigurableModel) else model
 
 
 def _with_distinct_calls(answer: AIMessage) -> AIMessage:

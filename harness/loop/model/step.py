@@ -13,13 +13,14 @@ from ...errors import MiddlewareError, ModelError
 from ...limits.limits import Meter
 from ...messages.message import AIMessage, HumanMessage
 from ...models.base import ChatModel
+from ...models.registry import configured
 from ...state.channels import Overwrite
 from ..definition import AgentDefinition
 from ..hooks.requests import ModelRequest, Runtime
 from ..model_answers import GoingOn
 from ..run.context import RunContext
 from ..thread_state import ThreadState
-from .call import Answered, ModelCall, configured
+from .call import Answered, ModelCall
 
 __all__ = ["ModelStep"]
 

@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 from pydantic import JsonValue
 
 from ..._internal.records import record
-from ...checkpoint.base import Batch, Interrupt, Run, RunEvent
+from ...checkpoint.base import ENDED, Batch, Interrupt, Run, RunEvent
 from .events import clipped
 
 __all__ = [
@@ -35,8 +35,6 @@ TOLD: set[str] = set()
 
 _NAMESPACE = "caller"
 """The namespace of messages. No agent works in it, so changes of agents' steps skip it."""
-
-_ENDED = ("done", "failed", "cancelled")
 
 
 @record
@@ -78,7 +76,7 @@ def message_batch(run: Run, message: CallerMessage) -> Batch:
 
 def messages_of(run: Run, interrupts: Iterable[Interrupt]) -> list[CallerMessage]:
     """Return the messages among the interrupts of a run, oldest first."""
-    left: MessageStatus = "missed" if run.status in _ENDED else "queued"
+    left: MessageStatus = "missed" if run.status in ENDED else "queued"
     return [
         CallerMessage(
             one.id,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import field
@@ -10,6 +9,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from ..._internal import in_file_name
 from ..._internal.records import record
 from ...backends.base import Backend, FileError, artifact_path
 from ...backends.file_tools.pages import call_text
@@ -145,8 +145,6 @@ def _facts(
     }
 
 
-_UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
-
 EXECUTE_SCHEMA: dict[str, JsonValue] = {
     "type": "object",
     "properties": {
@@ -216,7 +214,7 @@ async def keep_output(
         most: The most bytes to keep.
         whole: Whether the data is the whole output.
     """
-    name = f"{_UNSAFE.sub('_', runtime.tool_call_id)[:60]}_{secrets.token_hex(4)}.txt"
+    name = f"{in_file_name(runtime.tool_call_id, 60)}_{secrets.token_hex(4)}.txt"
     path = f"{artifact_path(backend, 'large_tool_results')}/{name}"
     files = backend.open(runtime)
     try:

@@ -15,6 +15,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
+from ..._internal import in_file_name
 from ...backends.base import Backend
 from ...checkpoint.base import Run
 from ...errors import AgentBuildError, HarnessError, ToolError
@@ -48,7 +49,6 @@ if there is one."""
 
 _MOST_KEPT = 1 << 20
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class ShellToolMiddleware(AgentMiddleware):
@@ -298,7 +298,7 @@ class ShellToolMiddleware(AgentMiddleware):
         if self._backend is not None:
             whole = result.output.whole
             return await keep_output(self._backend, runtime, shown.kept, _MOST_KEPT, whole=whole)
-        name = f"{_UNSAFE.sub('_', runtime.tool_call_id)[:60]}-{secrets.token_hex(4)}.txt"
+        name = f"{in_file_name(runtime.tool_call_id, 60)}-{secrets.token_hex(4)}.txt"
         path = f"{session.launch.workspace}/{OUTPUT_DIRECTORY}/{name}"
         try:
             workspace = await seat.workspace()

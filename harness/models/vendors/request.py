@@ -24,6 +24,7 @@ from pydantic_ai.tools import ToolDefinition
 from ...errors import ModelError
 from ...tools.schemas import ToolSpec
 from ..base import ChatRequest, PromptSection
+from ..settings import EFFORTS
 from ..wire import clean_text, taken_and_told
 from . import Vendor
 from .messages import ToolNames
@@ -115,8 +116,6 @@ _FOREIGN = frozenset(
 _OPEN_BODIES = ("chat", "responses", "groq")
 """Protocols whose SDK accepts arbitrary fields."""
 
-_EFFORTS = ("minimal", "low", "medium", "high", "xhigh", "max")
-
 
 def settings_of(
     request: ChatRequest,
@@ -189,5 +188,5 @@ def _thinking(value: Any) -> dict[str, Any]:
         return {"thinking": value}
     data = cast("Mapping[str, Any]", value)
     if "effort" in data:
-        return {"thinking": data["effort"]} if data["effort"] in _EFFORTS else {}
+        return {"thinking": data["effort"]} if data["effort"] in EFFORTS else {}
     return {"thinking": data["type"] != "disabled"} if "type" in data else {}

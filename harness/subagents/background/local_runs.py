@@ -25,7 +25,7 @@ import anyio
 import anyio.to_thread
 
 from ..._internal.records import record
-from ...checkpoint.base import Batch, Checkpointer, Run, taken_over
+from ...checkpoint.base import ENDED, Batch, Checkpointer, Run, taken_over
 from ...errors import HarnessError
 from ...loop.run.context import RunControl
 from ...loop.run_executor import RunOptions
@@ -239,7 +239,7 @@ class LocalRuns:
             carried.control.cancel(reason)
             await carried.finished.wait()
         run = await self._journal.run(run.id) or run
-        if run.status in ("done", "failed", "cancelled"):
+        if run.status in ENDED:
             return run
         if run.status == "running" and not await self.is_left(run):
             raise HarnessError(

@@ -16,7 +16,7 @@ from hashlib import blake2b
 from typing import Annotated, NotRequired, TypedDict, cast
 
 from ..._internal.records import record
-from ...backends.state import FileData
+from ...backends.state import FileData, same_content
 from ...checkpoint.base import step_id, turn_step_id
 from ...loop.hooks.middleware import AgentMiddleware
 from ...loop.hooks.requests import HookResult, Runtime
@@ -91,7 +91,7 @@ def merge_changes(
     # Deletions come first, because they can make room.
     for path in sorted({*(base or ()), *child}, key=lambda path: (path in child, path)):
         wanted, here = child.get(path), present.files.get(path)
-        if _same(wanted, here):
+        if same_content(wanted, here):
             continue
         if base is None:
             both.append(path)
@@ -110,7 +110,7 @@ def merge_changes(
             merged.kept[path] = None
             continue
         aside = _aside(folder, path, wanted, present)
-        if not _same(present.files.get(aside), wanted):
+        if not same_content(present.files.get(aside), wanted):
             _put(merged, present, aside, wanted)
         merged.kept[path] = aside
     return merged
@@ -156,12 +156,6 @@ def _put(merged: MergeResult, present: _Tree, path: str, file: FileData | None) 
     present.put(path, file)
 
 
-def _same(one: FileData | None, other: FileData | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return (one.content, one.encoding) == (other.content, other.encoding)
-
-
 def _is(file: FileData | None, given: str | None) -> bool:
     """Whether a file matches a digest; None means no file."""
     if file is None or given is None:
@@ -177,7 +171,7 @@ def _aside(folder: str, path: str, file: FileData, present: _Tree) -> str:
         first = top if number == 1 else f"{top}-{number}"
         place = f"/{first}/{below}{path}"
         free = place not in present.files and not present.in_the_way(place)
-        if free or _same(present.files.get(place), file):
+        if free or same_content(present.files.get(place), file):
             return place
         number += 1
 

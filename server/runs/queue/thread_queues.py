@@ -14,7 +14,7 @@ from ....harness.checkpoint.base import OPEN, Checkpointer, Run
 from ....harness.errors import HarnessError
 from ..active_run import ActiveRun
 from ..cancellation import Cancellation
-from ..contracts import Changed, Servers
+from ..contracts import Changed, Servers, moved_on
 from ..goals import kept_goal
 from ..lifecycle import Stopping
 
@@ -124,11 +124,7 @@ class ThreadQueues:
         if live is not None:
             await live.finished.wait()
         else:
-            with self._supervisor.servers.run_changes.watching(run.id) as watch:
-                now = await self._journal.run(run.id)
-                while now is not None and (now.status, now.attempt) == (run.status, run.attempt):
-                    await watch.next(now)
-                    now = await self._journal.run(run.id)
+            await moved_on(self._journal, self._supervisor.servers.run_changes, run)
         scope.cancel()
 
     async def line(self, thread_id: str) -> Sequence[Run]:

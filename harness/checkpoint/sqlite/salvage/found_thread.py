@@ -16,6 +16,7 @@ from typing import Any
 from ...._internal.records import changed, record
 from ....errors import CheckpointError
 from ...base import (
+    UNFINISHED,
     Batch,
     Checkpoint,
     FileChange,
@@ -35,7 +36,6 @@ from .trees import Row
 __all__ = ["FoundThread", "events_in", "threads_in"]
 
 _UNREADABLE = (*DAMAGE, CheckpointError)
-_UNFINISHED = ("queued", "running", "needs_approval", "paused")
 _CUT_OFF = (
     "the journal was damaged: the last steps of this run are lost, and what they did is not known"
 )
@@ -161,7 +161,7 @@ class _Search:
         interrupts = self._interrupts(ids, places | {step_id(one) for one in places})
         if any(self._lost[kind] for kind in ("steps", "calls", "questions", "usage")):
             runs = [
-                self._sealed.failed(run, _CUT_OFF) if run.status in _UNFINISHED else run
+                self._sealed.failed(run, _CUT_OFF) if run.status in UNFINISHED else run
                 for run in runs
             ]
         return FoundThread(
