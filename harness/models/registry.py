@@ -3,8 +3,6 @@
 A name is `provider:rest`, or a bare Claude id. Most providers are in `vendors`; installed packages
 add more, as entry points of `deep_agent_mcp.models`. Nothing heavy is imported until a model of
 that provider is requested, and its SDK is not imported before the first call.
-
-A run may choose another id or other settings for a configurable model, within the model's limits.
 """
 
 from __future__ import annotations

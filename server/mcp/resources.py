@@ -42,9 +42,8 @@ from ...harness.skills import SKILL_FILE
 from ..auth.caller import current_caller
 from ..results import moment
 from ..runs.accounts import event_page
-from ..threads.listing import transcript
+from ..threads.listing import todos_as_json, todos_now, transcript
 from ..threads.rewinding import reading_policy, reading_runtime
-from ..threads.todos import todos_as_json, todos_now
 from ..viewer import VIEWER_URI, viewer_contents, viewer_resource
 from .media import file_contents, text_contents
 from .offered_agents import offered_agents

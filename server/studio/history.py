@@ -19,8 +19,8 @@ from ...harness.backends.base import FileEntry, FileError, Restorable, canonical
 from ...harness.checkpoint.base import Checkpoint
 from ..mcp.media import file_contents
 from ..mcp.requests import Services
+from ..threads.listing import todos_as_json
 from ..threads.rewinding import guarded_files
-from ..threads.todos import todos_as_json
 from .diffs import diff_of
 from .file_versions import ABSENT, FileVersions, Version, changed_file, compared
 from .journal_steps import Branches, keys_of, written_by

@@ -16,7 +16,7 @@ from ..mcp.offered_agents import offered_agents
 from ..mcp.requests import Services
 from ..settings.toolsets import withheld_tools
 from ..threads.journal_servers import ReplicaServers
-from ..threads.todos import todos_as_json, todos_now
+from ..threads.listing import todos_as_json, todos_now
 from ..version import NAME, version
 from .catalogue import costs_of, title_of
 from .queries import NotThere, Query, instant

@@ -1,4 +1,4 @@
-"""Listing of threads, their history and their messages, as text and as data.
+"""Listing of threads, their history, todos and messages, as text and as data.
 
 The `threads` tool and the command line show threads and their history. Messages are shown as
 Markdown, for people and for models.
@@ -22,10 +22,10 @@ from ...harness.limits.carried_limits import used_by
 from ...harness.limits.usage import Used
 from ...harness.messages.message import AIMessage, HumanMessage, Message, ToolCall, ToolMessage
 from ...harness.middleware.todo_list import Todo, render_todos
+from ...harness.state.channels import ChannelWrite
 from ..approvals.questions import call_lines, show
 from ..auth.owned_journal import JournalReader
 from ..results import Answer, moment
-from .todos import todos_as_json, todos_now
 
 __all__ = [
     "asked_line",
@@ -36,11 +36,15 @@ __all__ = [
     "run_line",
     "run_text",
     "show_thread",
+    "todos_as_json",
+    "todos_now",
     "transcript",
 ]
 
 
 LAST_RUNS = 5
+
+_TODOS = "todos"
 
 MOST_CONTENT = 1_000
 """The most characters of one todo in short lists."""
@@ -312,3 +316,35 @@ def _shown(text: str) -> str:
     if len(text) <= MAX_TEXT_CHARS:
         return text
     return f"{text[:MAX_TEXT_CHARS]}\n[… {len(text) - MAX_TEXT_CHARS} more characters]"
+
+
+async def todos_now(agent: Agent, thread_id: str) -> Sequence[Todo]:
+    """Return the todos of a thread.
+
+    A finished call counts at once, because it never runs again, even if its step still waits for
+    another call, such as one that needs approval.
+
+    Raises:
+        UnknownThread: There is no such thread.
+        CheckpointError: The todos cannot be read.
+    """
+    state = await agent.get_state(thread_id)
+    schema, values = agent.definition.schema, state.values
+    if state.finished_calls and _TODOS in schema.channels:
+        at = state.checkpoint.id
+        step = await agent.checkpointer.load(thread_id, checkpoint_id=at, cached=at)
+        writes = [
+            ChannelWrite(_TODOS, schema[_TODOS].decode(one.value, overwrite=one.overwrite))
+            for task in (() if step is None else step.pending)
+            for one in task.writes
+            if one.channel == _TODOS
+        ]
+        values = schema.fold(values, writes)
+    return cast("Sequence[Todo]", values.get(_TODOS, ()))
+
+
+def todos_as_json(agent: Agent, todos: Sequence[Todo]) -> list[JsonValue]:
+    """Return todos as data; none for an agent without a todo list."""
+    if not todos or _TODOS not in agent.definition.schema.channels:
+        return []
+    return cast("list[JsonValue]", agent.definition.schema[_TODOS].to_json([*todos]))
