@@ -1,4 +1,4 @@
-"""Conversations: choose the thread of a call, from its conversation if it names no thread.
+"""Conversations: the threads of calls that name no thread.
 
 All calls of a conversation work in one thread, if the server can identify the conversation. The
 thread's id is computed from one of these, so nothing is stored, and every replica finds it:
@@ -21,8 +21,6 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from ...harness._internal.records import record
 from ...harness.errors import StaleThread, ThreadBusy
 from ...harness.messages.message import new_id
-from ..auth.caller import current_caller
-from ..auth.owned_journal import NEW, JournalReader, id_of_thread
 
 __all__ = ["Conversations", "ThreadPlace"]
 
@@ -76,30 +74,8 @@ class Conversations:
     def __init__(self) -> None:
         self._connections: WeakKeyDictionary[object, str] = WeakKeyDictionary()
 
-    async def place(
-        self, ctx: Context, journal: JournalReader, said: str, *, per_call: bool = False
-    ) -> ThreadPlace:
-        """Return the thread a call works in.
-
-        Args:
-            ctx: The call.
-            journal: The caller's threads.
-            said: The thread that the caller names, or empty.
-            per_call: Whether each call without a thread gets a new one.
-        """
-        if said:
-            if said == NEW:
-                return ThreadPlace()
-            thread_id = await id_of_thread(journal, said)
-            return ThreadPlace(thread_id, begins=thread_id != said)
-        conversation = None if per_call else self._of(ctx)
-        if conversation is None:
-            return ThreadPlace()
-        fixed = current_caller.get().fixed_thread(f"conversation {conversation}")
-        return ThreadPlace(fixed, begins=True, is_default=True)
-
-    def _of(self, ctx: Context) -> str | None:
-        """Return the identity of a conversation; None if it has none."""
+    def of(self, ctx: Context) -> str | None:
+        """Return the identity of a call's conversation; None if it cannot be identified."""
         meta = (ctx.params or {}).get("_meta")
         if isinstance(meta, Mapping):
             told = cast("Mapping[str, object]", meta)

@@ -31,8 +31,8 @@ from ...harness._internal.concurrency import LazyEvent
 from ...harness.skills import SkillRegistry
 from ...harness.subagents.registry import SubAgentRegistry
 from ..agents.workplaces import Workplaces
-from ..auth.caller import Principals, current_client
-from ..auth.owned_journal import JournalReader, id_of_thread
+from ..auth.caller import Principals, current_caller, current_client
+from ..auth.owned_journal import NEW, JournalReader, id_of_thread
 from ..runs.runs import RunManager
 from ..sampling.client_model import OpenRequests
 from ..settings.reloadable_settings import ReloadableSettings
@@ -200,8 +200,17 @@ class Services:
 
     async def place(self, ctx: Context, said: str | None) -> ThreadPlace:
         """Return the thread for a call; `said` is the thread that its caller names."""
-        per_call = self.settings.thread_per == "call"
-        return await self.conversations.place(ctx, self.journal, said or "", per_call=per_call)
+        if said == NEW:
+            return ThreadPlace()
+        if said:
+            thread_id = await id_of_thread(self.journal, said)
+            return ThreadPlace(thread_id, begins=thread_id != said)
+        shares = self.settings.thread_per != "call"
+        conversation = self.conversations.of(ctx) if shares else None
+        if conversation is None:
+            return ThreadPlace()
+        fixed = current_caller.get().fixed_thread(f"conversation {conversation}")
+        return ThreadPlace(fixed, begins=True, is_default=True)
 
     async def thread(self, said: str) -> str:
         """Return the id of a thread that a caller gives by its id or its name."""
