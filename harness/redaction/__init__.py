@@ -1,12 +1,12 @@
 """Redaction: finds and replaces personal data and secrets.
 
-The second half is for streams. A stream may only pass on what is decided: `open_from` says where
-the undecided part begins. Detectors that ship decide by runs of characters: a match never goes
-beyond the run it is in, so the end of the text is undecided from where its last run begins.
+`Detector.open_from` is for streams. A stream may only pass on text that later text cannot change,
+and `open_from` returns where the undecided part begins. The built-in detectors work on runs of
+characters: a match never crosses the end of its run, so only the last run of a text is undecided.
 
-People and keyboards write numbers in full width or in the digits of other scripts. So a text is
-folded to ASCII first, each character in its place: a folded text is as long as the text itself, and
-spans found in it are those of the text. Your own detectors get the text as it is.
+Numbers may be written in full-width digits or in the digits of other scripts. So a text is folded
+to ASCII first, character by character: the folded text has the same length, and spans found in it
+are valid for the original. Custom detectors get the original text.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 __all__ = ["GRAPH", "Detector", "Span", "folded", "run_start"]
 
 Span: TypeAlias = tuple[int, int]
-"""Where a match begins, and where it ends (exclusive)."""
+"""Start and end (exclusive) of a match."""
 
 GRAPH = "".join(map(chr, range(33, 127)))
 """The visible characters of ASCII."""
@@ -27,9 +27,9 @@ GRAPH = "".join(map(chr, range(33, 127)))
 
 @runtime_checkable
 class Detector(Protocol):
-    """Detector: finds one kind of value in a text. Pure, and safe to call at any time.
+    """Detector: finds one kind of value in a text. It is pure and can be called at any time.
 
-    Called on the event loop: it must be fast, in time linear in the text.
+    It runs on the event loop, so it must be fast: linear time in the length of the text.
     """
 
     def find(self, text: str, /) -> Iterable[Span]:
@@ -37,20 +37,20 @@ class Detector(Protocol):
         ...
 
     def open_from(self, text: str, /) -> int:
-        """Return the least place from which on more text could make, grow or undo a match.
+        """Return the first position from which more text could create, extend or undo a match.
 
-        The length of the text when nothing is open, 0 when nothing can be said before its end.
+        This is the length of the text if nothing is open, and 0 if the whole text is needed.
         """
         ...
 
 
 def run_start(text: str, run: re.Pattern[str], most: int) -> int:
-    """Return where the run of characters that ends the text begins.
+    """Return the start of the run of characters at the end of the text.
 
     Args:
         text: The text.
-        run: Matches a run of them, also an empty one.
-        most: No further back than this; what is longer holds no match.
+        run: Matches such a run; it must match an empty one, too.
+        most: Maximum length of a run in characters. Longer runs contain no match.
     """
     found = run.match(text[: -most - 1 : -1])
     return len(text) - (found.end() if found else 0)
@@ -61,11 +61,11 @@ _SPACES = "\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u200a\u205f\u3
 
 
 class _Forms(dict[int, str]):
-    """Folded form of each character, worked out when it is first met."""
+    """Folded form of each character, computed on first use."""
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
-        if code >= 128 and character.isdigit():  # circled and raised ones, too
+        if code >= 128 and character.isdigit():  # includes circled and superscript digits
             form = str(unicodedata.digit(character))
         else:
             form = chr(code - 0xFEE0) if 0xFF01 <= code <= 0xFF5E else character
@@ -85,5 +85,5 @@ _FORMS = _Forms(
 
 
 def folded(text: str) -> str:
-    """Return a text of the same length, with ASCII where a character has such a form."""
+    """Return a text of the same length in which characters are replaced by their ASCII form."""
     return text if text.isascii() else text.translate(_FORMS)

@@ -1,6 +1,6 @@
-"""Adapter for analysers that know names, places and more, such as Presidio's `AnalyzerEngine`.
+"""Adapter for analysers that find names, places and more, such as Presidio's `AnalyzerEngine`.
 
-No such analyser is a dependency: whatever has this method fits.
+No analyser is a dependency: any object with this `analyze` method works.
 """
 
 from __future__ import annotations
@@ -15,45 +15,45 @@ __all__ = ["Analyzer", "AnalyzerResult", "EngineDetector"]
 
 
 class AnalyzerResult(Protocol):
-    """One thing an analyser found."""
+    """One finding of an analyser."""
 
     @property
     def start(self) -> int:
-        """Where it begins."""
+        """Start of the match."""
         ...
 
     @property
     def end(self) -> int:
-        """Where it ends, exclusive."""
+        """End of the match, exclusive."""
         ...
 
     @property
     def score(self) -> float:
-        """How sure the analyser is, from 0 to 1."""
+        """Confidence of the analyser, from 0 to 1."""
         ...
 
 
 class Analyzer(Protocol):
-    """The part of Presidio's `AnalyzerEngine` that is used."""
+    """Analyser: the part of Presidio's `AnalyzerEngine` that `EngineDetector` uses."""
 
     def analyze(
         self, text: str, language: str, entities: list[str] | None = None
     ) -> Iterable[AnalyzerResult]:
-        """Return what it found in a text."""
+        """Return the findings in a text."""
         ...
 
 
 class EngineDetector:
-    """Finds what an analyser finds.
+    """Detector that uses an analyser.
 
-    It runs on the event loop: an analyser that needs long for a text holds up other runs.
+    It runs on the event loop: a slow analyser delays other runs.
 
     Args:
         engine: The analyser.
-        entities: Which of its entities count, such as `PERSON`; by default all.
+        entities: Entities to look for, such as `PERSON`; by default all.
         language: Language of the texts.
-        score: How sure it must be.
-        boundary: What its matches do not go beyond; streams wait for it.
+        score: Minimum confidence, from 0 to 1.
+        boundary: Boundary that no match crosses; streams hold text back until they reach one.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class EngineDetector:
         """Yield the matches; see `Detector.find`.
 
         Raises:
-            MiddlewareError: A place that the analyser returned is not in the text.
+            MiddlewareError: The analyser returned a position outside the text.
         """
         if not text.strip():
             return

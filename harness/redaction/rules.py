@@ -1,8 +1,8 @@
 """Redaction rules: what to look for, where, and how to replace it.
 
-The rules of an agent look at the same text, not at what the one before them left: a replacement
-never hides from one rule a part of what it would have found. Matches that overlap are replaced as
-one, by the rule of the longest, and none of them keeps a part that another wanted gone.
+All rules of an agent see the original text, so a replacement by one rule never hides a match from
+another. Overlapping matches are replaced as one, by the rule with the longest match. No part of
+such a group is kept, not even with `mask`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from .values import Vault
 __all__ = ["Keys", "Match", "PIIDetectionError", "Place", "Redactor", "Rule", "Strategy"]
 
 Strategy: TypeAlias = Literal["block", "redact", "mask", "hash", "tokenize"]
-"""`block` refuses the text; `redact` names the kind; `mask` keeps the end; `hash` tells equal
-values from others; `tokenize` can be undone on the server."""
+"""How matches are replaced: `block` refuses the text; `redact` inserts the kind of value; `mask`
+keeps the end; `hash` gives equal values equal replacements; `tokenize` is reversible on the
+server."""
 
 Place: TypeAlias = Literal["input", "output", "tools"]
 """Where a text comes from: the caller, a model, or a tool."""
@@ -37,7 +38,7 @@ class PIIDetectionError(HarnessError):
     """Error: a text contains something that a rule with the strategy `block` forbids.
 
     Attributes:
-        pii_type: What was found. The value itself is nowhere in the error.
+        pii_type: Kind of value that was found. The error never contains the value itself.
     """
 
     def __init__(self, pii_type: str) -> None:
@@ -50,17 +51,17 @@ class PIIDetectionError(HarnessError):
 
 @record
 class Rule:
-    """Redaction rule: one kind of value, and how it is replaced.
+    """Redaction rule: a kind of value, and how it is replaced.
 
     Attributes:
-        pii_type: Its name, in what replaces it.
-        detector: Finds it.
-        strategy: What becomes of it.
-        places: Where it is looked for.
-        mask: What a match becomes with `mask`.
-        salt: For `hash`; by default the thread's own.
-        vault: For `tokenize`: where the values are.
-        reveal_to: Names of the tools that get the values of tokens in their arguments.
+        pii_type: Name of the kind, used in replacements.
+        detector: Finds the values.
+        strategy: How they are replaced.
+        places: Which texts are checked.
+        mask: Returns the replacement of a match for the strategy `mask`.
+        salt: Salt for `hash`; by default the thread's own.
+        vault: Stores the values for `tokenize`.
+        reveal_to: Names of tools whose arguments get the original values instead of tokens.
     """
 
     pii_type: str
@@ -74,20 +75,20 @@ class Rule:
 
     @property
     def needs_key(self) -> bool:
-        """Whether its replacements depend on the thread."""
+        """Whether the rule's replacements depend on the thread."""
         return self.strategy == "tokenize" or (self.strategy == "hash" and self.salt is None)
 
     @property
     def label(self) -> str:
-        """The replacement for a match that is gone."""
+        """Replacement for a match that is removed completely."""
         return f"[REDACTED_{self.pii_type.upper()}]"
 
 
 class Keys:
-    """The secret of a thread that hashes and tokens are made with, and tokens not stored yet.
+    """The secret that a thread's hashes and tokens are derived from, and its unsaved tokens.
 
     Attributes:
-        made: Values of tokens that are not stored yet.
+        made: Values of tokens that are not stored yet, by token.
     """
 
     def __init__(self, salt: str | None = None) -> None:
@@ -97,28 +98,28 @@ class Keys:
 
     @property
     def salt(self) -> str:
-        """The secret, as hex digits; made up when it is first needed."""
+        """The secret as hex digits; generated on first use."""
         if self._salt is None:
             self._salt = secrets.token_hex(16)
         return self._salt
 
     def recall(self, salt: object) -> None:
-        """Take the secret that a thread has, if there is none yet."""
+        """Use the thread's stored secret, unless a secret is already set."""
         if self._salt is None and isinstance(salt, str):
             self._salt = salt
 
     @property
     def scope(self) -> str:
-        """What the values of the thread are kept under; not the secret itself."""
+        """Key for the thread's values in the vault; it does not reveal the secret."""
         return sha256(b"scope " + self.salt.encode()).hexdigest()[:32]
 
     def hash(self, rule: Rule, value: str) -> str:
-        """Return the replacement for a value, the same each time."""
+        """Return the replacement for a value; equal values get the same one."""
         return f"<{rule.pii_type}_hash:{self._digest(rule, value, rule.salt)[:8]}>"
 
     def token(self, rule: Rule, value: str) -> str:
         """Return the token of a value, and remember it for the vault."""
-        # Letters only: no detector takes them for a number.
+        # Letters only, so that no detector mistakes a token for a number.
         letters = self._digest(rule, value, None)[:16].translate(_LETTERS)
         token = f"<{rule.pii_type}_ref:{letters}>"
         if rule.vault is not None:
@@ -131,12 +132,12 @@ class Keys:
         return hmac.new(key, message, sha256).hexdigest()
 
     async def store(self) -> None:
-        """Store the values of new tokens; what names a token comes after it.
+        """Store the values of new tokens. Call it before you store a text with these tokens.
 
         Raises:
-            HarnessError: They cannot be stored; they wait for the next try.
+            HarnessError: They could not be stored; the next call tries again.
         """
-        if not self.made:  # what is being stored is in it, too
+        if not self.made:  # also contains values that another call is storing
             return
         async with self._storing:
             for vault, values in list(self.made.items()):
@@ -150,14 +151,14 @@ class Keys:
 
 @record
 class Match:
-    """A part of a text to be replaced as one.
+    """A part of a text that is replaced as one.
 
     Attributes:
-        start: Where it begins.
-        end: Where it ends, exclusive.
-        rule: The rule that decides.
-        clear: Whether it is the only match there, so that a part of it may stay.
-        blocked: The kind of thing in it that may not pass, if there is one.
+        start: Start of the part.
+        end: End of the part, exclusive.
+        rule: The rule that decides on the replacement.
+        clear: Whether no other match overlaps it, so that `mask` may keep a part.
+        blocked: Kind of value in it that a rule blocks; None if there is none.
     """
 
     start: int
@@ -171,9 +172,9 @@ class Redactor:
     """Redactor: applies rules to texts.
 
     Args:
-        rules: The rules; of matches of the same length the earlier rule decides.
-        keys: What hashes and tokens are made with.
-        lenient: Replace what a rule blocks, instead of raising: for what is stored already.
+        rules: The rules. If overlapping matches have the same length, the earlier rule decides.
+        keys: Secret for hashes and tokens.
+        lenient: Replace blocked values instead of raising; for texts that are already stored.
     """
 
     def __init__(self, rules: Sequence[Rule], keys: Keys, *, lenient: bool = False) -> None:
@@ -182,7 +183,7 @@ class Redactor:
         self._lenient = lenient
 
     def __call__(self, text: str) -> str:
-        """Return the text without what the rules look for.
+        """Return the redacted text.
 
         Raises:
             PIIDetectionError: A rule blocks it.
@@ -199,7 +200,7 @@ class Redactor:
         return "".join((*parts, text[done:]))
 
     def find(self, text: str) -> list[Match]:
-        """Return what is to be replaced, in order and without overlaps."""
+        """Return the parts to replace, in order and without overlaps."""
         plain = folded(text)
         found = [
             (start, -end, place)
@@ -238,7 +239,7 @@ class Redactor:
         return rule.label
 
     def open_from(self, text: str) -> int:
-        """Return from where on more text could change what is found."""
+        """Return the position from which more text could change the matches."""
         plain = folded(text)
         return min(
             (
@@ -271,4 +272,4 @@ def _spans(rule: Rule, text: str) -> Iterable[tuple[int, int]]:
         raise MiddlewareError(
             f"the detector of {rule.pii_type} raised {type(error).__name__}; the text was neither "
             "stored nor shown. Correct the detector"
-        ) from None  # its text may hold what it looked at
+        ) from None  # its message may contain the text

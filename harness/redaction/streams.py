@@ -1,9 +1,9 @@
-"""Redaction of what flows: streams of deltas, and values that go into a store.
+"""Redaction of streams and of values that are written to a store.
 
-Of a text that arrives in pieces, only the part that later text cannot change is passed on. Joined,
-the pieces are what the rules make of the whole text.
+When a text arrives in pieces, only the part that later text cannot change is passed on. The joined
+output equals the redaction of the whole text.
 
-Tools and hooks of a redacting agent see their long-term store through a redacting one.
+Tools and hooks of a redacting agent use their long-term store through `ScreenedStore`.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ __all__ = ["DeltaStream", "JsonStream", "ScreenedStore", "TextStream", "unscreen
 
 
 _CONTEXT = 4_000
-"""Characters of the line before what is undecided that detectors get to see."""
+"""How many characters before the undecided part detectors see as context, within its line."""
 
 
 class TextStream:
-    """One text."""
+    """Redaction of one text that arrives in pieces."""
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
@@ -42,10 +42,10 @@ class TextStream:
         self._wait = 0
 
     def feed(self, piece: str) -> str:
-        """Take a piece of the text; return what may pass on.
+        """Add a piece of the text; return the redacted part that can be passed on.
 
         Raises:
-            PIIDetectionError: A rule blocks what has come.
+            PIIDetectionError: A rule blocks the text so far.
             MiddlewareError: A detector failed.
         """
         self._parts.append(piece)
@@ -54,8 +54,8 @@ class TextStream:
             return ""
         text = "".join(self._parts)
         out = self._upto(text, max(self._redactor.open_from(text), self._done))
-        # The longer what is held, the longer until the next look at it: else a text that is held
-        # to its end would be looked at once for each of its pieces.
+        # The more text is held back, the longer the wait until the next check. Otherwise a text
+        # that is held back to its end would be checked again for each piece.
         self._wait = self._size + (self._size - self._done) // 8
         return out
 
@@ -65,7 +65,7 @@ class TextStream:
         return self._upto(text, len(text))
 
     def _upto(self, text: str, end: int) -> str:
-        """Return what is new before a place, or before a match that goes beyond it."""
+        """Return the redacted text up to `end`, or up to a match that crosses it."""
         if end <= self._done:
             self._parts = [text]
             return ""
@@ -90,7 +90,7 @@ class TextStream:
 
 
 class JsonStream:
-    """The JSON text of one value: what is written in its strings, and its large integers."""
+    """Redaction of one JSON value that arrives as text: its strings and its large integers."""
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
@@ -99,7 +99,7 @@ class JsonStream:
         self._number = ""
 
     def feed(self, piece: str) -> str:
-        """Take a piece of the JSON text; return what may pass on, which is JSON text too."""
+        """Add a piece of the JSON text; return the redacted JSON text that can be passed on."""
         return "".join(self._feed(piece))
 
     def close(self) -> str:
@@ -157,12 +157,12 @@ _NUMBER = "-0123456789.eE+"
 
 
 def _unescaped(escape: str) -> str | None:
-    """Return what an escape stands for, or None while it is not complete."""
+    """Return the character of an escape sequence, or None while it is incomplete."""
     if len(escape) < 2 or (escape[1] == "u" and len(escape) < 6):
         return None
     half = escape[1:3].lower() == "ud" and escape[3].lower() in "89ab"
     if half and len(escape) < 12 and "\\u"[: len(escape) - 6] == escape[6:8]:
-        return None  # the other half of the character is to come
+        return None  # the second surrogate is still to come
     return _decoded(escape)
 
 
@@ -178,7 +178,7 @@ def _escaped(text: str) -> str:
 
 
 class DeltaStream:
-    """The pieces of a model's answer."""
+    """Redaction of a model's answer that arrives in pieces."""
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
@@ -186,10 +186,10 @@ class DeltaStream:
         self._open: dict[tuple[str, str | None], tuple[Delta, TextStream | JsonStream]] = {}
 
     def feed(self, delta: Delta) -> list[Delta]:
-        """Take a piece; return the pieces that may pass on.
+        """Add a piece; return the redacted pieces that can be passed on.
 
         Raises:
-            PIIDetectionError: A rule blocks what has come.
+            PIIDetectionError: A rule blocks the text so far.
             MiddlewareError: A detector failed.
         """
         ended = self.close() if delta.kind != self._kind else []
@@ -204,21 +204,21 @@ class DeltaStream:
         return [*ended, changed(empty, text=text)] if text or not delta.text else ended
 
     def close(self) -> list[Delta]:
-        """Return the rest of what has begun."""
+        """Return the rest of all open texts."""
         rest = [changed(empty, text=stream.close()) for empty, stream in self._open.values()]
         self._open.clear()
         return [one for one in rest if one.text]
 
 
 class ScreenedStore:
-    """A store whose values are clean before they are stored; all else is the store's own.
+    """A store that redacts values before it stores them. It passes on every other call.
 
-    Namespaces and keys stay as they are, since they are what an item is found by.
+    Namespaces and keys stay unchanged, because lookups need them.
 
     Args:
         store: The store.
-        redactor: What cleans values.
-        keys: Whose tokens are stored before what names them.
+        redactor: Redacts the values.
+        keys: Keys of the thread. New tokens are stored before a value that contains them.
     """
 
     def __init__(self, store: Store, redactor: Redactor, keys: Keys) -> None:
@@ -262,10 +262,10 @@ class ScreenedStore:
 
     def _clean(self, value: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
         if not isinstance(value, dict):
-            return value  # the store says what it thinks of it
+            return value  # the store raises its own error
         return cast("dict[str, JsonValue]", clean_json(value, self._redactor))
 
 
 def unscreened(store: Store | None) -> Store | None:
-    """Return the store itself, for files: theirs is content that must stay as it was written."""
+    """Return the store without redaction: files must be stored exactly as they were written."""
     return store.plain if isinstance(store, ScreenedStore) else store

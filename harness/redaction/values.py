@@ -1,7 +1,7 @@
-"""Redacted values, and the vault that keeps what they were.
+"""Redaction of JSON data and messages, and the vault for the original values.
 
-Texts inside of JSON data and messages are redacted, and only what changes is made anew. The vault
-holds the values behind reversible tokens, on the server and apart from threads.
+Every text inside JSON data and messages is redacted; unchanged parts are not copied. The vault
+stores the values of reversible tokens on the server, separately from threads.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ __all__ = [
 
 
 Clean: TypeAlias = Callable[[str], str]
-"""Returns a text without what must go."""
+"""A function that returns the redacted text."""
 
 BlockT = TypeVar("BlockT", bound=object)
 
 _LONG = 10**12
-"""Integers from here on may be card numbers."""
+"""Integers of this size or larger may be card numbers."""
 
 _OPAQUE = frozenset({"encrypted_content", "encrypted_index", "encrypted_stdout", "signature"})
-"""What a provider must get back unchanged, and what nobody but it can read."""
+"""Fields that a provider must get back unchanged. Only the provider can read them."""
 
 
 def clean_json(value: JsonValue, clean: Clean, keep: frozenset[str] = frozenset()) -> JsonValue:
-    """Return JSON data with every text in it clean, keys too; the same object if nothing changed.
+    """Return JSON data with every text redacted, keys included; the same object if unchanged.
 
-    An integer that must go becomes a text. Keys that become equal are numbered. What is under a
-    key of `keep` stays.
+    An integer that is redacted becomes a text. Keys that become equal are numbered. Values under
+    a key in `keep` stay unchanged.
     """
     if isinstance(value, str):
         return clean(value)
@@ -72,7 +72,7 @@ def clean_json(value: JsonValue, clean: Clean, keep: frozenset[str] = frozenset(
 
 
 def clean_number(value: Any, clean: Clean) -> Any:
-    """Return a number, or what replaces it."""
+    """Return a number, or its replacement."""
     if type(value) is not int or abs(value) < _LONG:
         return value
     text = str(value)
@@ -96,7 +96,7 @@ def _clean_object(
 
 
 def clean_json_bytes(data: bytes, clean: Clean) -> bytes:
-    """Return JSON with every text in it clean; the same bytes if nothing changed."""
+    """Return JSON with every text redacted; the same bytes if nothing changed."""
     value = json.loads(data)
     cleaned = clean_json(value, clean)
     if cleaned is value or cleaned == value:
@@ -107,7 +107,7 @@ def clean_json_bytes(data: bytes, clean: Clean) -> bytes:
 
 
 def clean_call(call: ToolCall, clean: Clean) -> ToolCall:
-    """Return a call with clean arguments; its id, which pairs it with its result, stays."""
+    """Return a call with redacted arguments; its id stays, because the result refers to it."""
     args = cast("dict[str, JsonValue]", clean_json(call.args, clean))
     name = clean(call.name)
     invalid = None if call.invalid is None else clean(call.invalid)
@@ -117,7 +117,7 @@ def clean_call(call: ToolCall, clean: Clean) -> ToolCall:
 
 
 def clean_message(message: Any, clean: Clean) -> Any:
-    """Return a message (or the write that removes one) that is clean."""
+    """Return a redacted message, or a redacted write that removes one."""
     match message:
         case HumanMessage():
             content = _clean_content(message.content, clean)
@@ -150,7 +150,7 @@ def _clean_content(content: Content, clean: Clean) -> Content:
 
 
 def _clean_blocks(blocks: tuple[BlockT, ...], clean: Clean) -> tuple[BlockT, ...]:
-    """Return the blocks clean; texts that follow each other are one where a match spans them."""
+    """Return redacted blocks; adjacent texts are joined where a match spans them."""
     cleaned: list[Any] = []
     for is_text, group in groupby(blocks, key=lambda one: isinstance(one, TextBlock)):
         if is_text:
@@ -182,7 +182,7 @@ def _clean_block(block: Any, clean: Clean) -> AnswerBlock | DocumentBlock:
             return clean_call(block, clean)
         case ThinkingBlock(thinking):
             cleaned = clean(thinking)
-            # The signature vouches for the old text: a provider would refuse it with another.
+            # The signature is valid only for the old text: the provider would refuse a new one.
             return block if cleaned == thinking else ThinkingBlock(cleaned)
         case ProviderBlock(provider, data):
             cleaned_data = cast("dict[str, JsonValue]", clean_json(data, clean, _OPAQUE))
@@ -195,13 +195,13 @@ def _clean_block(block: Any, clean: Clean) -> AnswerBlock | DocumentBlock:
 
 
 class Vault(Protocol):
-    """Vault: keeps the redacted values by token, for a thread and its copies."""
+    """Vault: stores original values by token, for a thread and its copies."""
 
     async def keep(self, scope: str, values: Mapping[str, str]) -> None:
-        """Store values by token; those that are there already are the same.
+        """Store values by token. A token that exists already has the same value.
 
         Raises:
-            HarnessError: They cannot be stored; the run ends before anything names them.
+            HarnessError: They could not be stored. The run ends before a token is written.
         """
         ...
 
@@ -211,12 +211,12 @@ class Vault(Protocol):
 
 
 class StoreVault:
-    """Keeps values in a long-term store, which nothing shows to a model.
+    """Vault in a long-term store. Models never see its values.
 
     Args:
-        store: The store. Let it be another file or server than the journal: whoever reads both
-            can undo the tokens.
-        namespace: Where in it.
+        store: The store. Use another file or server than the journal's: anyone who can read both
+            can reverse the tokens.
+        namespace: Namespace for the values.
     """
 
     def __init__(self, store: Store, namespace: Namespace = ("redaction",)) -> None:

@@ -18,12 +18,12 @@ def last_four(value: str) -> str:
 
 @record
 class BuiltIn:
-    """One detector.
+    """A built-in detector.
 
     Attributes:
         find: See `Detector.find`.
         open_from: See `Detector.open_from`.
-        mask: What a match becomes when part of it may stay.
+        mask: Returns the replacement of a match for the strategy `mask`.
     """
 
     find: Callable[[str], Iterable[Span]]

@@ -1,8 +1,8 @@
-"""Addresses: of email, web pages, hosts and network cards.
+"""Detectors for addresses: email, web, IP and MAC.
 
-Mail addresses may have letters beyond ASCII. Web addresses come with a scheme or without;
-connection strings count too. IP addresses are of version 4 and 6, with ports, prefixes and zones.
-Hardware addresses are six or eight bytes with `:` or `-`, or three groups with dots.
+Email addresses may contain non-ASCII letters. Web addresses are found with and without a scheme;
+connection strings count, too. IP addresses are version 4 or 6, with ports, prefixes and zones. MAC
+addresses are six or eight bytes with `:` or `-`, or three groups with dots.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
 
 
 _MOST = 320
-"""A local part of 64 characters, an `@`, a domain of 255."""
+"""Maximum length of an email address: a local part of 64 characters, `@`, a domain of 255."""
 
 _LOCAL = re.compile(r"[\w.%+-]*")
 _DOMAIN = re.compile(r"@(?:[\w-]{1,63}\.){1,10}[^\W\d_]{2,63}")
@@ -74,13 +74,14 @@ _BARE = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 _AFTER = ".,;:!?'\")*"
-"""Ends the sentence around it, not the address."""
+"""Characters at the end that belong to the sentence, not to the address."""
 
 
 def find_url(text: str) -> Iterator[Span]:
     """Yield the addresses; see `Detector.find`.
 
-    Without a scheme an address begins with `www.` or has a path; `example.com` alone is a name.
+    An address without a scheme must begin with `www.` or have a path: `example.com` alone is only
+    a name.
     """
     if "://" in text:
         for one in _SCHEME.finditer(text):
@@ -97,7 +98,7 @@ def open_url(text: str) -> int:
     """See `Detector.open_from`."""
     word = run_start(text, _WORD, len(text))
     start = len(text.rstrip(GRAPH))
-    # Beyond ASCII only the rest of an address goes on.
+    # Non-ASCII characters can only continue an address that has begun.
     begun = word < start and ("/" in text[word:start] or "www." in text[word:start].lower())
     return word if begun else start
 
@@ -113,7 +114,7 @@ _ZONE = re.compile(r"%[A-Za-z0-9._-]{1,32}")
 _IP_WORD = re.compile(r"\w", re.ASCII)
 _IP_RUN = re.compile(r"[\w:.%-]*", re.ASCII)
 _MOST_V6 = 80
-"""No address is longer, with what may stand around it."""
+"""Maximum length of a version 6 address, including the characters around it."""
 
 
 def find_ip(text: str) -> Iterator[Span]:
@@ -130,7 +131,7 @@ def find_ip(text: str) -> Iterator[Span]:
 
 
 def _version_6(text: str, start: int, end: int) -> Iterator[Span]:
-    """Yield the address in a run of its characters: labels, ports and full stops may touch it."""
+    """Yield the address in a run of address characters; labels and ports may touch it."""
     if start and _IP_WORD.match(text[start - 1]):  # a label: `ip:fe80::1`
         start = text.index(":", start, end) + 1
     if end < len(text) and _IP_WORD.match(text[end]):
@@ -144,7 +145,7 @@ def _version_6(text: str, start: int, end: int) -> Iterator[Span]:
         end -= 1
     value = text[start:end]
     if len(value) < 3 or (value.endswith("::") and value[:-2].isalpha()):
-        return  # `::` and `a::` are everywhere
+        return  # `::` and `a::` are too common in code
     try:
         IPv6Address(value)
     except ValueError:

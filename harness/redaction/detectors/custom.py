@@ -18,28 +18,28 @@ Finder: TypeAlias = Callable[[str], Iterable[Any]]
 with `start` and `end`."""
 
 Boundary: TypeAlias = Literal["word", "line", "end"]
-"""What no match goes beyond: white space, a line break, or only the end of the text. Streams wait
-for it."""
+"""Boundary that no match crosses: white space, a line break, or only the end of the text. Streams
+hold text back until they reach one."""
 
 _SECONDS = 0.25
-"""For one text at most."""
+"""Maximum time for one text, in seconds."""
 
 _SLOW_SECONDS = 1.0
 _REGAINED = 0.1
-"""For slow texts together: this long at once, and this long more for every second."""
+"""Seconds of the time budget for slow texts that come back with each second."""
 
 _SURE_SECONDS = 0.005
 _SURE_CHARS = 1_000_000
-"""What every text gets: this long, and a second for so many characters."""
+"""Every text gets `_SURE_SECONDS`, and a second more for this many characters."""
 
 _BEYOND = regex.compile(
     r"\\(?![dwSbBmMhZ ]|[1-9](?![0-9]))|\n|\[\^|\[:|\(\?[a-zA-Z]*[sx]|\{[^}]*[a-zA-Z]"
 )
-"""In a pattern without its plain escapes, what may match a line break: also escapes that nothing is
-known of, and counts of errors that a match may have."""
+"""Parts of a pattern (without its plain escapes) that may match a line break. Unknown escapes and
+fuzzy counts are included."""
 
 _PLACES = regex.compile(r"[$^]")
-"""What depends on where a text begins or ends, unless `m` makes it depend on lines."""
+"""Anchors for the start and end of a text, or of a line with the flag `m`."""
 
 _MULTILINE = regex.compile(r"\(\?[a-zA-Z]*m[a-zA-Z]*\)")
 _CLASS = regex.compile(r"\[[^]]*\]")
@@ -51,18 +51,18 @@ _SPACES = tuple(regex.findall(r"\s", "".join(map(chr, range(0x3001)))))
 
 
 class RegexDetector:
-    """Matches a regular expression of the `regex` package, which is `re` with more.
+    """Detector with a regular expression of the `regex` package, a superset of `re`.
 
-    A text that takes the expression longer than 0.25 s counts as one match: nobody knows what is
-    in it. So does, once texts have kept it busy for a second, any that takes it longer than 5 ms
-    and a second for each million characters; each second that passes allows 0.1 s more. Many slow
-    texts thus cannot hold up other runs: they are replaced as a whole or, with `block`, refused.
+    If matching takes longer than 0.25 s, the whole text counts as one match, because its content
+    is unknown. Slow texts share a time budget of one second, which regains 0.1 s each second. Once
+    it is used up, a text gets only 5 ms plus a second for each million characters. So many slow
+    texts cannot delay other runs: they are replaced as a whole or, with `block`, refused.
 
     Args:
-        pattern: The expression; the whole match is what is replaced.
+        pattern: The expression; the whole match is replaced.
 
     Raises:
-        AgentBuildError: It is no expression.
+        AgentBuildError: The pattern is not a valid regular expression.
     """
 
     def __init__(self, pattern: str) -> None:
@@ -98,12 +98,12 @@ class RegexDetector:
 
 
 class CallableDetector:
-    """Matches what a function finds.
+    """Detector that calls a function.
 
     Args:
-        function: The function; plain, not async. It gets whole texts, and parts of streams up to
-            a boundary.
-        boundary: What none of its matches goes beyond.
+        function: The function; it must not be async. It gets whole texts, or parts of streams up
+            to a boundary.
+        boundary: Boundary that no match crosses.
     """
 
     def __init__(self, function: Finder, *, boundary: Boundary = "end") -> None:
@@ -114,7 +114,7 @@ class CallableDetector:
         """Yield the matches; see `Detector.find`.
 
         Raises:
-            MiddlewareError: What the function returned is no list of matches in the text.
+            MiddlewareError: The function did not return a list of matches in the text.
         """
         for one in self._function(text):
             start, end = _span(one)
@@ -127,10 +127,10 @@ class CallableDetector:
 
 
 def inside(text: str, start: int, end: int) -> bool:
-    """Return whether a detector's match is one: an empty one is none.
+    """Return whether a detector's match is not empty.
 
     Raises:
-        MiddlewareError: It is not in the text.
+        MiddlewareError: The match is outside the text.
     """
     if not 0 <= start <= end <= len(text):
         raise MiddlewareError(
@@ -141,7 +141,7 @@ def inside(text: str, start: int, end: int) -> bool:
 
 
 def within(boundary: Boundary, text: str) -> int:
-    """Return where the part of a text begins that continues beyond its end."""
+    """Return the start of the last part of a text, which more text could continue."""
     if boundary == "end":
         return 0
     if boundary == "line":
@@ -151,7 +151,7 @@ def within(boundary: Boundary, text: str) -> int:
 
 
 def _boundary(pattern: str) -> Boundary:
-    """Return what the matches of an expression certainly do not go beyond."""
+    """Return a boundary that matches of the expression can never cross."""
     plain = _CODE.sub(_decoded, regex.sub(r"\\[^\w\s]", "_", pattern))
     if _BEYOND.search(plain):
         return "end"
@@ -166,7 +166,7 @@ def _boundary(pattern: str) -> Boundary:
 
 
 def _decoded(code: regex.Match[str]) -> str:
-    """Return the character that an escape stands for."""
+    """Return the character of an escape sequence."""
     if code[4]:
         return _NAMED[code[4]]
     digits = code[1] or code[2] or code[3]

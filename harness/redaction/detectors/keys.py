@@ -1,7 +1,7 @@
-"""Keys: API keys and tokens, and blocks of private keys.
+"""Detectors for API keys, tokens and private key blocks.
 
-A key is found by its issuer's prefix, or as a random value that is called one. A private key block
-that does not end goes to the end of the text.
+A key is recognised by its issuer's prefix, or as a random value whose name says that it is a key.
+A private key block without an end line extends to the end of the text.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _LEAST_BITS = 3.0
 
 
 def find_api_key(text: str) -> Iterator[Span]:
-    """Yield the keys; see `Detector.find`. What is called a key must also look random."""
+    """Yield the keys; see `Detector.find`. A value found by its name must also look random."""
     for one in _SHAPES.finditer(text):
         yield one.span()
     for one in _CALLED.finditer(text):
@@ -55,7 +55,7 @@ def find_api_key(text: str) -> Iterator[Span]:
 
 
 def _is_random(value: str) -> bool:
-    """Whether a value is no word: digits and letters in it, and enough bits in each character."""
+    """Return whether a value looks random: letters and digits, and high entropy."""
     if len(value) < 12 or value.isalpha() or not any(one.isalpha() for one in value):
         return False
     if not any(one.isdigit() for one in value):

@@ -1,8 +1,8 @@
-"""Numbers of people: payment cards, bank accounts and telephones.
+"""Detectors for personal numbers: payment cards, bank accounts and telephones.
 
 Card numbers have 13 to 19 digits, plain or in groups, and a correct check digit. International bank
 account numbers have the right length and checksum. Telephone numbers are international, or national
-and written like one: plain digits look like any other number.
+with the usual punctuation: plain digits could be any number.
 """
 
 from __future__ import annotations
@@ -25,27 +25,28 @@ __all__ = [
 
 
 _INVISIBLE = "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"
-"""What copying from pages and documents leaves between digits: soft hyphens and their like."""
+"""Invisible characters, such as soft hyphens, that copied text may have between digits."""
 
 _SEPARATORS = f" \\-\u00a0\u2009\u202f\u2010\u2011{_INVISIBLE}"
 _NUMBER = re.compile(rf"(?<![0-9])(?<![0-9]\.)[0-9](?:[{_SEPARATORS}]?[0-9]){{12,}}")
 _CARD_GROUP = re.compile("[0-9]+")
 _CARD_RUN = f"0123456789. -\u00a0\u2009\u202f\u2010\u2011{_INVISIBLE}"
 _TIME = re.compile(r"1[4-9][0-9]{11}(?:[0-9]{3}){0,2}")
-"""Milli-, micro- or nanoseconds since 1970, as logs are full of; a tenth would pass for cards."""
+"""Milli-, micro- or nanoseconds since 1970, common in logs; a tenth would look like a card."""
 
 _SHAPES = frozenset(
     {(4, 4, 4, 4), (4, 6, 5), (4, 6, 4), (4, 4, 5), (4, 4, 4, 1), (6, 13), (6, 10), (8, 8)}
     | {(4, 4, 4, 4, more) for more in (1, 2, 3)}
 )
-"""How cards are printed, as digits by group."""
+"""Formats of printed card numbers: the number of digits in each group."""
 
 
 def find_card(text: str) -> Iterator[Span]:
-    """Yield the numbers; see `Detector.find`.
+    """Yield the card numbers; see `Detector.find`.
 
-    A number may stand beside others (a date, a security code), so every sequence of groups that
-    may be a card is looked at, and those that overlap are all given: together they hide it all.
+    Other numbers (a date, a security code) may be next to a card number. So every sequence of
+    groups that may be a card is checked. Overlapping matches are all returned: together they hide
+    the whole card number.
     """
     for number in _NUMBER.finditer(text):
         start = number.start()
@@ -57,7 +58,7 @@ def find_card(text: str) -> Iterator[Span]:
 
 
 def _from(text: str, groups: Sequence[Span], first: int) -> Iterator[Span]:
-    """Yield the cards that begin with a group."""
+    """Yield the card numbers that begin with the group at index `first`."""
     digits, lengths = "", list[int]()
     for place in range(first, len(groups)):
         start, end = groups[place]
@@ -81,7 +82,7 @@ def _is_card(digits: str, lengths: Sequence[int]) -> bool:
 
 
 def _checks(digits: str) -> bool:
-    """Whether the last digit is the check digit of the others (Luhn)."""
+    """Return whether the last digit is the check digit of the others (Luhn)."""
     doubled = (int(one) * 2 for one in digits[-2::-2])
     return (sum(map(int, digits[::-2])) + sum(one - 9 * (one > 9) for one in doubled)) % 10 == 0
 
@@ -120,7 +121,7 @@ _COUNTRIES = {
     32: "LC",
     33: "RU",
 }
-"""Countries by the length of their numbers."""
+"""Countries by the length of their account numbers."""
 
 _LENGTHS = {one: length for length, names in _COUNTRIES.items() for one in names.split()}
 
@@ -128,7 +129,7 @@ _START = re.compile(r"(?<![A-Za-z0-9])([A-Za-z]{2})[0-9]{2}")
 _BEGUN = re.compile(r"(?<![A-Za-z0-9])[A-Za-z]{1,2}[0-9]?\Z")
 _REST = re.compile(r"[A-Za-z0-9 -]*\Z")
 _MOST = 70
-"""Characters, each with a space."""
+"""Maximum length in characters, if a space follows each of them."""
 
 
 @cache
