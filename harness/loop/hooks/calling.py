@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
-from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -25,7 +24,16 @@ from ...state.channels import State
 from .middleware import AgentMiddleware, HookName, hooks_of, is_async_hook, jumps_of, settle
 from .requests import Command, HookResult, Runtime, Send
 
-__all__ = ["FAILURES", "Hook", "StrayCancellation", "Wrap", "as_failure", "phase_hooks", "wraps_of"]
+__all__ = [
+    "FAILURES",
+    "Hook",
+    "StrayCancellation",
+    "Wrap",
+    "as_failure",
+    "failure_of",
+    "phase_hooks",
+    "wraps_of",
+]
 
 FAILURES = (Exception, asyncio.CancelledError)
 """Exceptions that may be failures of foreign code; `as_failure` decides whether they are."""
@@ -67,6 +75,27 @@ def _being_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
+def failure_of(
+    author: str, raised: Exception | asyncio.CancelledError, more: str = ""
+) -> Exception:
+    """Convert an exception of a hook to the error to raise; our own errors are unchanged.
+
+    Args:
+        author: `<middleware>.<hook>`.
+        raised: What it raised.
+        more: What the error also says.
+
+    Raises:
+        asyncio.CancelledError: As for `as_failure`.
+    """
+    if isinstance(raised, (HarnessError, LimitReached)):
+        return raised
+    error = as_failure(raised)
+    failed = MiddlewareError(f"{author} raised {type(error).__name__}: {error}{more}")
+    failed.__cause__ = error
+    return failed
+
+
 _NOTHING = Command()
 
 
@@ -96,13 +125,8 @@ class Hook:
             if result is None:
                 return _NOTHING
             result = await settle(result)
-        except (HarnessError, LimitReached):
-            raise
         except FAILURES as raised:
-            error = as_failure(raised)
-            raise MiddlewareError(
-                f"{self.author} raised {type(error).__name__}: {error}"
-            ) from error
+            raise failure_of(self.author, raised)  # noqa: B904 - it knows its cause
         return _NOTHING if result is None else self._command(result)
 
     def _command(self, result: Mapping[str, Any] | Command) -> Command:
@@ -151,15 +175,6 @@ class Wrap:
 
     author: str
     call: Callable[[Any, Callable[[Any], Coroutine[Any, Any, Any]]], Awaitable[Any]]
-
-    def failure(self, raised: Exception | CancelledError) -> Exception | CancelledError:
-        """Convert an error of the hook; our own errors and control flow are unchanged."""
-        if isinstance(raised, (HarnessError, LimitReached)):
-            return raised
-        error = as_failure(raised)
-        failed = MiddlewareError(f"{self.author} raised {type(error).__name__}: {error}")
-        failed.__cause__ = error
-        return failed
 
 
 async def _in_thread(

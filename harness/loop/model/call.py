@@ -33,7 +33,7 @@ from ...models.base import ChatModel, ChatRequest, Delta, connection_lost
 from ...models.registry import configured
 from ...tools.marks import is_repeated, may_pass
 from ...tools.tool import Tool
-from ..hooks.calling import FAILURES, Wrap
+from ..hooks.calling import FAILURES, Wrap, failure_of
 from ..hooks.requests import ExtendedModelResponse, ModelRequest, ModelResponse
 from ..model_answers import sanitize_answer
 from ..run.context import RunContext
@@ -299,7 +299,7 @@ class _Wrapped:
         try:
             result = await self._wrap.call(request, handler)
         except FAILURES as raised:
-            raise self._wrap.failure(raised)  # noqa: B904 - it knows its cause
+            raise failure_of(self._wrap.author, raised)  # noqa: B904 - it knows its cause
         # Nearly always it passes on what it received.
         if len(received) == 1 and result is received[0].response:
             return received[0]

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic import JsonValue
 
 from ..._internal.records import changed, record
-from ...errors import HarnessError, MiddlewareError
-from ...limits.limits import LimitReached, Meter
+from ...errors import MiddlewareError
+from ...limits.limits import Meter
 from ...messages.message import ToolCall, ToolMessage
 from ...policy import CallAuthorization, CallPolicy, NarrowedPolicy, Verdict, strictest
 from ...policy.composite import ancestor_policies, consents_of_run
 from ...tools.tool import InvalidArguments, Tool
-from ..hooks.calling import FAILURES, Wrap, as_failure, wraps_of
+from ..hooks.calling import FAILURES, Wrap, failure_of, wraps_of
 from ..hooks.middleware import AgentMiddleware, hooks_of
 from ..hooks.requests import Command, ToolCallOutcome, ToolCallRequest, ToolHandler
 from ..run.interrupts import Asker
@@ -182,7 +182,7 @@ class _Wrapped:
         try:
             value = await self.wrap.call(request, self.handler)
         except FAILURES as raised:
-            raise self.wrap.failure(raised)  # noqa: B904 - it knows its cause
+            raise failure_of(self.wrap.author, raised)  # noqa: B904 - it knows its cause
         if isinstance(value, ToolCallOutcome):
             return value
         try:
@@ -216,14 +216,9 @@ def _result_ids(value: object) -> set[str]:
 def _judged(middleware: AgentMiddleware, request: ToolCallRequest) -> Verdict | None:
     try:
         return middleware.judge(request)
-    except (HarnessError, LimitReached):
-        raise
     except FAILURES as raised:
-        error = as_failure(raised)
-        raise MiddlewareError(
-            f"{middleware.name}.judge raised {type(error).__name__}: {error}; "
-            f"{request.call.name} did not run"
-        ) from error
+        author, more = f"{middleware.name}.judge", f"; {request.call.name} did not run"
+        raise failure_of(author, raised, more)  # noqa: B904 - it knows its cause
 
 
 async def _guarded(
@@ -231,13 +226,8 @@ async def _guarded(
 ) -> ToolCallOutcome:
     try:
         return await outcome
-    except (HarnessError, LimitReached):
-        raise
     except FAILURES as raised:
-        error = as_failure(raised)
-        raise MiddlewareError(
-            f"{middleware.name}.{hook} raised {type(error).__name__}: {error}"
-        ) from error
+        raise failure_of(f"{middleware.name}.{hook}", raised)  # noqa: B904 - it knows its cause
 
 
 @record
