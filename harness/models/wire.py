@@ -37,7 +37,7 @@ __all__ = [
     "parse_arguments",
     "resolve",
     "sendable",
-    "taken_and_told",
+    "split_schema",
     "unsendable",
 ]
 
@@ -197,7 +197,7 @@ _KEY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 _Schema = dict[str, JsonValue]
 
 
-def taken_and_told(schema: Mapping[str, JsonValue]) -> tuple[_Schema, str]:
+def split_schema(schema: Mapping[str, JsonValue]) -> tuple[_Schema, str]:
     """Split a tool's schema into the part that the Messages API accepts and a text for the rest.
 
     The API refuses `allOf`, `anyOf` and `oneOf` at the top level. It also refuses top-level
@@ -207,24 +207,24 @@ def taken_and_told(schema: Mapping[str, JsonValue]) -> tuple[_Schema, str]:
     Args:
         schema: The schema of an object.
     """
-    taken = {key: value for key, value in schema.items() if key not in _COMBINED}
-    told: _Schema = {key: schema[key] for key in _COMBINED if key in schema}
+    accepted = {key: value for key, value in schema.items() if key not in _COMBINED}
+    remaining: _Schema = {key: schema[key] for key in _COMBINED if key in schema}
     own = cast(_Schema, schema.get("properties") or {})
-    properties = {**_of_branches(told), **own}
+    properties = {**_of_branches(remaining), **own}
     odd = {name: one for name, one in properties.items() if not _KEY.fullmatch(name)}
-    if not told and not odd:
-        return taken, ""
-    taken["properties"] = {name: one for name, one in properties.items() if name not in odd}
+    if not remaining and not odd:
+        return accepted, ""
+    accepted["properties"] = {name: one for name, one in properties.items() if name not in odd}
     if odd:
         required = cast(list[str], schema.get("required") or [])
-        taken["required"] = [name for name in required if name not in odd]
-        told |= {
+        accepted["required"] = [name for name in required if name not in odd]
+        remaining |= {
             "properties": {name: one for name, one in own.items() if name in odd},
             "required": [name for name in required if name in odd],
         }
-        taken.pop("additionalProperties", None)  # it would forbid the properties left out
-    rest = json.dumps(told, ensure_ascii=False)
-    return taken, f"The arguments must also fit this JSON schema: {rest}"
+        accepted.pop("additionalProperties", None)  # it would forbid the properties left out
+    rest = json.dumps(remaining, ensure_ascii=False)
+    return accepted, f"The arguments must also fit this JSON schema: {rest}"
 
 
 def _of_branches(combined: Mapping[str, Any]) -> _Schema:

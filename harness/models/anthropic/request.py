@@ -21,7 +21,7 @@ from ...errors import ModelError
 from ...messages.message import Usage
 from ...tools.schemas import ToolSpec
 from ..base import ChatRequest, PromptSection, is_overflow
-from ..wire import clean_text, open_place, taken_and_told, unsendable
+from ..wire import clean_text, open_place, split_schema, unsendable
 from .messages import CacheMarks, messages_of
 
 __all__ = [
@@ -87,7 +87,7 @@ def _tools(
     loaded: _Json | None = None
     for tool in tools:
         if isinstance(tool, ToolSpec):
-            schema, rest = taken_and_told({"type": "object", **tool.parameters})
+            schema, rest = split_schema({"type": "object", **tool.parameters})
             block: _Json = {"name": tool.name, "input_schema": schema}
             if texts := [one for one in (tool.description, rest) if one.strip()]:
                 block["description"] = clean_text("\n\n".join(texts))

@@ -25,7 +25,7 @@ from ...errors import ModelError
 from ...tools.schemas import ToolSpec
 from ..base import ChatRequest, PromptSection
 from ..settings import EFFORTS
-from ..wire import clean_text, taken_and_told
+from ..wire import clean_text, split_schema
 from . import Vendor
 from .messages import ToolNames
 
@@ -64,7 +64,7 @@ def parameters_of(request: ChatRequest, vendor: Vendor, names: ToolNames) -> Mod
 
 
 def _tool(tool: ToolSpec, names: ToolNames) -> ToolDefinition:
-    schema, rest = taken_and_told({"type": "object", **tool.parameters})
+    schema, rest = split_schema({"type": "object", **tool.parameters})
     schema.setdefault("properties", {})
     said = [one for one in (tool.description, rest) if one.strip()]
     # Not strict: that would change the schema, and arguments are validated when the tool runs.
