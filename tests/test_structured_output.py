@@ -262,8 +262,8 @@ def test_names_become_names_a_tool_can_have() -> None:
         (Optional[Weather], "is not a pydantic model"),  # noqa: UP045
         ({"type": "array"}, "JSON schema of an object"),
         ({"type": "object", "properties": {"a": {"type": "strin"}}}, "not a JSON schema"),
-        ({"type": "object", "properties": {"a": {"$ref": "#/$defs/b"}}}, "leads nowhere"),
-        ({"type": "object", "properties": {"a": {"$ref": "http://x/y"}}}, "leads nowhere"),
+        ({"type": "object", "properties": {"a": {"$ref": "#/$defs/b"}}}, "has no target"),
+        ({"type": "object", "properties": {"a": {"$ref": "http://x/y"}}}, "has no target"),
         ({"anyOf": [JSON_SCHEMA, JSON_SCHEMA]}, "two schemas are named 'City'"),
         ({"anyOf": [JSON_SCHEMA, {"type": "null"}]}, "JSON schema of an object"),
     ],

@@ -184,13 +184,15 @@ def _check_settings(provider: str, factory: ModelFactory, settings: Mapping[str,
         taken = {"self"} | {one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD}
         unknown = sorted(settings.keys() & taken)
         if found := misspelt(settings, accepted):
-            raise UnknownModel(f"{provider} models take no setting {found} No model was made.")
+            raise UnknownModel(
+                f"{provider} models have no setting {found} No model was created; fix the name."
+            )
     else:
         unknown = sorted(settings.keys() - accepted.keys())
     if unknown:
         raise UnknownModel(
-            f"{provider} models take no setting {', '.join(map(repr, unknown))}; "
-            f"they take: {', '.join(sorted(accepted)) or 'none'}."
+            f"{provider} models have no setting {', '.join(map(repr, unknown))}. No model was "
+            f"created. Available settings: {', '.join(sorted(accepted)) or 'none'}."
         )
     for field in sorted(settings.keys() & accepted.keys()):
         _check_type(provider, field, settings[field], accepted[field])
@@ -203,7 +205,8 @@ def _check_type(provider: str, field: str, value: Any, annotation: Any) -> None:
         # The error never includes the value: it may be a key.
         problem = error.errors(include_url=False, include_input=False)[0]["msg"]
         raise UnknownModel(
-            f"{provider} models do not take this {field}: {problem}. No model was made."
+            f"invalid {field} for {provider} models: {problem}. No model was created; correct "
+            "the value."
         ) from error
 
 

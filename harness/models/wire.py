@@ -127,7 +127,9 @@ def resolve(root: Mapping[str, Any], ref: str) -> dict[str, Any]:
         key = part.replace("~1", "/").replace("~0", "~")
         node = cast(_Json, node).get(key) if isinstance(node, Mapping) else None
     if not isinstance(node, Mapping):
-        raise LookupError(f"the reference {ref!r} leads nowhere; put what it means into $defs")
+        raise LookupError(
+            f"the reference {ref!r} has no target in the schema; define it under $defs"
+        )
     return cast(_Json, node)
 
 

@@ -26,7 +26,7 @@ _SECONDS = 0.25
 
 _SLOW_SECONDS = 1.0
 _REGAINED = 0.1
-"""Seconds of the time budget for slow texts that come back with each second."""
+"""Time budget for slow texts: its size in seconds, and how much of it each second gives back."""
 
 _SURE_SECONDS = 0.005
 _SURE_CHARS = 1_000_000
