@@ -1,6 +1,6 @@
-"""Connections to a Postgres database with our tables, transactions and errors.
+"""Postgres connections: connection pool, transactions and errors.
 
-Needs the extra `postgres` (psycopg and psycopg_pool), and an asyncio event loop.
+It requires the extra `postgres` (psycopg and psycopg_pool), and an asyncio event loop.
 """
 
 from __future__ import annotations
@@ -48,32 +48,32 @@ from .postgres_tables import DatabaseKind, Tables, set_up  # needs psycopg
 T = TypeVar("T")
 
 _IDLE_MILLISECONDS = 10_000
-"""How long a transaction may wait for us. Whoever stands still in one keeps the locks of its
-threads from those who take its runs over."""
+"""How long a transaction may be idle before the server ends it. An idle transaction holds locks
+that other processes need to take over its runs."""
 
 _LATER = 5.0
-"""Seconds by which the server gives up later than we do, so that our own error is the one told."""
+"""Seconds that the server's timeout is longer than ours, so that the caller sees our error."""
 
 
 class PostgresDatabase:
-    """The tables of one kind in one schema, and the connections to them; for one event loop.
+    """The tables of one kind in a schema, and a connection pool for them; for one event loop.
 
-    It connects at the first use, or by `open()`. A transaction that has begun is completed even if
-    its caller is cancelled. `close()` is final.
+    It connects on first use or in `open()`. A transaction that has started is completed even if its
+    caller is cancelled. `close()` is final.
 
-    The server ends what takes it longer than a caller waits, and transactions of machines that have
-    vanished, so that no lock outlives who asked for it.
+    The server ends statements that take longer than a caller waits, and transactions of machines
+    that have disappeared. So no lock is held longer than its owner lives.
 
     Args:
-        kind: The kind.
+        kind: The kind of tables.
         conninfo: The database, as a connection string or URL of libpq.
-        schema: The schema of the tables, up to 63 bytes; made if missing.
-        connections: How many there are at most; more callers wait.
-        timeout: Seconds that a caller waits for a connection at most, and then for the server.
-        prepare: Called with a connection once the tables are there, before the first use.
+        schema: The schema of the tables, up to 63 bytes; created if missing.
+        connections: Maximum number of connections; other callers wait.
+        timeout: Maximum seconds to wait for a connection, and then for the server.
+        prepare: Called with a connection after the tables are set up, before the first use.
 
     Raises:
-        ValueError: `connections` or `timeout` is not positive, or `schema` is no name of one.
+        ValueError: `connections` or `timeout` is not positive, or `schema` is not a valid name.
     """
 
     def __init__(
@@ -103,23 +103,23 @@ class PostgresDatabase:
         self._closed = False
 
     async def open(self) -> None:
-        """Connect, and create or migrate the tables if need be. Does nothing when it is open.
+        """Connect, and create or migrate the tables if needed; a second call does nothing.
 
         Raises:
-            HarnessError: `newer`: a newer version made the tables; they were not touched. `error`:
-                the database cannot be reached, or refuses.
+            HarnessError: `newer`: a newer version created the tables; they are unchanged. `error`:
+                the database cannot be reached or refused.
         """
         await self._open()
 
     async def close(self) -> None:
-        """Finish what has begun, then close all connections. A second call does nothing."""
+        """Wait for work in progress, then close all connections; a second call does nothing."""
         self._closed = True
         with anyio.CancelScope(shield=True):
             async with self._opening:
                 pool, self._pool = self._pool, None
                 if pool is not None:
                     for _ in range(self._most):
-                        await self._turns.acquire()  # each is held for a bounded time
+                        await self._turns.acquire()  # waits for each caller; their time is limited
                     await pool.close(timeout=self._timeout)
                     for _ in range(self._most):
                         self._turns.release()
@@ -127,11 +127,11 @@ class PostgresDatabase:
     async def transact(
         self, work: Callable[[AsyncConnection], Awaitable[T]], *, seconds: float | None = None
     ) -> T:
-        """Do work in one transaction, READ COMMITTED unless its first statement says otherwise.
+        """Run `work` in one transaction, READ COMMITTED unless its first statement changes that.
 
         Args:
-            work: Given a connection inside of the transaction; what it raises rolls back.
-            seconds: How long it may take; by default `timeout`.
+            work: Called with a connection inside the transaction; an exception rolls it back.
+            seconds: Maximum duration; by default `timeout`.
 
         Raises:
             HarnessError: `error`; the text says whether anything was changed.
@@ -147,7 +147,7 @@ class PostgresDatabase:
             return result
 
     async def read(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
-        """Do work that changes nothing. What needs more than one statement begins a transaction.
+        """Run `work` that only reads. If it needs several statements, it starts a transaction.
 
         Raises:
             HarnessError: `error`.
@@ -162,7 +162,7 @@ class PostgresDatabase:
     async def work_apart(
         self, work: Callable[[AsyncConnection], Awaitable[None]], *, seconds: float
     ) -> None:
-        """Do work on a connection of its own, outside of a transaction; only we limit its time.
+        """Run `work` on a separate connection, outside a transaction and without server timeouts.
 
         Raises:
             HarnessError: `error`.
@@ -194,10 +194,10 @@ class PostgresDatabase:
 
     @asynccontextmanager
     async def _borrowed(self, seconds: float) -> AsyncGenerator[AsyncConnection]:
-        """Borrow a connection for a bounded time in which the caller cannot be cancelled.
+        """Borrow a connection for a limited time in which the caller cannot be cancelled.
 
-        Cancelled half-way, it would have to be thrown away, and nobody would know whether the batch
-        was stored.
+        After a cancellation the connection could not be used again, and it would be unknown whether
+        the changes were stored.
         """
         pool = self._pool or await self._open()
         with anyio.fail_after(seconds, shield=True):
@@ -231,14 +231,14 @@ class PostgresDatabase:
 
     async def _connect(self) -> AsyncConnectionPool:
         with anyio.fail_after(self._timeout, shield=True):
-            # On its own, since a pool does not say why it cannot connect.
+            # A separate connection, because a pool does not report why it cannot connect.
             async with await self._connected() as conn:
                 await set_up(conn, self._kind, self.tables)
                 if self._prepare is not None:
                     await self._prepare(conn)
             pool: AsyncConnectionPool = AsyncConnectionPool(
                 self._conninfo,
-                kwargs={"autocommit": True},  # transactions are begun in so many words
+                kwargs={"autocommit": True},  # transactions are started explicitly
                 configure=self._configure,
                 min_size=1,
                 max_size=self._most,
@@ -273,12 +273,13 @@ class PostgresDatabase:
 
 
 async def _require_life(conn: AsyncConnection) -> None:
-    """Ask an idle connection whether it lives, if something has arrived on it.
+    """Check an idle connection, but only if data has arrived on it.
 
-    Its end, or that of the server, arrives by itself, so what is silent needs no round trip.
+    If the connection or the server ends, the socket becomes readable. A silent connection needs no
+    round trip.
 
     Raises:
-        Error: It is dead.
+        Error: The connection is dead.
     """
     with selectors.DefaultSelector() as selector:
         selector.register(conn.fileno(), selectors.EVENT_READ)
@@ -288,5 +289,5 @@ async def _require_life(conn: AsyncConnection) -> None:
 
 
 async def _see_what_others_stored(conn: AsyncConnection) -> None:
-    """Let those who waited for another's lock see its work, whatever the database's default is."""
+    """Set READ COMMITTED, so that whoever waited for a lock sees what its holder committed."""
     await conn.set_isolation_level(IsolationLevel.READ_COMMITTED)

@@ -1,7 +1,7 @@
-"""Postgres tables: created and migrated on first use, in a schema of their own.
+"""Postgres tables in their own schema, created and migrated on first use.
 
-The table `version` holds how many migrations they have had;
-those run in one transaction, under a lock that makes processes take turns.
+The table `version` stores the number of applied migrations. They run in one transaction, under a
+lock, so only one process migrates at a time.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ class DatabaseKind:
     """Common properties of all tables of one kind.
 
     Attributes:
-        name: What they are called in errors.
-        lock: What processes that set them up wait for.
-        tables: Their names; `version` is added.
+        name: Name in error messages.
+        lock: Key of the advisory lock for setting up the tables.
+        tables: Names of the tables; `version` is added.
         sequences: Names of sequences.
         indexes: Names of indexes that a migration drops.
         migrations: Statements by version, from 1; a released script never changes.
-        error: What is raised when the database cannot be used.
-        away: What is raised instead when it cannot be used just now; by default the same.
-        newer: What is raised when a newer version made the tables.
-        readable_from: The oldest version whose programs may use these tables; by default the last.
-        settings: Of the server, for each connection.
+        error: Raised when the database cannot be used.
+        away: Raised instead when it is temporarily unavailable; by default the same as `error`.
+        newer: Raised when a newer version created the tables.
+        readable_from: The oldest version whose programs may use these tables; by default the
+            newest.
+        settings: Server settings for each connection.
     """
 
     name: str
@@ -51,11 +52,11 @@ class DatabaseKind:
 
 
 class Tables:
-    """The names of the tables, for SQL.
+    """Names of the tables, for use in SQL.
 
     Args:
-        schema: The schema they are in.
-        names: Their names without it.
+        schema: Schema of the tables.
+        names: Names without the schema.
         sequences: Names of sequences.
     """
 
@@ -70,17 +71,17 @@ class Tables:
         self._statements: dict[str, bytes] = {}
 
     def sql(self, text: Any, **parts: Composable) -> Composed:
-        """Return a statement with the names in place.
+        """Return a statement with the table names filled in.
 
         Args:
-            text: SQL that holds names of tables in braces, and `next_of_…` for the next number of
-                a sequence; never anything that a caller has given.
-            **parts: Further parts, by name.
+            text: SQL with table names in braces, and `next_of_…` for the next number of a
+                sequence. It must never contain a caller's input.
+            **parts: Other parts to fill in, by name.
         """
         return SQL(text).format(**self._names, **parts)
 
     def statement(self, text: str) -> bytes:
-        """Return a statement with the names in place, made once; for texts of which few exist."""
+        """Return a statement with the table names filled in; cached, so only for fixed texts."""
         made = self._statements.get(text)
         if made is None:
             made = self._statements[text] = self.sql(text).as_bytes(None)
@@ -88,11 +89,11 @@ class Tables:
 
 
 async def set_up(conn: AsyncConnection, kind: DatabaseKind, tables: Tables) -> None:
-    """Make or migrate the tables, and the schema if it is missing.
+    """Create or migrate the tables, and the schema if it is missing.
 
     Raises:
-        HarnessError: `newer`; the tables were not touched.
-        Error: The server refuses.
+        HarnessError: `newer`; the tables are unchanged.
+        Error: The server refused.
     """
     ours = len(kind.migrations)
     if (await _version(conn, kind, tables) or 0) >= ours:
@@ -101,7 +102,7 @@ async def set_up(conn: AsyncConnection, kind: DatabaseKind, tables: Tables) -> N
         await conn.execute(
             "SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (kind.lock, tables.schema)
         )
-        version = await _version(conn, kind, tables)  # again: another process may be faster
+        version = await _version(conn, kind, tables)  # again: another process may have been faster
         if version is None:
             await _create_schema(conn, tables)
             version = 0
@@ -114,7 +115,7 @@ async def set_up(conn: AsyncConnection, kind: DatabaseKind, tables: Tables) -> N
 
 
 async def _create_schema(conn: AsyncConnection, tables: Tables) -> None:
-    # IF NOT EXISTS would ask for the right to create one also where there is nothing to do.
+    # IF NOT EXISTS would require the right to create schemas even if the schema exists.
     found = await conn.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (tables.schema,))
     if await found.fetchone() is None:
         await conn.execute(SQL("CREATE SCHEMA {}").format(Identifier(tables.schema)))
@@ -123,7 +124,7 @@ async def _create_schema(conn: AsyncConnection, tables: Tables) -> None:
 
 
 async def _version(conn: AsyncConnection, kind: DatabaseKind, tables: Tables) -> int | None:
-    """Return the version of the tables; None where there are none."""
+    """Return the version of the tables; None if there are no tables."""
     found = await conn.execute(
         "SELECT 1 FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace"
         " WHERE nspname = %s AND relname = 'version'",

@@ -1,10 +1,10 @@
-"""Redis connections: bounded, shielded, and never used again after a failure.
+"""Redis connections with a time limit, safe from cancellation, and never reused after a failure.
 
-Commands go out together and their replies are read together, on a connection that nobody else
-uses meanwhile. A connection that fails, or whose user is interrupted between commands, is dropped.
-What changes several keys is a Lua script, which the server runs as one atomic step.
+A caller has a connection for itself: it sends its commands together and reads the replies together.
+A connection is dropped if it fails, or if its caller is interrupted between commands. Changes to
+several keys are Lua scripts, which the server runs atomically.
 
-Needs the extra `redis`, and an asyncio event loop.
+It requires the extra `redis`, and an asyncio event loop.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Argument = bytes | str | int | float
 Command = tuple[Argument, ...]
 
 _OLDEST = (7, 0)
-"""Earlier ones would leave half a change behind when memory runs out in the middle of a script."""
+"""Oldest supported version. Older ones can apply half a script when memory runs out."""
 
 _COMMON = """
 local call, at = redis.call, 0
@@ -66,22 +66,22 @@ local p = take()
 
 @record
 class Script:
-    """A script, and the commands that run it."""
+    """A Lua script, and the commands to run it."""
 
     text: str
     digest: str
 
     def call(self, arguments: Iterable[Argument]) -> Command:
-        """Return the command for a server that knows the script."""
+        """Return the command for a server that has the script cached."""
         return ("EVALSHA", self.digest, 0, *arguments)
 
     def first_call(self, arguments: Iterable[Argument]) -> Command:
-        """Return the command for a server that does not, or may not."""
+        """Return the command for a server that may not have the script."""
         return ("EVAL", self.text, 0, *arguments)
 
 
 def script(text: str, *, flags: str = "") -> Script:
-    """Return a script that begins with what all have in common and first takes the prefix."""
+    """Return a script with the common header; its first argument is the prefix of the keys."""
     head = f"#!lua flags={flags}\n" if flags else "#!lua\n"
     whole = head + _COMMON + text
     return Script(whole, sha1(whole.encode(), usedforsecurity=False).hexdigest())
@@ -90,16 +90,16 @@ def script(text: str, *, flags: str = "") -> Script:
 Call = tuple[Script, Sequence[Argument]]
 
 _ASK_AFTER = 5.0
-"""A connection that was idle for so many seconds is asked whether it still works: a firewall or a
-server that went away shall not make the fate of a commit unknown."""
+"""Seconds after which an idle connection is checked before use. If a firewall or a server has cut
+it, nobody would know whether a commit was stored."""
 
 
 class ServerFailed(Exception):
     """The server could not be reached, did not answer in time, or went away.
 
     Attributes:
-        sent: Whether commands may have reached it.
-        lost: Whether the connection broke, so that another one may do.
+        sent: Whether commands may have reached the server.
+        lost: Whether the connection broke, so that another one may work.
     """
 
     def __init__(self, problem: str, *, sent: bool, lost: bool = False) -> None:
@@ -109,7 +109,7 @@ class ServerFailed(Exception):
 
 
 class Session:
-    """One connection, while one caller has it."""
+    """A connection while one caller uses it."""
 
     def __init__(self, connection: Any, timeout: float) -> None:
         self._connection = connection
@@ -121,10 +121,10 @@ class Session:
         await self._bounded(self._connection.connect, sent=False)
 
     async def exchange(self, *commands: Command) -> list[Any]:
-        """Send commands and return their replies; one that is refused has an error for a reply.
+        """Send commands and return their replies; the reply to a refused command is an error.
 
         Raises:
-            ServerFailed: The connection is of no use any more.
+            ServerFailed: The connection can no longer be used.
         """
 
         async def exchange() -> list[Any]:
@@ -136,10 +136,10 @@ class Session:
         return replies
 
     async def run(self, *calls: Call) -> list[Any]:
-        """Run scripts, each an atomic step of its own, and return their replies.
+        """Run scripts, each of them atomically, and return their replies.
 
         Raises:
-            ServerFailed: The connection is of no use any more.
+            ServerFailed: The connection can no longer be used.
         """
         replies = await self.exchange(*(script.call(given) for script, given in calls))
         unknown = [n for n, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
@@ -150,7 +150,7 @@ class Session:
         return replies
 
     async def works(self) -> bool:
-        """Ask a connection that was idle for long whether it is still there."""
+        """Return whether the connection still works; only checked after a long idle time."""
         if time.monotonic() - self.used < _ASK_AFTER:
             return True
         try:
@@ -171,9 +171,9 @@ class Session:
             return refused
 
     async def _bounded(self, work: Any, *, sent: bool) -> Any:
-        """Wait for a bounded time in which the caller cannot be cancelled.
+        """Wait for a limited time in which the caller cannot be cancelled.
 
-        If it were cancelled halfway, nobody would know whether the server ran the command.
+        After a cancellation nobody would know whether the server ran the command.
         """
         try:
             with anyio.fail_after(self._timeout, shield=True):
@@ -187,19 +187,19 @@ class Session:
 
 
 class Server:
-    """The connections to a server.
+    """Connection pool for a Redis server.
 
     Args:
         url: The server, as `redis://`, `rediss://` or `unix://`.
-        connections: How many there are at most; more callers wait.
-        timeout: Seconds that a caller waits for a connection at most, and then for each answer.
+        connections: Maximum number of connections; other callers wait.
+        timeout: Maximum seconds to wait for a connection, and then for each answer.
 
     Attributes:
-        place: Where it is, for errors.
-        database: The number of the database.
+        place: Address of the server, for errors.
+        database: Number of the database.
 
     Raises:
-        ValueError: `url` is none, or has options that there are not.
+        ValueError: `url` is not valid, or has unknown options.
     """
 
     def __init__(self, url: str, connections: int, timeout: float) -> None:
@@ -208,7 +208,7 @@ class Server:
         self._options = options | {
             "socket_timeout": None,
             "socket_connect_timeout": None,
-            "retry": Retry(NoBackoff(), 0),  # a commit that is sent twice would refuse itself
+            "retry": Retry(NoBackoff(), 0),  # a repeated commit would be refused
             "health_check_interval": 0,
             "protocol": 2,
             "decode_responses": False,
@@ -229,7 +229,7 @@ class Server:
         """Borrow a connection.
 
         Raises:
-            ServerFailed: There is none to be had in time.
+            ServerFailed: No connection was available in time.
         """
         try:
             with anyio.fail_after(self._timeout):
@@ -244,14 +244,14 @@ class Server:
             except BaseException as error:
                 await session.drop()
                 if isinstance(error, ServerFailed):
-                    await self.close()  # the others are hardly better
+                    await self.close()  # the other idle connections probably fail, too
                 raise
             self._idle.append(session)
         finally:
             self._turns.release()
 
     async def close(self) -> None:
-        """Close the connections that nobody uses."""
+        """Close all idle connections."""
         while self._idle:
             await self._idle.pop().drop()
 
@@ -261,7 +261,7 @@ class Server:
             if await session.works():
                 return session
             await session.drop()
-            await self.close()  # the others are hardly better, and each would be waited for
+            await self.close()  # the others probably fail, too, and each check takes time
         session = Session(self._kind(**self._options), self._timeout)
         try:
             await session.connect()
@@ -272,17 +272,17 @@ class Server:
 
 
 def server_version(info: str) -> tuple[int, ...]:
-    """Return the first two numbers of a server's version from the answer to INFO; () if unknown."""
+    """Return major and minor version from a server's answer to INFO; () if unknown."""
     text = _field(info, "redis_version")
     return tuple(int(part) for part in text.split(".")[:2] if part.isdigit())
 
 
 def server_problem(info: str, change: str) -> str | None:
-    """Return why a server will not do and how to fix that, or None if it will.
+    """Return why a server cannot be used and how to fix that, or None if it can.
 
     Args:
-        info: Its answer to INFO.
-        change: What cannot be one step in a cluster, such as `a commit`.
+        info: The server's answer to INFO.
+        change: Operation that cannot be atomic in a cluster, such as `a commit`.
     """
     if server_version(info) < _OLDEST:
         version = _field(info, "redis_version") or "of an unknown version"

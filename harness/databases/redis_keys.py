@@ -1,6 +1,6 @@
-"""Redis keys below a prefix: opened, and checked for their version.
+"""Redis keys with a common prefix: access to them, and the check of their version.
 
-Needs the extra `redis`, and an asyncio event loop.
+It requires the extra `redis`, and an asyncio event loop.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class KeysKind:
     """Common properties of all keys of one kind.
 
     Attributes:
-        name: What they are called in errors.
-        change: A change of them, as in "a change cannot be one step".
-        version: How they are laid out.
-        error: What is raised when they cannot be used.
-        newer: What is raised when a newer version wrote them.
+        name: Name in error messages.
+        change: Name of a change in error messages, such as `a commit`.
+        version: Version of the key layout.
+        error: Raised when the keys cannot be used.
+        newer: Raised when a newer version wrote the keys.
     """
 
     name: str
@@ -49,20 +49,20 @@ class KeysKind:
 
 
 class RedisKeys:
-    """The keys of one kind, and the connections to their server; for one event loop.
+    """The keys of one kind, and a connection pool for their server; for one event loop.
 
-    It connects at the first use, or by `open()`. What was sent is completed even if its caller is
-    cancelled. `close()` is final.
+    It connects on first use or in `open()`. Commands that were sent are completed even if their
+    caller is cancelled. `close()` is final.
 
     Args:
-        kind: The kind.
+        kind: The kind of keys.
         url: The server and database: `redis://`, `rediss://` (TLS) or `unix://`.
-        prefix: What the keys begin with. No other program's keys may begin with it.
-        connections: How many there are at most; more callers wait.
-        timeout: Seconds that a caller waits for a connection at most, and then for each answer.
+        prefix: Prefix of the keys. No other program may use keys with this prefix.
+        connections: Maximum number of connections; other callers wait.
+        timeout: Maximum seconds to wait for a connection, and then for each answer.
 
     Attributes:
-        prefix: What the keys begin with.
+        prefix: Prefix of the keys.
 
     Raises:
         ValueError: An argument is not as described.
@@ -86,32 +86,32 @@ class RedisKeys:
         self._unused: anyio.Event | None = None
 
     async def open(self) -> None:
-        """Connect and see what server it is. Does nothing when it is open.
+        """Connect and check the server; a second call does nothing.
 
         Raises:
-            HarnessError: `newer`: a newer version wrote the keys; they were not touched. `error`:
-                the server cannot be reached, refuses, or is not one that will do.
+            HarnessError: `newer`: a newer version wrote the keys; they are unchanged. `error`: the
+                server cannot be reached, refused, or is not supported.
         """
         async with self._using():
             pass
 
     async def close(self) -> None:
-        """Finish what has begun, then close all connections. A second call does nothing."""
+        """Wait for work in progress, then close all connections; a second call does nothing."""
         self._closed = True
         with anyio.CancelScope(shield=True):
-            while self._users:  # each for a bounded time
+            while self._users:  # the time of each is limited
                 self._unused = anyio.Event()
                 await self._unused.wait()
             await self._server.close()
 
     async def run(self, *calls: Call, changes: bool) -> list[Any]:
-        """Run scripts, each an atomic step of the server, and return their replies.
+        """Run scripts, each of them atomically, and return their replies.
 
-        What changes nothing is sent again once, if the connection broke meanwhile.
+        If the connection breaks, scripts without changes are sent once more.
 
         Args:
-            *calls: The scripts, and what they are given after the prefix.
-            changes: Whether they change what others see.
+            *calls: The scripts, with their arguments after the prefix.
+            changes: Whether the scripts change data.
 
         Raises:
             HarnessError: `error`; the text says whether anything was changed.
@@ -141,7 +141,7 @@ class RedisKeys:
 
     @asynccontextmanager
     async def _using(self) -> AsyncGenerator[None]:
-        """Keep the keys open meanwhile."""
+        """Open the keys and keep them open during the block."""
         if self._closed:
             raise self._kind.error(f"{self._place} is closed; nothing was done. Open a new one.")
         self._users += 1

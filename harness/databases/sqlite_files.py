@@ -1,8 +1,8 @@
 """SQLite files that only the user can read: created, migrated and opened.
 
-`PRAGMA user_version` is the version of a file's tables. It changes in one transaction, so a file is
-of one version or another and never between two. All but the methods of `Connection` block: they
-run in the thread of a connection.
+`PRAGMA user_version` is the version of a file's tables. A migration is one transaction, so a file
+is never between two versions. All functions except the methods of `Connection` block: they run in
+a connection's thread.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ __all__ = [
 T = TypeVar("T")
 
 Migration: TypeAlias = Sequence[str | Callable[[sqlite3.Connection], None]]
-"""Statements and functions, in order. A released one never changes."""
+"""Statements and functions, in order. A released migration never changes."""
 
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _DAMAGED = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
 
 _NO_TEXT = "Could not decode to UTF-8"
-"""How the error of Python's module begins where a text is none; SQLite itself does not mind."""
+"""Start of Python's error for text that is not UTF-8; SQLite itself does not check that."""
 
 _LEAST_FREE_BYTES = 64 * 1024
-"""What SQLite needs to open a database, at least: 32 KiB of it are an index of its log."""
+"""Minimum free space that SQLite needs to open a database: the index of its log has 32 KiB."""
 
 _creating = threading.Lock()
 
 
 class Connection(aiosqlite.Connection):
-    """A connection whose thread runs whole transactions.
+    """A connection with its own thread, which runs whole transactions.
 
-    The thread does not keep the process alive: what was acknowledged is in the file.
+    It is a daemon thread: acknowledged changes are already in the file when the process ends.
 
     Args:
         connector: Opens the database, in the connection's thread.
@@ -75,17 +75,17 @@ class Connection(aiosqlite.Connection):
         try:
             await self
         except HarnessError:
-            self._thread.join()  # it has nothing left to do
+            self._thread.join()  # returns soon: the thread has no work left
             raise
 
     async def run(self, function: Callable[[sqlite3.Connection], T]) -> T:
-        """Run a function in the connection's thread, after all that were handed over before."""
+        """Run a function in the connection's thread, after all earlier ones; return its result."""
         return await self._execute(function, self._conn)  # pyright: ignore[reportUnknownMemberType]
 
     def hand_over(self, function: Callable[[sqlite3.Connection], None]) -> None:
-        """Have a function run in the connection's thread, after all that were handed over before.
+        """Queue a function for the connection's thread and return at once.
 
-        Nobody waits for it: it says by itself what it has done, and raises nothing.
+        Nobody waits for the function: it must report its result itself and must not raise.
 
         Raises:
             ValueError: The connection is closed.
@@ -96,9 +96,9 @@ class Connection(aiosqlite.Connection):
         self._tx.put_nowait((None, run))  # pyright: ignore[reportUnknownMemberType]
 
     async def finish(self) -> None:
-        """Run what was handed over, then close the database and end the thread."""
+        """Run all queued functions, then close the database and end the thread."""
         await self.close()
-        self._thread.join()  # it has run its last function
+        self._thread.join()  # returns soon: the last function has run
 
 
 @dataclass(frozen=True)
@@ -106,19 +106,19 @@ class DatabaseKind:
     """Common properties of all files of one kind.
 
     Attributes:
-        name: What such a file is called in errors.
-        application_id: Marks a file as ours: what `file` shows, and what keeps us out of the
-            databases of others.
-        create: Makes the tables in an empty file.
-        error: What is raised when a file cannot be used.
-        newer: What is raised when a newer version wrote it.
-        version: Of the tables that `create` makes.
+        name: Name in error messages.
+        application_id: Marks a file as ours. The command `file` shows it, and files of other
+            programs are refused.
+        create: Creates the tables in an empty file.
+        error: Raised when a file cannot be used.
+        newer: Raised when a newer version wrote the file.
+        version: Version of the tables that `create` makes.
         readable_from: The oldest version whose programs may use these tables; by default `version`.
-        upgrades: What makes a file one version newer, by the version it has.
-        synchronous: `FULL` waits for the disk at each commit; with `NORMAL` a power cut may lose
-            some.
-        busy_seconds: How long a transaction waits for another process to finish its own.
-        remedy: What to do about a damaged file.
+        upgrades: Migrations to the next version, by the version they start from.
+        synchronous: `FULL` waits for the disk at each commit; with `NORMAL` the last commits may be
+            lost in a power cut.
+        busy_seconds: Maximum time to wait for another process's transaction.
+        remedy: What the user can do about a damaged file.
     """
 
     name: str
@@ -137,12 +137,12 @@ class DatabaseKind:
     )
 
     def open_writer(self, path: Path) -> sqlite3.Connection:
-        """Open a file for writing; create or migrate it if need be.
+        """Open a file for writing; create or migrate it if needed.
 
-        The file is the user's alone (0600), and so is each directory that has to be made (0700).
+        Only the user can access the file (0600) and the directories that are created (0700).
 
         Raises:
-            HarnessError: `newer` or `error`; the file was not touched.
+            HarnessError: `newer` or `error`; the file is unchanged.
         """
         with self._refusing(path):
             make_private(path)
@@ -155,10 +155,10 @@ class DatabaseKind:
         return conn
 
     def open_reader(self, path: Path) -> sqlite3.Connection:
-        """Open a file that `open_writer` has made ready, for reading only.
+        """Open a file for reading only; `open_writer` must have opened it before.
 
         Raises:
-            HarnessError: `error`: it cannot be opened.
+            HarnessError: `error`: the file cannot be opened.
         """
         with self._refusing(path):
             return self._connect(path, "query_only = ON")
@@ -169,11 +169,11 @@ class DatabaseKind:
             yield
         except (OSError, sqlite3.Error) as error:
             raise self.refusal(path, error) from error
-        except (ValueError, TypeError) as error:  # SQLite's text about damage need not be Unicode
+        except (ValueError, TypeError) as error:  # SQLite's message about damage may not be Unicode
             raise self._damaged(path, error) from error
 
     def refusal(self, path: Path, error: Exception) -> HarnessError:
-        """Return what to raise for an error of SQLite or of the system."""
+        """Return our exception for an error of SQLite or the operating system."""
         if is_damaged(error):
             return self._damaged(path, error)
         if is_busy(error):
@@ -199,7 +199,7 @@ class DatabaseKind:
     def _connect(self, path: Path, *pragmas: str) -> sqlite3.Connection:
         conn = sqlite3.connect(path, timeout=self.busy_seconds, isolation_level=None)
         try:
-            # temp_store: sorting must not spill values into files outside of our directory.
+            # temp_store: sorting must not write values to files outside our directory.
             for pragma in (f"synchronous = {self.synchronous}", "temp_store = MEMORY", *pragmas):
                 conn.execute(f"PRAGMA {pragma}")
         except BaseException:
@@ -208,12 +208,12 @@ class DatabaseKind:
         return conn
 
     def _set_up(self, conn: sqlite3.Connection, path: Path) -> None:
-        """Check and migrate, waiting for other processes that do the same."""
+        """Check and migrate the file; wait for other processes that do the same."""
         deadline = time.monotonic() + self.busy_seconds
         while True:
             try:
                 self._check(conn, path)
-                # Changing the journal mode is the one lock SQLite does not wait for by itself.
+                # SQLite's busy timeout does not cover a change of the journal mode.
                 conn.execute("PRAGMA journal_mode = WAL")
                 conn.execute("PRAGMA journal_size_limit = 16777216")
                 self._migrate(conn, path)
@@ -245,14 +245,14 @@ class DatabaseKind:
                 conn.execute("ROLLBACK")
 
     def _parts(self, version: int) -> Migration:
-        """Return what brings a file of a version up to date."""
+        """Return the migration from a version to the newest one."""
         if not version:
             return self.create
         return [part for one in range(version, self.version) for part in self.upgrades[one]]
 
     def _check(self, conn: sqlite3.Connection, path: Path) -> int:
         """Return the version of the file; 0 for an empty one."""
-        # In one statement: another process may be making the file right now.
+        # In one statement, because another process may be creating the file right now.
         stored, application, tables = conn.execute(
             "SELECT user_version, application_id, (SELECT count(*) FROM sqlite_master)"
             " FROM pragma_user_version, pragma_application_id"
@@ -280,7 +280,7 @@ class DatabaseKind:
 
 
 def _is_full(path: Path) -> bool:
-    """Whether there is no room for the files that SQLite makes beside a database."""
+    """Return whether the disk has too little space for SQLite's files next to a database."""
     try:
         return shutil.disk_usage(path.parent).free < _LEAST_FREE_BYTES
     except OSError:
@@ -288,38 +288,38 @@ def _is_full(path: Path) -> bool:
 
 
 def make_private(database: Path) -> None:
-    """Make a database's file, and the directories it needs, for this user only (0600, 0700).
+    """Create a database's file and its directories with access for this user only (0600, 0700).
 
-    A file that is there keeps its content and gets the mode. It is never opened: SQLite guards it
-    with POSIX locks, and whatever closes a descriptor of a file drops all locks its process has on
-    it. Another process would then take the database for unused and remove the log under it.
+    An existing file keeps its content; its mode is changed. It is never opened here: SQLite uses
+    POSIX locks, and closing any descriptor of a file drops all locks that the process has on it.
+    Another process would then assume that the database is unused and remove its log.
 
     Raises:
-        OSError: The file or a directory cannot be made, or what is there is no file. A device, such
-            as /dev/null, would be taken from everybody else.
+        OSError: The file or a directory cannot be created, or the path is not a regular file.
+            Changing the mode of a device, such as /dev/null, would lock out everybody else.
     """
     if database.exists() and not database.is_file():
         raise OSError(errno.EINVAL, "it is not a regular file")
     missing = [each for each in database.parents if not each.exists()]
     for directory in reversed(missing):
         directory.mkdir(mode=0o700, exist_ok=True)
-    # The lock: nobody here may connect to a new file before its first descriptor is closed.
+    # With the lock, nobody in this process connects before the first descriptor is closed.
     with _creating, contextlib.suppress(FileExistsError):
         os.close(os.open(database, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     if os.name != "posix":
         return
     # SQLite gives the -wal and -shm files the mode of the database.
     for suffix in ("", "-wal", "-shm"):
-        # Another process may remove -wal and -shm at any time; a file of another user stays as is.
+        # Another process may remove -wal and -shm at any time; another user's files stay unchanged.
         with contextlib.suppress(FileNotFoundError, PermissionError):
             Path(f"{database}{suffix}").chmod(0o600)
 
 
 def new_private_file(path: Path, error: type[HarnessError]) -> None:
-    """Make an empty file for this user only (0600).
+    """Create an empty file with access for this user only (0600).
 
     Raises:
-        HarnessError: `error`: it exists or cannot be made.
+        HarnessError: `error`: the file exists or cannot be created.
     """
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
@@ -333,7 +333,7 @@ def new_private_file(path: Path, error: type[HarnessError]) -> None:
 
 @contextlib.contextmanager
 def removed(database: Path) -> Generator[None]:
-    """Remove a database that an error keeps from becoming whole."""
+    """Remove the database if the block raises, because it would be incomplete."""
     try:
         yield
     except BaseException:
@@ -343,15 +343,15 @@ def removed(database: Path) -> Generator[None]:
 
 
 def is_busy(error: Exception) -> bool:
-    """Whether another process holds the database."""
+    """Return whether another process has locked the database."""
     return _code(error) in _BUSY
 
 
 def is_damaged(error: Exception) -> bool:
-    """Whether the file is damaged, or no database."""
+    """Return whether the file is damaged or not a database."""
     return _code(error) in _DAMAGED or str(error).startswith(_NO_TEXT)
 
 
 def _code(error: Exception) -> int:
-    """Return SQLite's primary result code; 0 when SQLite did not raise it."""
+    """Return SQLite's primary result code; 0 if the error is not from SQLite."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF

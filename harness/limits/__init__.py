@@ -1,1 +1,1 @@
-"""Limits of a whole run tree: budgets, prices, and the ledger of what was used."""
+"""Limits of a whole run tree: budgets, prices, and the ledger of usage."""

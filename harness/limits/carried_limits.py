@@ -1,8 +1,9 @@
-"""Carried limits: a subagent's own limits, and what earlier runs of a thread have used.
+"""Limits of subagents, and limits of a thread over several runs.
 
-What a subagent uses counts for both, and the nearer bound applies. Its own bounds end the subagent,
-with a result for its caller; the bounds of the tree end the run. Two limits combine to the lower
-bound of each kind. What earlier runs of a thread have used is read from the journal.
+A subagent's usage counts against its own limits and against those of the tree. At its own limit the
+subagent ends, with a result for its caller; at a limit of the tree the whole run ends. Two sets of
+limits combine to the lower limit of each kind. Usage of a thread's earlier runs is read from the
+journal.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ __all__ = ["ChildMeter", "bounds", "narrowed", "noted", "used_before", "used_by"
 
 
 def bounds(**given: Any) -> Limits:
-    """Return limits of only what is given; `Limits` itself has defaults.
+    """Return limits without defaults: only the given ones apply.
 
     Raises:
         TypeError: There is no such limit.
@@ -37,13 +38,13 @@ def bounds(**given: Any) -> Limits:
 
 
 class ChildMeter(Meter):
-    """Usage of one subagent and those below it, beneath the meter of its caller.
+    """Meter of one subagent and the agents below it; usage also counts for its caller's meter.
 
     Args:
-        limits: Its bounds. `depth` counts from the subagent: 0 for none below it.
-        above: The meter of its caller.
-        ns: Its namespace.
-        depth: Levels between it and the main agent, 1 for a subagent of that.
+        limits: Limits of the subagent. `depth` counts from the subagent: 0 for no subagents.
+        above: The caller's meter.
+        ns: Namespace of the subagent.
+        depth: Level of the subagent; direct subagents of the main agent are at 1.
     """
 
     __slots__ = ("_above", "_depth", "_ns")
@@ -51,7 +52,7 @@ class ChildMeter(Meter):
     what: ClassVar[str] = "task"
 
     def __init__(self, limits: Limits, above: Meter, ns: str, depth: int) -> None:
-        limits = replace(  # those of the thread are the tree's to keep
+        limits = replace(  # the tree's meter enforces the thread's limits
             limits,
             thread_tokens=None,
             thread_cost=None,
@@ -68,7 +69,7 @@ class ChildMeter(Meter):
     # --- counting: nothing is counted unless both allow it -----------------------------------
 
     def before_model_call(self, model: str | None = None, depth: int = 0) -> None:
-        """See `Meter`; with a limit of its own, `LimitReached` names its namespace."""
+        """See `Meter`; at the subagent's own limit, `LimitReached` has its namespace."""
         super().before_model_call(model, depth)
         try:
             self._above.before_model_call(model, depth)
@@ -104,7 +105,7 @@ class ChildMeter(Meter):
     # --- reading -----------------------------------------------------------------------------
 
     def remaining(self) -> Remaining:
-        """Return what it may still use: the less of its own limits and those above."""
+        """Return the remaining budget: the smaller of its own and its caller's."""
         own, above = super().remaining(), self._above.remaining()
         return Remaining(
             min(own.model_calls, above.model_calls),
@@ -115,25 +116,25 @@ class ChildMeter(Meter):
         )
 
     def reached(self, depth: int = 0) -> LimitReached | None:
-        """Return the limit that a model call would meet, its own first."""
+        """Return the limit that a model call would exceed; the subagent's own limits come first."""
         own = super().reached(depth - self._depth)
         return own or self._above.reached(depth)
 
     @property
     def seconds_left(self) -> float | None:
-        """What is left of its own time; None without a limit."""
+        """Seconds left of the subagent's own time limit; None without one."""
         return super().remaining().seconds
 
     def wrap_up(self, depth: int = 0) -> str | None:
-        """Say why to give the final answer now, or None; see `Meter`."""
+        """Return why to give the final answer now, or None; see `Meter`."""
         return super().wrap_up(depth - self._depth) or self._above.wrap_up(depth)
 
     def warning(self, depth: int = 0) -> str | None:
-        """Say how much is left, or None; see `Meter`."""
+        """Return how much is left, or None; see `Meter`."""
         return super().warning(depth - self._depth) or self._above.warning(depth)
 
     def used(self) -> Used:
-        """Return what it has used by now; the ledger is the tree's."""
+        """Return the usage so far, without a ledger: only the tree has one."""
         return changed(super().used(), ledger=())
 
     def _met(self, limit: LimitName, allowed: float, used: float, note: str = "") -> LimitReached:
@@ -150,15 +151,15 @@ _ALL_RUNS = 1_000_000
 
 
 def noted(meter: Meter) -> str:
-    """Return what a run has used by now as its record keeps it."""
+    """Return a run's usage so far as JSON text for its record."""
     return to_json(meter.used().to_json()).decode()
 
 
 def used_by(run: Run) -> Used | None:
-    """Return what a run has used; None if nothing is known of it.
+    """Return the usage in a run's record; None if there is none.
 
     Raises:
-        CheckpointError: Its record is damaged.
+        CheckpointError: The record is damaged.
     """
     try:
         return Used.from_json(json.loads(run.used)) if run.used else None
@@ -171,9 +172,10 @@ def used_by(run: Run) -> Used | None:
 
 
 async def used_before(run: Run, journal: Checkpointer) -> Used:
-    """Return what other runs of the thread have used, for the limits that ask for it.
+    """Return the usage of the thread's other runs, for limits of the thread.
 
-    A run that counted this knows all before it, so usually a few records are read.
+    A run that counted it also stored the total of all runs before it, so usually only a few records
+    are read.
     """
     own = used_by(run)
     if own is not None and own.thread is not None:
@@ -188,7 +190,7 @@ async def used_before(run: Run, journal: Checkpointer) -> Used:
 
 
 def _sum_of(runs: Iterable[Run]) -> tuple[Used, bool]:
-    """Return what runs of a thread have used, newest first, and whether one knows all before it."""
+    """Return the usage of runs, given newest first, and whether it covers all earlier runs."""
     total = Used()
     for run in runs:
         used = used_by(run)
@@ -200,11 +202,11 @@ def _sum_of(runs: Iterable[Run]) -> tuple[Used, bool]:
 
 
 def narrowed(limits: Limits, other: Limits | None) -> Limits:
-    """Return the lower limit of each kind; None is no limit.
+    """Return the lower limit of each kind; None means no limit.
 
     Args:
-        limits: Some limits. Its prices go before the other's.
-        other: Further ones, or None for none.
+        limits: The first limits. Its prices take precedence.
+        other: The second limits, or None.
     """
     if other is None:
         return limits

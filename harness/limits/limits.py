@@ -1,9 +1,9 @@
 """Limits of a whole run tree: the agent, its subagents and theirs.
 
-Before a limit is reached, an agent can be warned how much is left (`Meter.warning`). Near it, each
-agent is asked for its final answer (`Meter.wrap_up`). At the limit, no further call begins
-(`LimitReached`). Tokens, dollars and seconds are checked before each model call, so they are
-exceeded by at most the call in progress: one for each agent that is working at that moment.
+Well before a limit, an agent is told how much is left (`Meter.warning`). Near the limit, each agent
+is asked for its final answer (`Meter.wrap_up`). At the limit, no further call starts
+(`LimitReached`). Tokens, dollars and seconds are checked before each model call, so a run can
+exceed them only by the calls in progress: one for each agent that is working at that moment.
 """
 
 from __future__ import annotations
@@ -44,31 +44,31 @@ __all__ = [
 ]
 
 _SOFT = 0.9
-"""Share of a budget after which the main agent shall finish; one power more for each level below
-it, so that a subagent that wraps up leaves enough for those that wait for it."""
+"""Share of a budget after which the main agent should finish. For subagents it is raised to one
+more power per level, so that a subagent leaves enough for the agents that wait for it."""
 
 _WARN = 0.75
-"""Share of a limit after which the main agent is warned how much is left; also for subagents."""
+"""Share of a limit after which the main agent is warned; for subagents see `Meter.warning`."""
 
 _NOTHING = Used()
 
 
 class Meter:
-    """Meter of a run tree: counts usage so far, and is shared by all of its agents.
+    """Meter of a run tree: counts usage and checks limits; all agents of the tree share it.
 
     Args:
-        limits: The bounds.
-        used: What the run had used before it paused.
-        earlier: What other runs of the thread have used, for bounds of the thread.
-        clock: Seconds that only grow.
+        limits: The limits.
+        used: Usage of the run before it paused.
+        earlier: Usage of other runs of the thread, for limits of the thread.
+        clock: Monotonic clock, in seconds.
 
     Attributes:
-        limits: The bounds.
-        model_calls: Model calls that began.
-        tool_calls: Tool calls that began.
-        usage: Tokens.
-        cost: US dollars of the calls whose price is known.
-        unpriced_calls: Model calls that `cost` lacks.
+        limits: The limits.
+        model_calls: Number of started model calls.
+        tool_calls: Number of started tool calls.
+        usage: Tokens used.
+        cost: Cost in US dollars of all calls with a known price.
+        unpriced_calls: Number of model calls that are missing from `cost`.
     """
 
     __slots__ = (
@@ -92,7 +92,7 @@ class Meter:
     )
 
     what: ClassVar[str] = "run"
-    """What its bounds are of, in texts for models."""
+    """What the limits apply to, in texts for models."""
 
     def __init__(
         self,
@@ -126,14 +126,14 @@ class Meter:
         """Count a model call.
 
         Args:
-            model: Its full name. With a cost limit, a model without a known price is refused
-                before it costs anything.
-            depth: Levels between the agent that asks and the main one, which is at 0. A subagent
-                does not get the last calls: one stays for each agent above it.
+            model: Full name of the model. With a cost limit, a model without a known price is
+                refused before it costs anything.
+            depth: Level of the calling agent; the main agent is at 0. A subagent cannot use the
+                last calls: one is reserved for each agent above it.
 
         Raises:
-            LimitReached: A limit was met; the call must not begin.
-            UnknownPrice: There is a cost limit and the price is unknown; likewise.
+            LimitReached: A limit was reached; the call must not start.
+            UnknownPrice: There is a cost limit and the price is unknown; the call must not start.
             UnknownUsage: There is a token or cost limit and a model did not report its tokens.
         """
         reached = self.reached(depth)
@@ -145,7 +145,7 @@ class Meter:
         self.model_calls += 1
 
     def take_back_model_call(self) -> None:
-        """Count a model call no more that has ended before any model was asked."""
+        """Undo the count of a model call that ended before a model was called."""
         self.model_calls -= 1
 
     def before_tool_call(self) -> None:
@@ -158,15 +158,15 @@ class Meter:
         self.tool_calls += 1
 
     def before_subagents(self, count: int, depth: int = 1) -> None:
-        """Check that an answer may start one more subagent.
+        """Check that a model's answer may start one more subagent.
 
         Args:
-            count: Subagents the answer has started, with this one.
+            count: Number of subagents that the answer has started, including this one.
             depth: Levels between the new subagent and the main agent.
 
         Raises:
-            LimitReached: `depth` or `fan_out`. Nothing is used up, so the run can go on: the text
-                tells the model what to do instead.
+            LimitReached: `depth` or `fan_out`. The run can continue: the text tells the model what
+                to do instead.
         """
         limits = self.limits
         if depth > limits.depth:
@@ -183,17 +183,17 @@ class Meter:
             )
 
     def add(self, usage: Usage | None, model: str, asked: str = "", *, agent: str = "") -> float:
-        """Add the tokens of a model call and what they cost.
+        """Add the tokens and the cost of a model call.
 
         Args:
-            usage: The tokens, or None if the model does not say. Do not add an answer that came
-                from a cache.
+            usage: The tokens, or None if the model did not report them. Do not add answers from a
+                cache.
             model: Full name of the model that answered.
-            asked: Name of the model that was asked; its price counts if `model` has none.
-            agent: Who asked, for the ledger.
+            asked: Name of the requested model; its price is used if `model` has none.
+            agent: Calling agent, for the ledger.
 
         Returns:
-            What it cost in US dollars; 0 if that is not known.
+            Cost in US dollars; 0 if it is unknown.
         """
         if usage is None and model.startswith(SCRIPT):
             usage = Usage()
@@ -220,14 +220,14 @@ class Meter:
 
     @property
     def is_worth_noting(self) -> bool:
-        """Whether a run that continues has to know what was used."""
+        """Whether any usage has to be stored for a run that continues later."""
         if self.model_calls or self.usage is not _NOTHING.usage:
             return True
         return any(name.startswith(THREAD) for name, _ in self._budgets)
 
     @property
     def tokens(self) -> int:
-        """All tokens together."""
+        """Total number of tokens."""
         return self.usage.total
 
     @property
@@ -239,7 +239,7 @@ class Meter:
         return limit_met(limit, allowed, used, note)
 
     def used(self) -> Used:
-        """Return what the tree has used by now."""
+        """Return the usage of the tree so far."""
         return Used(
             self.model_calls,
             self.tool_calls,
@@ -255,24 +255,24 @@ class Meter:
     # --- subagents with bounds of their own ------------------------------------------------
 
     def enter(self, ns: str, meter: Meter) -> None:
-        """Keep what a subagent has used beside what the tree has, until it leaves."""
+        """Register the meter of a subagent until `leave`; its usage is stored with the tree's."""
         self._left.pop(ns, None)
         self._children[ns] = meter
 
     def leave(self, ns: str, *, unfinished: bool) -> None:
-        """Stop to count for a subagent; one that is unfinished continues from there later."""
+        """Remove a subagent's meter; keep its usage if it is unfinished and may continue later."""
         meter = self._children.pop(ns, None)
         if unfinished and meter is not None:
             self._left[ns] = meter.used()
 
     def left_by(self, ns: str) -> Used | None:
-        """Return what a subagent had used when it stopped unfinished."""
+        """Return the usage of a subagent that stopped unfinished."""
         return self._left.get(ns)
 
     def remaining(self) -> Remaining:
-        """Return what the tree may still use; never less than 0.
+        """Return the remaining budget of the tree; never less than 0.
 
-        Of tokens and cost it is what the run or the thread may, whichever is less.
+        For tokens and cost, this is the smaller of the run's and the thread's remaining budget.
         """
         limits = self.limits
         return Remaining(
@@ -284,7 +284,7 @@ class Meter:
         )
 
     def reached(self, depth: int = 0) -> LimitReached | None:
-        """Return the limit that a model call of an agent at this depth would meet, if any."""
+        """Return the limit that a model call of an agent at this depth would exceed, if any."""
         allowed = self.limits.model_calls
         if allowed - self.model_calls <= depth:
             kept = "" if depth == 0 else "; the rest is kept for the agents above this one"
@@ -295,17 +295,18 @@ class Meter:
         return None
 
     def out_of_time(self) -> LimitReached:
-        """Return the limit of a run whose time is over, whatever else it has used up."""
+        """Return the error for a run whose time is up, even if it reached other limits too."""
         return self._met("seconds", self.limits.seconds or 0.0, self.seconds)
 
     def wrap_up(self, depth: int = 0) -> str | None:
-        """Say why an agent should give its final answer now, or None while there is enough left.
+        """Return why an agent should give its final answer now, or None if enough is left.
 
-        Ask before `before_model_call`. That is the agent's last model call, tool calls are used
-        up, or 90 % of a budget is (81 % for a subagent, and so on: its parent needs a turn too).
+        Call it before `before_model_call`. The reasons: this is the agent's last model call, no
+        tool calls are left, or 90 % of a budget is used (81 % for a subagent, and so on, because
+        its parent needs a turn, too).
 
         Args:
-            depth: Levels between the agent and the main one, which is at 0.
+            depth: Level of the agent; the main agent is at 0.
 
         Returns:
             A text for the model.
@@ -319,16 +320,16 @@ class Meter:
         )
 
     def warning(self, depth: int = 0) -> str | None:
-        """Say how much an agent has left, once three quarters of some limit are used up.
+        """Return how much an agent has left, once three quarters of a limit are used.
 
-        For a subagent it is a tenth less for each level, as its wrap-up comes earlier too. Nothing
-        is said any more when it is time for that.
+        For a subagent the share is a tenth lower per level, because its wrap-up is earlier, too.
+        Once the wrap-up is due, there is no warning.
 
         Args:
-            depth: Levels between the agent and the main one, which is at 0.
+            depth: Level of the agent; the main agent is at 0.
 
         Returns:
-            A text for the model, about every bound that is near; None while there is enough left.
+            A text for the model about every limit that is near; None if enough is left.
         """
         if self._scarce(depth) is not None:
             return None
@@ -345,7 +346,7 @@ class Meter:
         )
 
     def _used_up(self) -> Iterator[tuple[LimitName, float, float]]:
-        """Yield every limit with what is used of it."""
+        """Yield the name, limit and usage of every budget."""
         yield "model_calls", self.limits.model_calls, self.model_calls
         yield "tool_calls", self.limits.tool_calls, self.tool_calls
         for name, bound in self._budgets:

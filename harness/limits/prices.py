@@ -1,9 +1,9 @@
-"""Token prices: list prices by model, and prices that you give yourself.
+"""Token prices: list prices by model, and your own prices.
 
-List prices come from the `genai-prices` package, so a newer version of that knows newer models. An
-operator's own table (`Limits.prices`) goes before it. A model that neither knows has no price:
-nothing is guessed from its relatives, since a point release may cost a fraction of the one before.
-Not in list prices: batch, fast-mode and regional rates, and what server-side tools cost per use.
+List prices come from the `genai-prices` package; update it to get newer models. Your own table
+(`Limits.prices`) takes precedence. A model in neither table has no price. Prices of related models
+are not used, because a point release may cost a fraction of its predecessor. List prices do not
+cover batch, fast-mode and regional rates, or fees for server-side tools.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _Listed: TypeAlias = "Decimal | TieredPrices | None"
 
 
 class UnknownPrice(HarnessError):
-    """A cost limit cannot be kept, because the price of a model is not known."""
+    """A cost limit cannot be enforced, because the price of a model is unknown."""
 
 
 @record
@@ -38,13 +38,13 @@ class Price:
     """Prices of one model in US dollars per million tokens.
 
     Attributes:
-        input: Tokens that neither came from nor went to the provider's prompt cache.
-        output: Tokens of answers, thinking included.
-        cache_read: Tokens from the prompt cache; as `input` by default.
-        cache_write: Tokens that go to the prompt cache; as `input` by default. List prices are
-            for entries that live five minutes.
-        long_prompt: Number of prompt tokens, cached ones included, beyond which the whole call
-            costs another price, and that price.
+        input: Price of input tokens that are neither read from nor written to the prompt cache.
+        output: Price of output tokens, thinking included.
+        cache_read: Price of tokens read from the prompt cache; by default the same as `input`.
+        cache_write: Price of tokens written to the prompt cache; by default the same as `input`.
+            List prices are for entries with a lifetime of five minutes.
+        long_prompt: A number of prompt tokens (cached ones included), and the price of the whole
+            call if its prompt is longer.
 
     Raises:
         ValueError: A price is negative.
@@ -62,7 +62,7 @@ class Price:
                 raise ValueError(f"a price is in US dollars and not negative; got {dollars}")
 
     def cost(self, usage: Usage) -> float:
-        """Return what one model call costs, in US dollars."""
+        """Return the cost of one model call in US dollars."""
         prompt = usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens
         if self.long_prompt is not None and prompt > self.long_prompt[0]:
             return self.long_prompt[1].cost(usage)
@@ -82,10 +82,10 @@ _FABLE_5_1 = Price(10, 50, 0.25, 12.5)
 UNLISTED: Mapping[str, Price] = MappingProxyType(
     {"claude-mythos-5-1": _FABLE_5_1, "claude-mythos-5": _FABLE_5}
 )
-"""Published prices that `genai-prices` does not have, by the beginning of a model's id."""
+"""Published prices that `genai-prices` lacks, by prefix of the model's id."""
 
 SCRIPT = "scripted:"
-"""How names of scripted models begin. They are free."""
+"""Prefix of the names of scripted models, which are free."""
 _FREE = Price(0, 0)
 
 _LISTERS = {
@@ -96,20 +96,21 @@ _LISTERS = {
     "anthropic-vertex": "anthropic",
     "xai": "x-ai",
 }
-"""What the list calls a vendor, where it has another name for it."""
+"""Provider names in `genai-prices`, where they differ from ours."""
 
 _OTHER_VERSION = re.compile(r"\d|[-.]\d{1,2}(?!\d)")
-"""What makes an id that begins like a known one the id of another model: `-5` and then `-2`."""
+"""A suffix of a known id that makes it another version: `claude-opus-5` and then `-5`."""
 
 
 def price_of(model: str, prices: Mapping[str, Price] | None = None) -> Price | None:
     """Return the price of a model, or None if it is not known. Scripts are free.
 
     Args:
-        model: Its name, such as `openai:gpt-5.4`; `anthropic:` may be left out.
-        prices: One's own prices by the beginning of a model's name; they go before list prices.
-            The longest beginning wins, and one that ends in a version covers dated snapshots of
-            that version but no other version: `claude-opus-5` is not `claude-opus-5-5`.
+        model: Name of the model, such as `openai:gpt-5.4`; `anthropic:` may be left out.
+        prices: Your own prices by prefix of the model's name; they take precedence over list
+            prices. The longest prefix wins. A prefix that ends in a version covers dated
+            snapshots of that version but no other version: `claude-opus-5` does not cover
+            `claude-opus-5-5`.
     """
     own = _longest(model, prices or {})
     if own is None and model.startswith(SCRIPT):
@@ -119,18 +120,18 @@ def price_of(model: str, prices: Mapping[str, Price] | None = None) -> Price | N
 
 @lru_cache(maxsize=256)
 def window_of(model: str) -> int | None:
-    """Return the input tokens that a model accepts, if the list of models says so."""
+    """Return the maximum number of input tokens of a model, or None if it is unknown."""
     entry = _entry(_bare(model))
     return None if entry is None else entry.context_window
 
 
 def _entry(name: str) -> ModelInfo | None:
-    """Return what the list has of a model. The first one takes some 70 ms of a processor."""
+    """Return the `genai-prices` entry of a model. The first call takes about 70 ms CPU time."""
     vendor, colon, model = name.partition(":")
     lister = _LISTERS.get(vendor, vendor) if colon else "anthropic"
     if not colon and not name.startswith("claude"):
         return None
-    from genai_prices.data_snapshot import get_snapshot  # not before a model was called
+    from genai_prices.data_snapshot import get_snapshot  # slow to import
 
     try:
         return get_snapshot().find_provider_model(model or name, None, lister, None)[1]
@@ -153,7 +154,7 @@ def _listed(name: str) -> Price | None:
 
 
 def _from(prompt: int, kinds: Sequence[_Listed], longer: tuple[int, Price] | None) -> Price:
-    """Return the price of calls whose prompt is at least this long."""
+    """Return the price of calls with a prompt of at least this many tokens."""
     entry, output, read, write = (_dollars(one, prompt) for one in kinds)
     return Price(entry or 0, output or 0, read, write, longer)
 

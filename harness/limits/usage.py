@@ -1,6 +1,6 @@
-"""Usage: what a run tree has used, and its limits in words.
+"""Usage of a run tree, its limits, and texts about both.
 
-A ledger counts tokens by agent and model, for a whole run tree.
+A ledger counts the tokens of a whole run tree by agent and model.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ __all__ = [
 
 @record
 class LedgerLine:
-    """Line of a ledger: what one agent has used of one model.
+    """Line of a ledger: usage of one model by one agent.
 
     Attributes:
-        agent: Names of the agents from the root to it, joined by `/`.
+        agent: Path of the agent: the names from the root agent down, joined by `/`.
         model: Full name of the model that answered.
-        calls: Its answers.
-        usage: Their tokens, as far as the model said.
-        cost: US dollars of the answers whose price is known.
+        calls: Number of answers.
+        usage: Tokens, as far as the model reported them.
+        cost: Cost in US dollars of all answers with a known price.
     """
 
     agent: str
@@ -58,7 +58,7 @@ class LedgerLine:
 
     @property
     def cache_hit_rate(self) -> float:
-        """Part of the prompt tokens that came from the provider's cache; 0 without any."""
+        """Share of prompt tokens that came from the provider's cache, from 0 to 1."""
         prompt = (
             self.usage.input_tokens + self.usage.cache_read_tokens + self.usage.cache_write_tokens
         )
@@ -79,7 +79,7 @@ class Ledger:
     """Ledger of a run tree: usage by agent and model.
 
     Args:
-        lines: What it had used before.
+        lines: Earlier usage.
     """
 
     __slots__ = ("_lines",)
@@ -97,7 +97,7 @@ class Ledger:
 
     @property
     def lines(self) -> tuple[LedgerLine, ...]:
-        """All lines, in the order in which they began."""
+        """All lines, in the order of their first answer."""
         return tuple(self._lines.values())
 
 
@@ -119,11 +119,11 @@ LimitName: TypeAlias = Literal[
 Budget: TypeAlias = Literal[
     "tokens", "cost", "seconds", "thread_tokens", "thread_cost", "thread_model_calls"
 ]
-"""A bound on what calls use, which is known once they are made."""
+"""A limit on usage that is known only after a call."""
 
 BUDGETS: tuple[Budget, ...] = get_args(Budget)
 THREAD = "thread_"
-"""Begins the names of bounds for all runs of a thread."""
+"""Prefix of the names of limits that apply to all runs of a thread."""
 
 UNITS: Mapping[LimitName, str] = {
     "model_calls": "model calls",
@@ -138,11 +138,11 @@ UNITS: Mapping[LimitName, str] = {
 
 
 class LimitReached(Exception):
-    """A limit of the run tree was met; ends the run with a typed reason.
+    """A limit of the run tree was reached; the run ends with a typed reason.
 
     Attributes:
-        limit: Which one.
-        ns: Namespace of the subagent whose own limit it is; None for a limit of the whole tree.
+        limit: Name of the limit.
+        ns: Namespace of the subagent if it is the subagent's own limit; None for the whole tree.
     """
 
     def __init__(self, limit: LimitName, text: str, ns: str | None = None) -> None:
@@ -152,7 +152,7 @@ class LimitReached(Exception):
 
 
 class UnknownUsage(HarnessError):
-    """A budget cannot be kept, because a model does not say how many tokens it used."""
+    """A budget cannot be enforced, because a model does not report its tokens."""
 
 
 @record
@@ -160,20 +160,21 @@ class Limits:
     """Limits of one run, including all of its subagents.
 
     Attributes:
-        model_calls: Answers of the agent's models.
-        tool_calls: Tool calls that start.
-        depth: Levels of subagents below the main agent; 0 for none.
-        fan_out: Subagents that one answer may start.
-        parallel_tool_calls: Calls of one answer that run at the same time; the rest wait.
-        tokens: All tokens: input, output, and those from and to the provider's prompt cache. None
-            for no limit, as for the next two.
-        cost: US dollars, by list prices (`harness.limits.prices`).
-        seconds: Time that the run works; time it waits for answers does not count.
-        prices: Prices of models by the beginning of their name; they override list prices.
-        thread_tokens: Tokens of all runs of the thread together, this one and its subagents
-            included, by the journal's records of them. None for no limit, as for the next two.
-        thread_cost: Likewise US dollars.
-        thread_model_calls: Likewise model calls.
+        model_calls: Maximum number of model calls.
+        tool_calls: Maximum number of started tool calls.
+        depth: Maximum levels of subagents below the main agent; 0 for none.
+        fan_out: Maximum number of subagents that one answer may start.
+        parallel_tool_calls: Maximum number of calls of one answer that run at the same time; the
+            others wait.
+        tokens: Maximum tokens: input, output, and prompt cache reads and writes. None for no
+            limit, also for `cost` and `seconds`.
+        cost: Maximum cost in US dollars, by list prices (`harness.limits.prices`).
+        seconds: Maximum working time; time spent waiting for a person's answers does not count.
+        prices: Prices by prefix of the model's name; they override list prices.
+        thread_tokens: Maximum tokens of all runs of the thread, including this one and its
+            subagents, as recorded in the journal. None for no limit, also for the next two.
+        thread_cost: Maximum cost in US dollars of all runs of the thread.
+        thread_model_calls: Maximum number of model calls of all runs of the thread.
 
     Raises:
         ValueError: A limit is not positive (`depth` may be 0).
@@ -194,7 +195,7 @@ class Limits:
 
     @property
     def for_thread(self) -> bool:
-        """Whether a limit is for all runs of the thread."""
+        """Whether any limit applies to all runs of the thread."""
         return not (
             self.thread_tokens is None
             and self.thread_cost is None
@@ -212,19 +213,19 @@ class Limits:
 
 @record
 class Used:
-    """Usage of a run tree; kept with a paused run, so that it continues counting.
+    """Usage of a run tree; stored with a paused run so that counting can continue.
 
     Attributes:
-        model_calls: Model calls that began.
-        tool_calls: Tool calls that began.
-        usage: Tokens.
-        cost: US dollars of the calls whose price is known.
+        model_calls: Number of started model calls.
+        tool_calls: Number of started tool calls.
+        usage: Tokens used.
+        cost: Cost in US dollars of all calls with a known price.
         seconds: Wall time, pauses excluded.
-        unpriced_calls: Model calls that `cost` lacks, since their price or tokens are unknown.
-        ledger: The same tokens and dollars by agent and model.
-        children: What unfinished subagents with bounds of their own have used, by namespace.
-        thread: What other runs of the thread had used before, if that counted; so that the next
-            one need not look at all of them.
+        unpriced_calls: Model calls that are missing from `cost`: price or tokens are unknown.
+        ledger: Tokens and cost by agent and model.
+        children: Usage of unfinished subagents with their own limits, by namespace.
+        thread: Usage of earlier runs of the thread, if it was counted. The next run reads it
+            instead of all earlier records.
     """
 
     model_calls: int = 0
@@ -239,7 +240,7 @@ class Used:
 
     @property
     def tokens(self) -> int:
-        """All tokens together, as `Limits.tokens` counts them."""
+        """Total number of tokens, counted the same way as `Limits.tokens`."""
         return self.usage.total
 
     def to_json(self) -> dict[str, JsonValue]:
@@ -260,7 +261,7 @@ class Used:
         return data
 
     def __add__(self, other: Used) -> Used:
-        """Return the sum of what two runs have used, without its ledger."""
+        """Return the total usage of two runs, without a ledger."""
         return Used(
             self.model_calls + other.model_calls,
             self.tool_calls + other.tool_calls,
@@ -272,30 +273,30 @@ class Used:
 
     @staticmethod
     def from_json(data: Mapping[str, JsonValue]) -> Used:
-        """Return what `to_json` made; keys that are missing count as unused.
+        """Return the usage from the data of `to_json`; missing keys count as unused.
 
         Raises:
-            ValueError: The data is something else.
+            ValueError: The data has another shape.
         """
         return _used_adapter().validate_python(data)
 
 
 @lru_cache(maxsize=256)
 def budgets_of(limits: Limits) -> Sequence[tuple[Budget, float]]:
-    """Return the limits on what calls use that are set."""
+    """Return all budgets that are set, as name and limit."""
     bounds: Mapping[Budget, float | None] = {name: getattr(limits, name) for name in BUDGETS}
     return [(name, bound) for name, bound in bounds.items() if bound is not None]
 
 
 @cache
 def _used_adapter() -> TypeAdapter[Used]:
-    """Return what reads a `Used`; it takes milliseconds to make."""
+    """Return the parser for `Used`; creating it takes milliseconds, so it is cached."""
     return TypeAdapter(Used)
 
 
 @record
 class Remaining:
-    """Budget that a run tree has left, in the units of `Limits`; None where nothing is bounded."""
+    """Remaining budget of a run tree, in the units of `Limits`; None where there is no limit."""
 
     model_calls: int
     tool_calls: int
@@ -305,17 +306,17 @@ class Remaining:
 
 
 def counted(limit: LimitName, allowed: float, used: float) -> str:
-    """Say what a limit allows and what is used of it."""
+    """Return a text about a limit and its usage: `5 model calls allowed, 3 used`."""
     return f"{shown(allowed)} {UNITS[limit]} allowed, {shown(used)} used"
 
 
 def shown(amount: float) -> str:
-    """Return an amount as people read it."""
+    """Return an amount with thousands separators, and fractions rounded to four digits."""
     return f"{amount:,}" if isinstance(amount, int) else f"{amount:,.4g}"
 
 
 def limit_met(limit: LimitName, allowed: float, used: float, note: str = "") -> LimitReached:
-    """Return what ends a run that has met a limit."""
+    """Return the error for a run that has reached a limit."""
     instead = "start a new thread" if limit.startswith(THREAD) else "continue with a smaller goal"
     return LimitReached(
         limit,
@@ -327,18 +328,18 @@ def limit_met(limit: LimitName, allowed: float, used: float, note: str = "") -> 
 def check_measurable(
     limits: Limits, model: str | None, silent: str | None, unpriced: int, earlier: int
 ) -> None:
-    """Refuse a model call whose bounds on tokens or cost could not be kept.
+    """Refuse a model call if limits on tokens or cost could not be enforced.
 
     Args:
-        limits: The bounds.
-        model: Full name of the model to be called; None if it is not known.
-        silent: A model that has not reported its tokens; None if all have.
-        unpriced: Calls of the run whose cost is not known.
-        earlier: Those of earlier runs of the thread.
+        limits: The limits.
+        model: Full name of the model to call; None if it is unknown.
+        silent: A model that did not report its tokens; None if all did.
+        unpriced: Number of calls of the run with unknown cost.
+        earlier: Number of calls of earlier runs of the thread with unknown cost.
 
     Raises:
-        UnknownPrice: There is a cost limit, and a price is not known.
-        UnknownUsage: There is a token or cost limit, and tokens are not known.
+        UnknownPrice: There is a cost limit, and a price is unknown.
+        UnknownUsage: There is a token or cost limit, and the tokens of a call are unknown.
     """
     costs = limits.cost is not None or limits.thread_cost is not None
     tokens = limits.tokens is not None or limits.thread_tokens is not None
