@@ -12,6 +12,7 @@ files are looked at again from time to time; and where the system cannot watch, 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, aclosing
@@ -46,6 +47,12 @@ _RECHECK_SECONDS = 2.0
 
 _FULL_SECONDS = 10.0
 """How often all files are looked at again, in case an event was lost."""
+
+_BUSY_SECONDS = 30.0
+"""How long after a change, or the start, the next one is expected."""
+
+_QUIET_PAUSE = 0.08
+"""Seconds that each step takes longer when no change is expected."""
 
 _MANY = 1_000
 """Of more paths than this at once some may have been lost, so all files are looked at."""
@@ -100,7 +107,8 @@ async def watch(
         on_change: Told about each change, after the reload. Changes that arrive meanwhile are
             reported together in its next call; it holds up no reload.
         debounce_ms: Longest time for which changes that keep coming are gathered.
-        step_ms: A pause this long ends the gathering. Less is quicker and costs more when idle.
+        step_ms: A pause this long ends the gathering. Less is quicker and costs more. When nothing
+            has changed for a while, steps are longer.
         force_polling: Compare directories instead of asking the system; None decides by platform.
         untrusted: Directories that agents can write: links there lead to nothing that is watched
             outside of them.
@@ -228,7 +236,7 @@ class _Follower:
     async def follow(self, polling: bool | None) -> None:
         """Watch what exists now; return when something else must be watched."""
         plan = await self._plan()
-        stop = anyio.Event()
+        stop = _Pace()
         send, receive = anyio.create_memory_object_stream[_News](1)
         async with anyio.create_task_group() as group, send, receive:
             group.start_soon(_set_when_cancelled, stop)
@@ -240,9 +248,9 @@ class _Follower:
                         recursive=recursive,
                         force_polling=polling,
                         ignore_permission_denied=self.lenient,
-                        stop_event=stop,
+                        stop_event=cast("anyio.Event", stop),
                     )
-                    await group.start(_events, source, plan, send)
+                    await group.start(_events, source, plan, send, stop)
             await self._reload(None)
             if self._task_status is not None:
                 self._task_status.started()
@@ -332,6 +340,7 @@ async def _events(
     source: AsyncGenerator[set[tuple[Change, str]], None],
     plan: Plan,
     send: MemoryObjectSendStream[_News],
+    pace: _Pace,
     *,
     task_status: TaskStatus[None],
 ) -> None:
@@ -339,6 +348,7 @@ async def _events(
         # awatch sets up its watches before it first waits, and this task runs when it waits.
         group.start_soon(_started, task_status)
         async for changes in source:
+            pace.hurry()
             gone = any(change is Change.deleted and plan.watches(path) for change, path in changes)
             await send.send(
                 _News(
@@ -353,7 +363,38 @@ async def _started(task_status: TaskStatus[None]) -> None:
     task_status.started()
 
 
-async def _set_when_cancelled(stop: anyio.Event) -> None:
+class _Pace:
+    """Event that ends the watching threads, and slows them down while nothing changes.
+
+    They look at it at every step, so they wait as long as it does.
+    """
+
+    def __init__(self) -> None:
+        self._running = threading.Lock()  # held until they shall end
+        self._running.acquire()
+        self._ends = False
+        self.hurry()
+
+    def hurry(self) -> None:
+        """Note a change: more are likely to follow."""
+        self._busy_until = time.monotonic() + _BUSY_SECONDS
+
+    def set(self) -> None:
+        """End the threads."""
+        if not self._ends:
+            self._ends = True
+            self._running.release()
+
+    def is_set(self) -> bool:
+        """Whether they shall end. May block for a moment."""
+        is_quiet = time.monotonic() > self._busy_until
+        ends = self._running.acquire(timeout=_QUIET_PAUSE if is_quiet else 0)
+        if ends:
+            self._running.release()  # for the other threads
+        return ends
+
+
+async def _set_when_cancelled(stop: _Pace) -> None:
     """End the watching threads at once on cancellation; they look at the event at every step."""
     try:
         await anyio.sleep_forever()

@@ -32,6 +32,8 @@ from .checked_requests import CheckedRequests
 from .signals import Stop, until
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     import uvicorn
     from mcp.server.sse import SseServerTransport
     from starlette.applications import Starlette
@@ -52,6 +54,9 @@ __all__ = [
 
 CLOSE_SECONDS = 1
 """Seconds for requests in flight once the HTTP server closes."""
+
+DATE_SECONDS = 1.0
+"""How often the date of responses is set."""
 
 logger = logging.getLogger(__name__)
 
@@ -243,11 +248,27 @@ def _server_class() -> type[uvicorn.Server]:
     import uvicorn
 
     class Web(uvicorn.Server):
-        """uvicorn without signal handlers of its own; `stop_on_signals` has them."""
+        """uvicorn without signal handlers of its own; `stop_on_signals` has them.
+
+        It waits until it has to stop, where uvicorn looks ten times a second.
+        """
+
+        def __init__(self, config: uvicorn.Config) -> None:
+            super().__init__(config)
+            self._exits = anyio.Event()
 
         @contextmanager
         def capture_signals(self) -> Generator[None]:
             yield
+
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            super().handle_exit(sig, frame)
+            self._exits.set()
+
+        async def main_loop(self) -> None:
+            while not await self.on_tick(0):  # which sets the date of responses
+                with anyio.move_on_after(DATE_SECONDS):
+                    await self._exits.wait()
 
     return Web
 

@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from typing import Any, Literal
 
 import anyio
 import pytest
+import uvicorn
 from mcp import Client, StdioServerParameters
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCError, JSONRPCNotification, JSONRPCRequest
@@ -21,7 +23,7 @@ from mcp.types import JSONRPCError, JSONRPCNotification, JSONRPCRequest
 from deep_agent_mcp.harness.mcp_servers.transports import sse_streams
 from deep_agent_mcp.server.auth.tokens import TokenFile
 from deep_agent_mcp.server.transports.lines import MAX_LINE_BYTES, LineSplitter
-from deep_agent_mcp.server.transports.transports import AddressError, bind
+from deep_agent_mcp.server.transports.transports import AddressError, _server_class, bind
 from tests.fork_server import environment, run, stand_in, start
 
 if sys.platform != "win32":
@@ -426,6 +428,26 @@ def test_a_signal_ends_it_although_a_stream_is_open() -> None:
     assert f"the page is {web.said['ui_url']}" in log
     assert "closed" in log
     assert "Traceback" not in log
+
+
+async def test_a_server_at_rest_wakes_for_the_date_only_and_ends_at_once() -> None:
+    web = _server_class()(uvicorn.Config(lambda: None))
+    ticks: list[float] = []
+    tick = web.on_tick
+
+    async def counted(counter: int) -> bool:
+        ticks.append(time.monotonic())
+        return await tick(counter)
+
+    web.on_tick = counted
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(web.main_loop)
+        await anyio.sleep(0.3)
+        assert len(ticks) == 1
+        web.handle_exit(signal.SIGTERM, None)
+        began = time.monotonic()
+    assert ticks[-1] - began < 0.2
+    assert any(name == b"date" for name, _ in web.server_state.default_headers)
 
 
 def test_a_name_that_is_allowed_is_served_and_the_missing_lock_is_said() -> None:

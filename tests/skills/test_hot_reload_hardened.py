@@ -239,3 +239,24 @@ async def test_a_watch_that_cannot_be_made_is_tried_again_and_then_done_without(
     assert len(said) == 3
     assert all("no events today" in one for one in said)
     assert said[-1].endswith("comparing them from now on")
+
+
+async def test_a_watch_that_hears_nothing_for_a_while_rests_and_still_hears_the_next_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[bool] = []
+    look = hot_reload._Pace.is_set
+
+    def counted(pace: hot_reload._Pace) -> bool:
+        looks.append(True)
+        return look(pace)
+
+    monkeypatch.setattr(hot_reload, "_BUSY_SECONDS", 0.0)
+    monkeypatch.setattr(hot_reload._Pace, "is_set", counted)
+    registry = SkillRegistry([tmp_path])
+    async with watching({"skills": registry}) as listener:
+        looks.clear()
+        await anyio.sleep(0.5)
+        assert len(looks) <= 20  # of two threads; 50 if they did not rest
+        write_skill(tmp_path, "a")
+        await listener.until(lambda: "a" in registry.skills)
