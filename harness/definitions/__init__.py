@@ -1,4 +1,4 @@
-"""Definition files of skills, agents, memory and profiles: read safely, and reloaded."""
+"""Definition files of skills, agents, memory and profiles: safe reading and reload."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ __all__ = ["no_such"]
 
 
 def no_such(kind: str, name: str, names: Collection[str]) -> str:
-    """Return the text of an error about an unknown name, with the nearest names first."""
+    """Return the error text for an unknown name; similar names come first."""
     if not names:
         return f"there is no {kind} {name!r}: there are no {kind}s at all."
-    import difflib  # only on the way to a message
+    import difflib  # only needed for this error
 
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""

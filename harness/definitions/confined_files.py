@@ -1,8 +1,8 @@
-"""Confined files: reads files that instruct agents safely, and watches them for changes.
+"""Confined files: safe reading of files that instruct agents, and their reload after changes.
 
-Agents and strangers may be able to write in the directory of such a file. A link there may come
-from a command in the sandbox or from a cloned repository. If it were followed, what only this
-process can read (`/proc/self/environ`, a key) would be part of the next request to a model.
+Agents and strangers may have write access to the directory of such a file. A link there may come
+from a command in the sandbox or from a cloned repository. If it were followed, secrets that only
+this process can read (`/proc/self/environ`, a key) would be sent to a model.
 `link_walk` explains how links are refused.
 
 Followed files are published as immutable snapshots whenever they change.
@@ -28,27 +28,27 @@ __all__ = ["ConfinedFiles", "FollowedFiles", "RefusedLink", "distrust"]
 
 @record
 class ConfinedFiles:
-    """Reads files whose links must stay in some directories, if they stand there.
+    """Reads files; links inside an untrusted directory must not lead out of it.
 
-    All of it blocks. Where there are no roots the system follows links as it always does.
+    All methods block. Without roots, the system follows links as usual.
 
     Attributes:
-        roots: Directories that others than the operator can write; they need not exist.
+        roots: Untrusted directories: others than the operator can write there. They need not exist.
     """
 
     roots: tuple[Path, ...] = ()
 
     def also(self, roots: Iterable[Path]) -> ConfinedFiles:
-        """Return the same with further roots; itself if it has them already."""
+        """Return a copy with additional roots; the same object if it has them already."""
         wider = tuple(dict.fromkeys((*self.roots, *(one.absolute() for one in roots))))
         return self if wider == self.roots else ConfinedFiles(wider)
 
     def status(self, path: Path) -> os.stat_result:
-        """Return what the system says of a file or directory, links followed.
+        """Return the status of a file or directory; links are followed.
 
         Raises:
             RefusedLink: A link leads out of a root.
-            OSError: It cannot be looked at.
+            OSError: The status cannot be read.
         """
         if not self.roots:
             return path.stat()
@@ -56,11 +56,11 @@ class ConfinedFiles:
             return directory.status(name)
 
     def file_stat(self, path: Path) -> FileStat:
-        """Return the identity of a regular file's present version.
+        """Return the identity of the current version of a regular file.
 
         Raises:
             DefinitionError: It is not a regular file, or a link leads out of a root.
-            OSError: It cannot be looked at.
+            OSError: The status cannot be read.
         """
         if not self.roots:
             return file_stat(path)
@@ -69,31 +69,31 @@ class ConfinedFiles:
         return identity(str(path), status)
 
     def read(self, path: Path, most: int) -> bytes:
-        """Return the first bytes of a regular file; never waits for whoever writes a pipe.
+        """Return the first bytes of a regular file; never blocks on a pipe.
 
         Args:
             path: The file.
-            most: How many bytes are read.
+            most: Maximum number of bytes.
 
         Raises:
             DefinitionError: It is not a regular file, or a link leads out of a root.
-            OSError: It cannot be read.
+            OSError: The file cannot be read.
         """
         if not self.roots:
             return read_regular(path, most)
         with self._walked(path) as (directory, name):
-            require_regular(path, directory.status(name))  # first: opening a device is an act
+            require_regular(path, directory.status(name))  # opening a device may have effects
             with open(directory.open(name), "rb") as file:
                 require_regular(path, os.fstat(file.fileno()))
                 return file.read(most)
 
     @contextmanager
     def entries(self, path: Path) -> Generator[list[os.DirEntry[str]]]:
-        """Yield what a directory holds, as `children`; the entries are usable in the block.
+        """Yield the entries of a directory, as `children` lists them; valid inside the block.
 
         Raises:
             RefusedLink: A link leads out of a root.
-            OSError: It cannot be listed.
+            OSError: The directory cannot be listed.
         """
         if not self.roots:
             yield children(path)
@@ -105,11 +105,11 @@ class ConfinedFiles:
                 yield there
 
     def is_directory(self, entry: os.DirEntry[str], path: Path) -> bool:
-        """Whether an entry is a directory, or a link to one.
+        """Return whether an entry is a directory or a link to one.
 
         Raises:
             RefusedLink: It is a link that leads out of a root.
-            OSError: It cannot be looked at.
+            OSError: The status cannot be read.
         """
         if not entry.is_symlink():
             return entry.is_dir(follow_symlinks=False)
@@ -119,12 +119,12 @@ class ConfinedFiles:
             return False
 
     def real(self, path: Path) -> str | None:
-        """Return where a path leads, which need not be there; None for a link that is refused."""
+        """Return the real path, which need not exist; None if a link is refused."""
         if not self.roots:
             return os.path.realpath(path)
         walk = Walk(path, self.roots)
         try:
-            with suppress(OSError):  # what is not there yet counts as it is named
+            with suppress(OSError):  # missing parts are kept as they were given
                 walk.go()
             return walk.place
         except RefusedLink:
@@ -133,7 +133,7 @@ class ConfinedFiles:
             walk.close()
 
     def source(self, directory: Path, label: str) -> Source:
-        """Return a directory of definitions, with where it is now."""
+        """Return a directory of definitions as a `Source`, with its real path."""
         return Source(directory, label, self.real(directory) or str(directory))
 
     @contextmanager
@@ -154,16 +154,16 @@ S = TypeVar("S", bound=_Snapshot)
 
 
 class FollowedFiles(Generic[S]):
-    """Files and what they were made into; safe to read from any thread, without a lock.
+    """Files and their parsed content; any thread can read it without a lock.
 
     Args:
-        snapshot: What the files say at first.
-        untrusted: Directories that agents or strangers can write. A link in one of them is
-            followed only if it stays in it; a file behind another link counts as broken.
+        snapshot: Initial content.
+        untrusted: Directories where agents or strangers can write. A link in one of them is
+            followed only if it stays inside; otherwise its file counts as broken.
 
     Attributes:
-        snapshot: What the files said when last looked at; all of it belongs together. Subclasses
-            read the files again with `_lock` held, and then replace it. Nobody else does.
+        snapshot: Consistent content of all files at the last scan. Only subclasses replace it, with
+            `_lock` held.
     """
 
     def __init__(self, snapshot: S, untrusted: Sequence[Path] = ()) -> None:
@@ -172,13 +172,13 @@ class FollowedFiles(Generic[S]):
         self._files = ConfinedFiles().also(untrusted)
 
     def distrust(self, paths: Sequence[Path]) -> None:
-        """Say that agents or strangers can write these directories too.
+        """Mark more directories as untrusted: agents or strangers can write there.
 
-        If that is news, the files are looked at again, and what was read through a link that may
-        not be followed is forgotten. Blocks.
+        If a directory is new, all files are read again, and content from links that are now refused
+        is dropped. Blocks.
 
         Raises:
-            HarnessError: A file without which nothing goes, such as a policy, is refused now.
+            HarnessError: A required file, such as a policy, is now refused.
         """
         with self._lock:
             wider = self._files.also(paths)
@@ -187,19 +187,19 @@ class FollowedFiles(Generic[S]):
                 self._doubt()
 
     def _doubt(self) -> None:
-        """Look at all files again, and keep nothing of a file that is broken now."""
+        """Read all files again; drop the content of files that are now broken."""
 
     @property
     def errors(self) -> Mapping[str, str]:
-        """What is wrong with the newest version of which file, by path."""
+        """Problems of the newest version of each file, by path."""
         return self.snapshot.errors
 
 
 def distrust(given: Iterable[object], paths: Sequence[Path]) -> None:
-    """Have those of these that are made from files distrust the directories. Blocks.
+    """Call `FollowedFiles.distrust` on all objects that have this type. Blocks.
 
     Raises:
-        HarnessError: As `FollowedFiles.distrust`.
+        HarnessError: A required file, such as a policy, is now refused.
     """
     for one in given:
         if isinstance(one, FollowedFiles):

@@ -1,9 +1,9 @@
 """Frontmatter of definition files (skills and subagents) in YAML, and TOML text with line numbers.
 
 A definition file is UTF-8 text that begins with a `---` line, YAML, and a closing `---` line; the
-rest is the body. Parsing is closed: plain data only, no tags that make objects, no aliases (a few
-bytes could grow without bound) and no key twice. Dates stay the text that was written. Every error
-is a `DefinitionError` with the file, the line and what is expected instead.
+rest is the body. Only plain data is accepted: no tags that create objects, no aliases (a few bytes
+could expand without limit) and no duplicate keys. Dates stay text. Every error is a
+`DefinitionError` with the file, the line and the expected form.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def decode(data: bytes, path: Path) -> str:
     """
     if len(data) > MAX_FILE_BYTES:
         raise DefinitionError(
-            f"{path}: the file has more than {MAX_FILE_BYTES:,} bytes, the most there may be. "
-            "Move material into files beside it."
+            f"{path}: the file is larger than {MAX_FILE_BYTES:,} bytes, the maximum. Move parts of "
+            "it into other files."
         )
     try:
         text = data.decode("utf-8-sig")
@@ -78,8 +78,8 @@ class Frontmatter:
         path: The file; used in error messages.
         fields: The frontmatter as JSON data.
         body: Everything after the closing line, without blank lines around it.
-        lines: Line number in the file of each key, from 1. What is inside of a key's mapping or
-            list is named `key.inner` or `key.0`, one level deep.
+        lines: Line number of each key, from 1. Items of a key's mapping or list are named
+            `key.inner` or `key.0`, one level deep.
     """
 
     path: Path
@@ -135,10 +135,10 @@ class Frontmatter:
         return value
 
     def required_text(self, key: str, *, limit: int) -> str:
-        """Return a text field that must be there.
+        """Return a required text field.
 
         Raises:
-            DefinitionError: As for `text`, or it is absent.
+            DefinitionError: It is missing, or invalid as for `text`.
         """
         value = self.text(key, limit=limit)
         if value is None:
@@ -146,10 +146,10 @@ class Frontmatter:
         return value
 
     def names(self, key: str) -> tuple[str, ...] | None:
-        """Return a field that lists names: a YAML list, or text split at commas and blanks.
+        """Return a list of names: a YAML list, or text separated by commas and blanks.
 
         Raises:
-            DefinitionError: It is something else.
+            DefinitionError: The value has another type.
         """
         value = self.fields.get(key)
         if value is None:
@@ -161,7 +161,7 @@ class Frontmatter:
         return tuple(cast(list[str], value))
 
 
-@functools.lru_cache(maxsize=128)  # the workplace of each caller has the same skills
+@functools.lru_cache(maxsize=128)  # the workspaces of all callers have the same skills
 def _load(source: str, path: Path) -> tuple[dict[str, JsonValue], dict[str, int]]:
     import yaml
 
@@ -196,7 +196,7 @@ def _load(source: str, path: Path) -> tuple[dict[str, JsonValue], dict[str, int]
 
 
 def _lines(keys: list[tuple[yaml.Node, yaml.Node]]) -> dict[str, int]:
-    """Return where each key stands, and what its mapping or list holds."""
+    """Return the line of each key, and of the items of its mapping or list."""
     import yaml
 
     lines: dict[str, int] = {}
@@ -275,10 +275,10 @@ _AT_LINE = re.compile(r" ?\(at line (\d+), column \d+\)")
 
 
 def parse_toml(text: str, path: Path) -> dict[str, Any]:
-    """Return what a TOML file says.
+    """Return the parsed content of a TOML file.
 
     Raises:
-        DefinitionError: It is not TOML; the text names the file and the line.
+        DefinitionError: It is not valid TOML; the text names the file and the line.
     """
     try:
         return tomllib.loads(text.replace("\r\n", "\n"))
@@ -291,14 +291,14 @@ def parse_toml(text: str, path: Path) -> dict[str, Any]:
 
 
 def line_of(text: str, keys: Sequence[str | int]) -> int:
-    """Return the line where a key is defined, or the nearest table or key above it that is.
+    """Return the line of a key, or of the nearest enclosing table or key that exists.
 
-    The parser itself tells: of the beginnings of the file that are valid, the shortest one that
-    has the key ends with its value, and that value begins after the one before.
+    The line is found with the parser: the shortest valid prefix of the file that has the key ends
+    with the key's value. The value begins after the longest valid prefix before it.
 
     Args:
         text: Valid TOML.
-        keys: Names of tables and keys, and places in lists, from the outside in.
+        keys: Names of tables and keys, and indexes in lists, from the outside in.
     """
     lines = text.split("\n")
     before, found, depth = 0, 1, 0
@@ -319,7 +319,7 @@ def line_of(text: str, keys: Sequence[str | int]) -> int:
 
 
 def _depth(data: object, keys: Sequence[str | int]) -> int:
-    """Return how many of the keys, one below the other, are there."""
+    """Return how many of the nested keys exist, counted from the outside."""
     for depth, key in enumerate(keys):
         if isinstance(key, int):
             if not isinstance(data, list) or key >= len(cast("list[object]", data)):

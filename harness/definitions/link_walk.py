@@ -1,10 +1,10 @@
-"""The way to a file, one name at a time, with links walked by hand.
+"""Path resolution one name at a time, with symbolic links resolved by our own rules.
 
-The kernel never follows a link here, so none can be put there between two system calls where the
-platform has descriptors of directories. A link is read and walked by the same rules: one that an
-operator made leads anywhere, one that stands below a root leads nowhere out of that root.
+The kernel never follows a link here. So where the platform has directory descriptors, nobody can
+swap in a link between two system calls. The target of a link is resolved by the same rules: links
+outside all roots (made by the operator) may lead anywhere; links below a root must stay inside it.
 
-A root is recognised by device and inode, so it counts under every name that leads to it.
+A root is recognised by device and inode, so it does not matter which path leads to it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["Directory", "RefusedLink", "Walk"]
 
 _MAX_LINKS = 40
 _MAX_DEPTH = 256
-"""Directories on the way to a file: each of them is open while the walk lasts."""
+"""Maximum number of directories on the way to a file; all of them are open during the walk."""
 
 _FILE = (
     os.O_RDONLY
@@ -36,7 +36,7 @@ _FILE = (
     | getattr(os, "O_BINARY", 0)
 )
 _DIRECTORY = (
-    # A directory on the way need not be readable, so none is opened for reading where that works.
+    # Directories on the way may not be readable, so they are not opened for reading if possible.
     getattr(os, "O_PATH", getattr(os, "O_SEARCH", os.O_RDONLY))
     | getattr(os, "O_DIRECTORY", 0)
     | getattr(os, "O_NOFOLLOW", 0)
@@ -50,18 +50,18 @@ _HAS_DESCRIPTORS = (
 
 
 class RefusedLink(DefinitionError):
-    """A path is, or passes through, a link that leads out of where links must stay."""
+    """A path is or contains a symbolic link that leads out of its root."""
 
 
 class _Step(NamedTuple):
-    """A directory on the way.
+    """A directory on the way to a file.
 
     Attributes:
-        directory: It.
-        name: What it is called in the one before.
-        device: The file system it is on.
-        root: The names of the root it is; empty if it is none.
-        floor: How many directories are above the innermost root that it is or is below, or None.
+        directory: The directory.
+        name: Its name in its parent.
+        device: Device number of its file system.
+        root: Paths of the root if the directory is a root; otherwise empty.
+        floor: Index of the innermost root that contains it or that it is; None without one.
     """
 
     directory: Directory
@@ -72,7 +72,7 @@ class _Step(NamedTuple):
 
 
 class Walk:
-    """The way to a file: all directories on it stay open until `close`."""
+    """Walk to a file: all directories on the way stay open until `close`."""
 
     def __init__(self, path: Path, roots: Sequence[Path]) -> None:
         self._path = path
@@ -82,16 +82,16 @@ class Walk:
         self._steps: list[_Step] = []
         self._links = _MAX_LINKS
         self._bound: int | None = None
-        """How many directories are above the root that must not be left any more."""
+        """Index of the root that the walk must no longer leave; None if there is none."""
 
     @property
     def place(self) -> str:
-        """Where the walk ended; what was not there counts as it was named."""
+        """Path where the walk ended; missing parts are kept as they were given."""
         names = [one.name for one in self._steps[1:]]
         return os.path.normpath(os.path.join(self._top, *names, *reversed(self._todo)))
 
     def close(self) -> None:
-        """Let go of the directories."""
+        """Close all directories."""
         self._back(0)
 
     def _back(self, depth: int) -> None:
@@ -99,11 +99,11 @@ class Walk:
             self._steps.pop().directory.close()
 
     def go(self) -> tuple[Directory, str]:
-        """Return the directory that holds the file, and the file's name; `.` for a directory.
+        """Return the directory that contains the file, and the file's name; `.` for a directory.
 
         Raises:
             RefusedLink: A link leads out of a root.
-            OSError: Something on the way is not there, or cannot be entered.
+            OSError: A directory on the way does not exist or cannot be entered.
         """
         self._enter(_top(self._top), self._top)
         while self._todo:
@@ -145,7 +145,7 @@ class Walk:
         if len(self._steps) > _MAX_DEPTH:
             raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), str(self._path))
         if self._bound is not None and step.device != self._steps[self._bound].device:
-            # Below a root that is the whole machine are `/proc` and its like.
+            # If the root is `/`, then `/proc` and other special file systems are below it.
             self._refuse(self._bound, "a link that leads to another file system than that of")
 
     def _up(self) -> None:
@@ -173,10 +173,10 @@ class Walk:
         self._todo += reversed(parts)
 
     def _below(self, floor: int, target: Path) -> Sequence[str]:
-        """Return the names below a root that an absolute link leads to.
+        """Return the names below the root for the target of an absolute link.
 
-        It must name the root as it is known: to look where another way leads would be to follow
-        the link out.
+        The target must begin with a known path of the root: to check any other path, the walk would
+        have to follow the link out of the root.
         """
         for root in self._steps[floor].root:
             for known in (root, Path(os.path.realpath(root))):
@@ -193,42 +193,42 @@ class Walk:
 
 
 def _identities(roots: Sequence[Path]) -> dict[tuple[int, int], list[Path]]:
-    """Return the names of each root by device and inode."""
+    """Return the paths of each root by device and inode."""
     found: dict[tuple[int, int], list[Path]] = {}
     for root in roots:
         try:
             status = root.stat()
         except OSError:
-            continue  # not there, so nothing is in it
+            continue  # a root that does not exist contains nothing
         found.setdefault((status.st_dev, status.st_ino), []).append(root)
     return found
 
 
 class Directory(Protocol):
-    """A directory, reached without following a link."""
+    """A directory that was reached without following a link."""
 
     def enter(self, name: str) -> Directory:
-        """Return a directory in it; `ENOTDIR` or `ELOOP` for anything else, links included."""
+        """Return a subdirectory; raises `ENOTDIR` or `ELOOP` for anything else, links included."""
         ...
 
     def link(self, name: str) -> str | None:
-        """Return where a link points, or None for anything that is not a link."""
+        """Return the target of a link, or None if the entry is not a link."""
         ...
 
     def status(self, name: str) -> os.stat_result:
-        """Return what the system says of an entry, or of the directory itself (`.`)."""
+        """Return the status of an entry, or of the directory itself (`.`)."""
         ...
 
     def open(self, name: str) -> int:
-        """Open a file for reading, and return the descriptor."""
+        """Open a file for reading; return its descriptor."""
         ...
 
     def listed(self) -> AbstractContextManager[list[os.DirEntry[str]]]:
-        """Return a block in which what `children` finds in it can be used."""
+        """Return a context manager for its entries, as `children` lists them."""
         ...
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the directory."""
         ...
 
 
@@ -237,7 +237,7 @@ def _top(anchor: str) -> Directory:
 
 
 class _Descriptor:
-    """A directory that is open, so nobody can put another in its place."""
+    """An open directory; nobody can replace it by another one."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -271,10 +271,10 @@ class _Descriptor:
 
 
 class _Named:
-    """The same for platforms without descriptors of directories.
+    """A directory on platforms without directory descriptors.
 
-    Between the look and the use another program of the same user could swap what is there; this
-    guards against what lies in a directory, not against such a program.
+    Another program of the same user could replace an entry between the check and its use. This
+    class protects only against links that already exist, not against such a program.
     """
 
     def __init__(self, path: str) -> None:

@@ -1,13 +1,12 @@
-"""Registries of definition files that are edited while the program runs.
+"""Registries of definition files that may be edited while the program runs.
 
-Skills and subagents are both files that somebody saves at any moment. `DefinitionRegistry` is the
-part they share: look at the entries of directories, load what changed, keep the last good version
-of what broke, say what is wrong, and publish it all as one immutable snapshot that readers on any
-thread take without a lock.
+Skills and subagents are files that can be saved at any moment. `DefinitionRegistry` is their common
+part: it scans directories, loads changed definitions, keeps the last valid version of broken ones,
+and reports problems. It publishes everything as one immutable snapshot, which any thread can read
+without a lock.
 
-Who knows which paths changed lets it look at those alone (`look_at`): of a thousand skills, one is
-read again. What came by a link may have changed without an event of its own, so it is looked at
-each time.
+If the caller knows the changed paths, `look_at` scans only these: of a thousand skills, one is read
+again. Files behind links are checked each time, because they may change without an event.
 """
 
 from __future__ import annotations
@@ -42,18 +41,18 @@ __all__ = ["DefinitionRegistry", "Objection", "Snapshot"]
 T = TypeVar("T")
 
 SETTLED_SECONDS = 2.0
-"""A file as young as this may be saved again without a new time stamp (FAT counts in 2 s)."""
+"""A file younger than this may change without a new time stamp (FAT has a resolution of 2 s)."""
 
 
 _SHARE = 1.0
 _FRESH_SECONDS = 1.0
-"""A scan as young as this serves whoever asks for one."""
+"""Maximum time for which the result of a scan is reused."""
 
 _WATCHED_SECONDS = 10.0
-"""The same while somebody watches the files, in case not every change is noticed."""
+"""Minimum of this time while the files are watched; a watcher may miss changes."""
 
 _WATCHED_SHARE = 300.0
-"""As many times as long as a scan took, that time counts while the files are watched."""
+"""While the files are watched, a scan is reused for this many times its own duration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +61,9 @@ class Snapshot(Generic[T]):
 
     Attributes:
         items: Definitions by name.
-        errors: What is wrong, by path.
-        digests: One entry per definition and per error; a changed value means a changed entry.
-        version: Counts up with every change, from 1.
+        errors: Problems, by path.
+        digests: Hash of each definition and each error; compare them to find changes.
+        version: Counter from 1 that increases with each change.
     """
 
     items: Mapping[str, T]
@@ -74,41 +73,41 @@ class Snapshot(Generic[T]):
 
 
 class Objection(NamedTuple):
-    """Problem of a definition, and whether the definition is left out for it."""
+    """Problem of a definition, and whether the definition is left out because of it."""
 
     problem: str
     left_out: bool
 
 
 class DefinitionRegistry(FollowedFiles[Snapshot[T]], ABC):
-    """Definitions from files; subclasses say where they are and how to read one.
+    """Definitions from files; subclasses define where the files are and how to read them.
 
     The constructor scans once; `reload` scans again. Both block, so call them from a worker
     thread when an event loop is running. Everything else only reads the current snapshot.
 
     Args:
-        untrusted: Directories that agents can write; see `FollowedFiles`.
+        untrusted: Directories where agents can write; see `FollowedFiles`.
     """
 
     kind: str
-    """What the definitions are, in the plural."""
+    """Plural noun for the definitions, for messages."""
 
     holds: str
-    """What a source holds."""
+    """Content of a source, for messages."""
 
     def __init__(self, untrusted: Sequence[Path] = ()) -> None:
         super().__init__(Snapshot({}, {}, {}, 0), untrusted)
         self._listings: dict[Path, Listing[T]] = {}
         self._keeps = True
-        """Whether the last good version of what is broken stays in use."""
+        """Whether the last valid version of a broken definition stays in use."""
         self._watchers = 0
         self.reload()
         self._took = 0.0
-        self._scanned = -math.inf  # files may be put there between this and the first use
+        self._scanned = -math.inf  # files may be added before the first use
 
     @property
     def version(self) -> int:
-        """Counts up with every change of a definition or an error."""
+        """Counter that increases with each change of a definition or an error."""
         return self.snapshot.version
 
     @property
@@ -118,85 +117,86 @@ class DefinitionRegistry(FollowedFiles[Snapshot[T]], ABC):
 
     @abstractmethod
     def _sources(self) -> Sequence[Source]:
-        """Return the directories that hold definitions, those that win last."""
+        """Return the directories with definitions; later ones take precedence."""
 
     @abstractmethod
     def _find(self, entry: os.DirEntry[str], source: Source) -> Found | None:
-        """Return the definition file that an entry of a source stands for, if it does.
+        """Return the definition file of a source's entry, or None if it has none.
 
         Raises:
-            DefinitionError: It cannot stand for one, and somebody should know.
-            OSError: It cannot be looked at.
+            DefinitionError: The entry is invalid, and the user should be told.
+            OSError: The status cannot be read.
         """
 
     @abstractmethod
     def _signature(self, found: Found) -> tuple[FileStat, ...]:
-        """Return the identity of everything a definition is made from."""
+        """Return the identities of all files of a definition."""
 
     @abstractmethod
     def _load(self, found: Found) -> T:
         """Read a definition.
 
         Raises:
-            DefinitionError: It breaks a rule.
+            DefinitionError: The definition is invalid.
         """
 
     @abstractmethod
     def _describe(self, item: T) -> tuple[str, str]:
-        """Return a definition's name, and a digest of all it holds."""
+        """Return a definition's name, and a hash of the whole definition."""
 
     def _files_of(self, source: Source) -> ConfinedFiles:
-        """Return what reads the files of a source."""
+        """Return the reader for the files of a source."""
         return self._files
 
     def _objection(self, item: T) -> Objection | None:
-        """Return what is wrong with a definition that was read without an error."""
+        """Return a problem of a definition that was read without an error, or None."""
         return None
 
     def _is_offered(self, item: T) -> bool:
-        """Whether a definition can be used here; one that cannot is no error."""
+        """Return whether a definition can be used here; False is not an error."""
         return True
 
     def _builtin(self) -> Iterable[T]:
-        """Return definitions that need no file; files of the same name win."""
+        """Return built-in definitions; files with the same name take precedence."""
         return ()
 
     def reload(self) -> bool:
         """Scan the files again and return whether anything changed.
 
-        Files that did not change are not read. A file that broke keeps its last good version and
-        has an entry in `errors`; a file that is gone takes its definition with it.
+        Only changed files are read. A broken file keeps its last valid version and has an entry in
+        `errors`; if a file is deleted, its definition is removed.
         """
         with self._lock:
             return self._scan()
 
     def look_at(self, paths: Collection[str]) -> bool:
-        """Look again at what these paths belong to, and return whether anything changed.
+        """Scan only the entries of these paths again, and return whether anything changed.
 
-        It comes to the same as `reload` if nothing else changed, and costs far less.
+        If nothing else has changed, the result is the same as with `reload`, at far lower cost.
 
         Args:
-            paths: Files and directories that were made, changed or removed; absolute.
+            paths: Absolute paths of created, changed or removed files and directories.
         """
         with self._lock:
             return self._look(with_real(paths))
 
     @property
     def fresh(self) -> bool:
-        """Whether `refresh` has nothing to do; costs nothing to ask."""
+        """Whether the last scan is recent enough for `refresh` to skip one; fast."""
         seconds = min(_FRESH_SECONDS, _SHARE * self._took)
         if self._watchers:
             seconds = max(_WATCHED_SECONDS, _WATCHED_SHARE * self._took)
         return time.monotonic() - self._scanned < seconds
 
     def refresh(self) -> None:
-        """Scan the files again, unless that was done just now.
+        """Scan the files again, unless a recent scan can be reused.
 
-        It counts for as long as it took, a second at most: of few files a change is seen at once,
-        and many files are not read all the time.
+        The longer a scan took, the longer it is reused, up to a second. So changes of few files are
+        seen at once, and many files are not scanned all the time.
 
-        A scan under way serves all that wait for it. While somebody watches the files
-        (`watched`), ten seconds count instead, or more if a scan takes long. Blocks like `reload`.
+        Callers that wait for a running scan share its result. While the files are watched
+        (`watched`), a scan is reused for ten seconds, or more if it took long. Blocks like
+        `reload`.
         """
         if not self.fresh:
             with self._lock:
@@ -205,7 +205,7 @@ class DefinitionRegistry(FollowedFiles[Snapshot[T]], ABC):
 
     @contextmanager
     def watched(self) -> Generator[None, None, None]:
-        """Say that whoever holds this calls `look_at` when a file changes."""
+        """Mark the files as watched during the block: the caller promises to call `look_at`."""
         with self._lock:
             self._watchers += 1
         try:
@@ -254,7 +254,7 @@ class DefinitionRegistry(FollowedFiles[Snapshot[T]], ABC):
     def _listing(
         self, source: Source, before: Listing[T] | None, names: Set[str | None] | None
     ) -> Listing[T]:
-        """Look at the entries of a source: those of these names, or all."""
+        """Scan the entries of a source: those in `names`, or all."""
         known: Mapping[str, Entry[T]] = before.entries if before is not None else {}
         try:
             with self._files_of(source).entries(source.directory) as there:
@@ -384,7 +384,7 @@ class DefinitionRegistry(FollowedFiles[Snapshot[T]], ABC):
 
 
 def _rivalry(name: str, found: Found, rival: Found | None) -> Objection | None:
-    """Return what is wrong with a definition whose name another file of its source has."""
+    """Return the problem of two definitions with the same name in one source, or None."""
     if rival is None or rival.source != found.source:
         return None
     problem = f"the name {name!r} is already taken by {rival.path}; rename one of them."

@@ -1,4 +1,4 @@
-"""Files of a skill's folder: listed within bounds, and named by path."""
+"""Files of a skill's folder: their listing, with limits, and their paths."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class SkillFile(NamedTuple):
 
     Attributes:
         path: Relative to the skill's folder, with forward slashes.
-        size: In bytes.
-        sha256: 64 hexadecimal digits, over the bytes on disk.
+        size: Size in bytes.
+        sha256: Hash of the bytes on disk, as 64 hexadecimal digits.
     """
 
     path: str
@@ -35,15 +35,15 @@ class SkillFile(NamedTuple):
 
 
 class SkillPath(NamedTuple):
-    """A file of a skill, looked at.
+    """A file or link of a skill, with its status.
 
     Attributes:
-        relative: Its path below the skill's folder.
-        path: Where it is.
-        status: What the file system says of it; None for a link that leads to no file of the
-            skill now and may another time.
+        relative: Path relative to the skill's folder.
+        path: Full path.
+        status: Status in the file system; None for a link that leads to no usable file now, but
+            may do so later.
         linked: Whether it is a link.
-        refused: Whether it is one that leads out of the source.
+        refused: Whether it is a link that leads out of the source.
     """
 
     relative: str
@@ -54,9 +54,9 @@ class SkillPath(NamedTuple):
 
 
 def skill_files(directory: Path, files: ConfinedFiles) -> Iterator[SkillPath]:
-    """Yield each file and link of a skill; one look at each, as thousands are scanned often.
+    """Yield each file and link of a skill, with one status check each: scans are frequent.
 
-    Hidden files and caches are left out. A link to a file counts when `files` follows it; links to
+    Hidden files and caches are skipped. A link to a file counts if `files` follows it; links to
     directories are not followed.
 
     Raises:
@@ -90,7 +90,7 @@ def skill_files(directory: Path, files: ConfinedFiles) -> Iterator[SkillPath]:
 def _looked_at(
     entry: os.DirEntry[str], relative: str, path: str, files: ConfinedFiles
 ) -> SkillPath | None:
-    """Return a file or link of a skill; None for what is no file and will be none."""
+    """Return a file or link of a skill; None for anything else."""
     linked = entry.is_symlink()
     try:
         status = files.status(Path(path)) if linked else entry.stat(follow_symlinks=False)

@@ -1,4 +1,4 @@
-"""Definition sources: directories of definition files, and what was found in them."""
+"""Definition sources: directories of definition files, and their entries."""
 
 from __future__ import annotations
 
@@ -30,10 +30,9 @@ __all__ = [
 
 
 class FileStat(NamedTuple):
-    """Identity of one saved version of a file, known without reading it.
+    """Identity of one saved version of a file, without reading its content.
 
-    `elsewhere` says that it has another name too, by a link: a change made under that name is
-    told as one of that.
+    `elsewhere` says that a link is involved: a file watcher may report a change under another path.
     """
 
     path: str
@@ -45,11 +44,11 @@ class FileStat(NamedTuple):
 
 
 def file_stat(path: Path) -> FileStat:
-    """Return the identity of a regular file's present version.
+    """Return the identity of the current version of a regular file.
 
     Raises:
         DefinitionError: It is not a regular file.
-        OSError: It cannot be looked at.
+        OSError: The status cannot be read.
     """
     status = path.stat()
     require_regular(path, status)
@@ -57,7 +56,7 @@ def file_stat(path: Path) -> FileStat:
 
 
 def require_regular(path: Path, status: os.stat_result) -> None:
-    """Refuse what is not a regular file.
+    """Raise an error if a path is not a regular file.
 
     Raises:
         DefinitionError: It is a directory, a pipe, a device or a socket.
@@ -67,7 +66,7 @@ def require_regular(path: Path, status: os.stat_result) -> None:
 
 
 def identity(path: str, status: os.stat_result, *, linked: bool = False) -> FileStat:
-    """Return the identity of the version of a file that was looked at."""
+    """Return the identity of a file's version from its status."""
     return FileStat(
         path,
         status.st_ino,
@@ -79,15 +78,15 @@ def identity(path: str, status: os.stat_result, *, linked: bool = False) -> File
 
 
 def printable(path: str) -> str:
-    """Return a path as text that can be sent and logged, whatever bytes its names have."""
+    """Return a path as valid text for messages and logs; other bytes are escaped."""
     return os.fsencode(path).decode(errors="backslashreplace")
 
 
 def require_text(path: str) -> None:
-    """Refuse a path that is no text.
+    """Raise an error if a path is not valid text.
 
     Raises:
-        DefinitionError: It has bytes that are not UTF-8.
+        DefinitionError: The path has bytes that are not UTF-8.
     """
     try:
         path.encode()
@@ -96,15 +95,15 @@ def require_text(path: str) -> None:
 
 
 def read_regular(path: Path, most: int) -> bytes:
-    """Return the first bytes of a regular file; never waits for whoever writes a pipe.
+    """Return the first bytes of a regular file; never blocks on a pipe.
 
     Args:
         path: The file.
-        most: How many bytes are read.
+        most: Maximum number of bytes.
 
     Raises:
         DefinitionError: It is not a regular file.
-        OSError: It cannot be read.
+        OSError: The file cannot be read.
     """
 
     def opener(name: str, flags: int) -> int:
@@ -116,12 +115,12 @@ def read_regular(path: Path, most: int) -> bytes:
 
 
 class Source(NamedTuple):
-    """A directory that holds definitions.
+    """A directory with definitions.
 
     Attributes:
-        directory: The directory, as it was named.
-        label: What to call it.
-        real: Where it is, links followed.
+        directory: The directory as it was given.
+        label: Name in messages.
+        real: Real path, with links resolved.
     """
 
     directory: Path
@@ -129,9 +128,9 @@ class Source(NamedTuple):
     real: str
 
     def entry_of(self, path: str) -> str | None:
-        """Return the entry that a path is or is below; empty for the directory and above it.
+        """Return the name of the entry that contains a path.
 
-        None for a path that has nothing to do with it.
+        The name is empty for the directory itself and its parents. Unrelated paths return None.
         """
         for base in (self.real, str(self.directory)):
             if path.startswith(base + os.sep):
@@ -142,19 +141,19 @@ class Source(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A definition file that a scan came across, and the source it belongs to."""
+    """A definition file found by a scan, and its source."""
 
     path: Path
     source: Source
 
 
 def children(directory: Path | str | int) -> list[os.DirEntry[str]]:
-    """Return what a directory holds, by name, without hidden entries and caches.
+    """Return the entries of a directory, sorted by name, without hidden entries and caches.
 
-    Entries of an open directory know their names, not their paths.
+    If `directory` is a descriptor, the entries have names but no full paths.
 
     Raises:
-        OSError: It cannot be listed.
+        OSError: The directory cannot be listed.
     """
     with os.scandir(directory) as entries:
         return sorted(
@@ -164,7 +163,7 @@ def children(directory: Path | str | int) -> list[os.DirEntry[str]]:
 
 
 def with_real(paths: Collection[str]) -> set[str]:
-    """Return the paths and where they really are: watches tell of one name of a directory."""
+    """Return the paths and their real paths: file watchers report only one of them."""
     parents: dict[str, str] = {}
     real: set[str] = set()
     for path in paths:
@@ -180,17 +179,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Entry(Generic[T]):
-    """Identity of a source's entry when it was looked at.
+    """State of a source's entry at the last scan.
 
     Attributes:
-        found: The definition file it stands for, if it does.
-        signature: What that is made from.
-        settled: Whether an equal signature means that nothing changed.
-        item: The definition, or the last good one.
-        name: Its name.
-        digest: Of all it holds.
-        error: What is wrong, and the path of that.
-        elsewhere: Whether a change of another path may concern it.
+        found: Definition file of the entry; None if there is none.
+        signature: Identities of all files of the definition.
+        settled: Whether an equal signature proves that nothing changed.
+        item: The definition, or its last valid version.
+        name: Name of the definition.
+        digest: Hash of the whole definition.
+        error: Problem of the definition, with its path.
+        elsewhere: Whether a change under another path may affect it.
     """
 
     found: Found | None = None
@@ -205,7 +204,7 @@ class Entry(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Listing(Generic[T]):
-    """Contents of a source when it was looked at: entries by name, and what is wrong with it."""
+    """State of a source at the last scan: entries by name, and problems of the source."""
 
     source: Source
     entries: Mapping[str, Entry[T]]
@@ -213,7 +212,7 @@ class Listing(Generic[T]):
 
 
 def are_plain(names: Set[str | None], listing: Listing[Any]) -> bool:
-    """Whether a notice about these entries is about themselves, and not about a link's target."""
+    """Return whether a change of these entries affects only themselves, not a link's target."""
     for name in names:
         if not name:
             continue
@@ -221,5 +220,5 @@ def are_plain(names: Set[str | None], listing: Listing[Any]) -> bool:
         if entry is not None and entry.elsewhere:
             return False
         if entry is None and not os.path.lexists(listing.source.directory / name):
-            return False  # a link come and gone, or a name that is not the one it has here
+            return False  # a link that was removed again, or another name of an entry
     return True
