@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Sequence
 from importlib import import_module
 
-__all__ = ["count_of", "importable", "in_file_name", "is_unicode"]
+__all__ = ["clean_text", "count_of", "importable", "in_file_name", "is_unicode"]
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 
@@ -28,6 +28,15 @@ def is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def clean_text(text: str) -> str:
+    """Return the text with halves of surrogate pairs, which UTF-8 cannot encode, replaced."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
 
 
 def in_file_name(text: str, most: int) -> str:

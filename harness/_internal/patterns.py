@@ -19,6 +19,8 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, Protocol, cast
 
+from . import clean_text
+
 __all__ = ["LinearPattern", "PatternError", "fits", "linear_pattern", "linear_test", "settled"]
 
 
@@ -109,7 +111,7 @@ def _encoded(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:  # halves of surrogate pairs, which no expression is about
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+        return clean_text(text).encode()
 
 
 def _translated(pattern: re.Pattern[str], *, whole: bool) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import TypeAdapter
 from pydantic_core import PydanticSerializationError, to_json
 
+from .._internal import clean_text
 from .._internal.json_bounds import MAX_DEPTH, is_too_deep
 from .._internal.records import changed
 from ..errors import ModelError, UnfinishedAnswer
@@ -188,7 +189,7 @@ def sanitize_answer(message: AIMessage) -> AIMessage:
         answer = TypeAdapter(AIMessage)  # few answers need it
         data: Any = answer.dump_python(message)
         data["content"] = list(data["content"])
-        return answer.validate_python(clean_json(data, _whole))
+        return answer.validate_python(clean_json(data, clean_text))
     return message
 
 
@@ -222,7 +223,3 @@ def _require_whole(message: AIMessage) -> None:
     for text in texts:
         if text is not None and not text.isascii():
             text.encode()
-
-
-def _whole(text: str) -> str:
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

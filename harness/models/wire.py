@@ -26,13 +26,13 @@ import anyio.to_thread
 from anyio.lowlevel import RunVar
 from pydantic import JsonValue
 
+from .._internal import clean_text
 from .._internal.json_bounds import no_constant
 
 __all__ = [
     "CONTINUE",
     "OPENING",
     "LoopClients",
-    "clean_text",
     "open_place",
     "parse_arguments",
     "resolve",
@@ -49,15 +49,6 @@ CONTINUE = "Continue."
 """User message after a transcript that ends with an answer."""
 
 _ILLEGAL_HEADER = "a header, such as the API key's, has characters that HTTP does not allow"
-
-
-def clean_text(text: str) -> str:
-    """Return the text with lone surrogates replaced: they cannot be stored or sent as UTF-8."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
 
 
 def parse_arguments(raw: str) -> dict[str, JsonValue] | None:

@@ -29,6 +29,7 @@ from mcp.types import (
     ToolUseContent,
 )
 
+from ...harness._internal import clean_text
 from ...harness.errors import ModelError
 from ...harness.messages.message import (
     AIMessage,
@@ -44,7 +45,7 @@ from ...harness.messages.message import (
     new_id,
 )
 from ...harness.models.base import ChatRequest
-from ...harness.models.wire import CONTINUE, OPENING, clean_text, sendable
+from ...harness.models.wire import CONTINUE, OPENING, sendable
 from ...harness.tools.schemas import ToolSpec
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..._internal import clean_text
 from ...messages.message import (
     AIMessage,
     Content,
@@ -28,7 +29,7 @@ from ...messages.message import (
     ToolMessage,
 )
 from ..base import ChatRequest
-from ..wire import CONTINUE, OPENING, clean_text, sendable
+from ..wire import CONTINUE, OPENING, sendable
 
 __all__ = ["CacheMarks", "messages_of", "render_answer", "tool_use_id"]
 

@@ -17,11 +17,12 @@ from typing import Any, cast
 
 from pydantic import JsonValue
 
+from ..._internal import clean_text
 from ...errors import ModelError
 from ...messages.message import Usage
 from ...tools.schemas import ToolSpec
 from ..base import ChatRequest, PromptSection, is_overflow
-from ..wire import clean_text, open_place, split_schema, unsendable
+from ..wire import open_place, split_schema, unsendable
 from .messages import CacheMarks, messages_of
 
 __all__ = [

@@ -17,6 +17,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from ..._internal import clean_text
 from ..._internal.records import changed
 from ...errors import ModelError
 from ...messages.message import (
@@ -29,7 +30,7 @@ from ...messages.message import (
     Usage,
 )
 from ..base import Delta
-from ..wire import clean_text, parse_arguments
+from ..wire import parse_arguments
 from .request import api_error, refusal
 
 __all__ = ["AnswerBuilder"]

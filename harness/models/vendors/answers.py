@@ -47,11 +47,12 @@ from pydantic_ai.messages import (
 from pydantic_ai.usage import RequestUsage
 from pydantic_core import to_json
 
+from ..._internal import clean_text
 from ..._internal.records import changed
 from ...errors import ModelError
 from ...messages.message import AIMessage, TextBlock, ThinkingBlock, ToolCall, Usage
 from ..base import Delta, is_overflow
-from ..wire import clean_text, parse_arguments, unsendable
+from ..wire import parse_arguments, unsendable
 from . import Vendor
 from .messages import ToolNames, extras_of
 

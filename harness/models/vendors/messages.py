@@ -43,6 +43,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_core import to_json
 
+from ..._internal import clean_text
 from ..._internal.records import record
 from ...messages.message import (
     AIMessage,
@@ -57,7 +58,7 @@ from ...messages.message import (
     ToolMessage,
     is_media,
 )
-from ..wire import CONTINUE, OPENING, clean_text, sendable
+from ..wire import CONTINUE, OPENING, sendable
 from . import Vendor
 
 __all__ = ["Media", "ToolNames", "Transcript", "extras_of", "fingerprint", "media_of", "wire_id"]

@@ -21,11 +21,12 @@ from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
+from ..._internal import clean_text
 from ...errors import ModelError
 from ...tools.schemas import ToolSpec
 from ..base import ChatRequest, PromptSection
 from ..settings import EFFORTS
-from ..wire import clean_text, split_schema
+from ..wire import split_schema
 from . import Vendor
 from .messages import ToolNames
 
