@@ -57,7 +57,7 @@ class _ClientName(click.Choice):  # pyright: ignore[reportMissingTypeArgument]
 
 
 @click.command()
-@click.argument("client", type=_ClientName(INSTALLABLE))
+@click.argument("client", type=_ClientName(INSTALLABLE), metavar="CLIENT")
 @click.argument("options", nargs=-1, type=click.UNPROCESSED, metavar="[-- SERVE OPTIONS…]")
 @click.option(
     "--scope",
@@ -95,6 +95,8 @@ def install(
     toolsets: tuple[str, ...],
 ) -> None:
     """Add this server to CLIENT's list of MCP servers.
+
+    CLIENT is claude-desktop, claude-code, cursor, vscode, codex, gemini or opencode.
 
     Everything after `--` is passed to `serve`, such as `-- --root ~/notes`. Other servers and
     comments in the file are kept, and so is a backup. The API key is not written into the file:

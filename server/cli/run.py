@@ -76,7 +76,10 @@ def _with_settings(command: click.Command) -> click.Command:
 )
 @click.option("--max-tokens", type=click.IntRange(1), metavar="N", help="Tokens at most, in all.")
 @click.option(
-    "--max-seconds", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="At most."
+    "--max-seconds",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    help="Seconds at most.",
 )
 @click.option(
     "--approve",

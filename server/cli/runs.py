@@ -54,7 +54,7 @@ def runs(ctx: click.Context, **flags: str | None) -> None:
 @runs.command("list")
 @click.option("--status", type=click.Choice(STATUSES), help="Only runs with this status.")
 @click.option("--thread", metavar="THREAD", help="Only runs of this thread.")
-@click.option("--limit", type=click.IntRange(1, 1_000), default=50, show_default=True)
+@click.option("--limit", metavar="N", type=click.IntRange(1, 1_000), default=50, show_default=True)
 @connectable
 @json_option
 @click.pass_obj

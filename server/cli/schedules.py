@@ -26,8 +26,12 @@ def _place(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options for the location of the servers' shared data."""
     for option in (
         click.option("--journal-key-file", metavar="FILE", help="Keys of an encrypted journal."),
-        click.option("--journal-url-file", metavar="FILE", help="Read that URL from FILE."),
-        click.option("--journal", metavar="URL", help="The journal, if it is elsewhere."),
+        click.option(
+            "--journal-url-file", metavar="FILE", help="Read the journal's URL from FILE."
+        ),
+        click.option(
+            "--journal", metavar="URL", help="The journal, if it is not in the state directory."
+        ),
         click.option("--config", metavar="FILE", help="TOML file of settings."),
         click.option("--state-dir", metavar="DIR", help="State directory of the server."),
     ):
@@ -50,7 +54,9 @@ def schedules(ctx: click.Context, **flags: str | None) -> None:
 @click.argument("name")
 @click.argument("goal")
 @click.option("--cron", required=True, metavar="FIELDS", help="Such as '0 7 * * MON-FRI'.")
-@click.option("--timezone", default="UTC", show_default=True, help="Such as Europe/Berlin.")
+@click.option(
+    "--timezone", metavar="ZONE", default="UTC", show_default=True, help="Such as Europe/Berlin."
+)
 @click.option("--agent", metavar="NAME", default="", help="A subagent that gets the goal.")
 @click.option("--thread", metavar="THREAD", default="", help="Continue this thread each time.")
 @click.option("--same-thread", is_flag=True, help="Continue the thread of the first run.")
@@ -123,7 +129,13 @@ _change("remove", "Remove a schedule. Its runs and threads stay.")
 
 @click.group(cls=OptionsFirst)
 @_place
-@click.option("--webhook-host", "webhook_hosts", multiple=True, help="A host that may be called.")
+@click.option(
+    "--webhook-host",
+    "webhook_hosts",
+    metavar="NAME",
+    multiple=True,
+    help="A host that webhooks may go to. Repeatable.",
+)
 @click.option("--webhook-secret-file", metavar="FILE", help="Secrets to sign with.")
 @click.pass_context
 def webhooks(ctx: click.Context, **flags: str | None) -> None:
@@ -136,7 +148,10 @@ def webhooks(ctx: click.Context, **flags: str | None) -> None:
 
 @webhooks.command("new-secret")
 def new_secret_() -> None:
-    """Print a new secret, for the file of --webhook-secret-file and for the receiver."""
+    """Print a new secret to sign webhooks with.
+
+    Write it into the file of --webhook-secret-file, and give it to the receiver.
+    """
     from ..agenda.webhooks import new_secret
 
     click.echo(new_secret())
@@ -163,7 +178,10 @@ def test(ctx: click.Context, url: str, as_json: bool) -> None:
 @json_option
 @click.pass_obj
 def waiting(flags: _Flags, as_json: bool) -> None:
-    """List events that were not received yet, and when each is sent again."""
+    """List the events that wait to be sent again.
+
+    Shows which were not received yet, and when each is sent next.
+    """
 
     async def work(settings: Settings) -> Answer:
         from ..operations.agenda import list_deliveries

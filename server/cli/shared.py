@@ -116,7 +116,24 @@ def _is_about_reader(error: BaseException) -> bool:
     return isinstance(error, BrokenPipeError)
 
 
-class Commands(click.Group):
+class _Suggesting(click.Group):
+    """Group that suggests the nearest command for an unknown one."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """Return the command that the arguments name."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], self.list_commands(ctx), n=2, cutoff=0.6)
+            if not near:
+                raise
+            said = f"{error.message} Did you mean {' or '.join(near)}?"
+            raise click.UsageError(said, error.ctx) from None
+
+
+class Commands(_Suggesting):
     """Group of all commands; each ends silently if the reader of its output has ended."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
@@ -179,7 +196,7 @@ def with_settings(flags: Mapping[str, Any], work: Callable[[Settings], Awaitable
 # --- servers elsewhere -------------------------------------------------------------------
 
 
-class OptionsFirst(click.Group):
+class OptionsFirst(_Suggesting):
     """A group whose options must precede the command; the error for others explains that."""
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -277,5 +294,6 @@ def at_server(
     except* LinkError as group:  # raised through the task groups of the connection
         refused += leaves(group)
     if refused:
-        raise Failed(str(refused[0]))
+        # The errors of a connection are those of `run`, which starts something.
+        raise Failed(str(refused[0]).replace("Nothing was started", "Nothing was done"))
     return done[0]

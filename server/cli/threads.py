@@ -35,7 +35,9 @@ __all__ = ["threads"]
 
 T = TypeVar("T")
 
-_limit = click.option("--limit", type=click.IntRange(1, 1_000), default=50, show_default=True)
+_limit = click.option(
+    "--limit", metavar="N", type=click.IntRange(1, 1_000), default=50, show_default=True
+)
 
 
 def _bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
@@ -85,7 +87,12 @@ def threads(ctx: click.Context, **flags: str | None) -> None:
 
 @threads.command("list")
 @_limit
-@click.option("--before", type=float, help="For the next page: the value at the end of this page.")
+@click.option(
+    "--before",
+    metavar="VALUE",
+    type=float,
+    help="For the next page: the value at the end of this page.",
+)
 @click.option("--status", type=click.Choice(STATUSES), help="Only if the last run has this status.")
 @click.option("--agent", metavar="NAME", help="Only if the last run was by this agent.")
 @click.option("--since", callback=_moment, metavar="TIME", help="Such as 2h, 3d or 2026-01-31.")
@@ -121,7 +128,9 @@ def list_(
 @threads.command()
 @click.argument("thread")
 @_limit
-@click.option("--before", help="For the next page: the value at the end of this page.")
+@click.option(
+    "--before", metavar="VALUE", help="For the next page: the value at the end of this page."
+)
 @click.option("--transcript", is_flag=True, help="Print the messages as Markdown instead.")
 @click.option("--follow", is_flag=True, help="Then print what its runs do, until Ctrl-C.")
 @connectable
@@ -166,7 +175,13 @@ def _follow(flags: dict[str, str | None], thread: str, *, as_json: bool) -> None
 
 @threads.command()
 @click.argument("run")
-@click.option("--after", type=click.IntRange(0), default=0, help="Show only events after this one.")
+@click.option(
+    "--after",
+    metavar="N",
+    type=click.IntRange(0),
+    default=0,
+    help="Show only events after this one.",
+)
 @connectable
 @json_option
 @click.pass_obj
@@ -248,7 +263,12 @@ def import_(flags: dict[str, str | None], file: str, target: str | None) -> None
 
 @threads.command()
 @click.argument("thread", required=False)
-@click.option("--keep-latest", type=click.IntRange(1), help="Number of newest checkpoints to keep.")
+@click.option(
+    "--keep-latest",
+    metavar="N",
+    type=click.IntRange(1),
+    help="Number of newest checkpoints to keep.",
+)
 @click.option(
     "--older-than", type=float, metavar="DAYS", help="Remove only checkpoints older than this."
 )

@@ -4,10 +4,15 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 
+from deep_agent_mcp.server.cli.install import INSTALLABLE
+from deep_agent_mcp.server.cli.main import cli
 from tests import fork_server
 
 CLI = (sys.executable, "-m", "deep_agent_mcp")
@@ -235,3 +240,31 @@ def test_a_port_in_use_is_said_before_anything_is_started(tmp_path: Path) -> Non
     assert "--port" in done.stderr
     assert "Traceback" not in done.stderr
     assert not state.exists()
+
+
+def test_the_help_of_every_command_is_whole_and_in_words() -> None:
+    def walk(command: click.Command, names: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+        yield names
+        if isinstance(command, click.Group):
+            for name, below in command.commands.items():
+                yield from walk(below, (*names, name))
+
+    for names in walk(cli):
+        said = CliRunner().invoke(cli, [*names, "--help"], terminal_width=80).stdout
+        assert "..." not in said.partition("Commands:")[2], names  # a first line that was too long
+        assert "INTEGER" not in said and "FLOAT" not in said, names
+    said = CliRunner().invoke(cli, ["install", "--help"]).stdout
+    assert all(one in said for one in INSTALLABLE)
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("thread", "list"), "No such command 'thread'. Did you mean threads?"),
+        (("threads", "lst"), "No such command 'lst'. Did you mean list?"),
+        (("xyzzy",), "No such command 'xyzzy'.\n"),
+    ],
+)
+def test_an_unknown_command_is_told_its_neighbour(args: tuple[str, ...], said: str) -> None:
+    done = CliRunner().invoke(cli, args)
+    assert (done.exit_code, said in done.stderr) == (2, True)
