@@ -1,4 +1,4 @@
-"""Helpers that any room may use and that know none of them."""
+"""Helpers for all packages; they do not depend on any other package."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def count_of(number: int, thing: str) -> str:
     """Return a number with its noun: `1 run`, `2,000 runs`.
 
     Args:
-        number: How many.
-        thing: One of them; its plural ends in `s`.
+        number: The number.
+        thing: Singular of the noun; its plural ends in `s`.
     """
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
@@ -45,12 +45,12 @@ def in_file_name(text: str, most: int) -> str:
 
 
 def importable(package: str, names: Sequence[str], optional: Collection[str]) -> list[str]:
-    """Return the names that `from package import *` gives: all whose extra is installed.
+    """Return the names for `from package import *`: all whose extra is installed.
 
-    Asked for by its name, one that is left out raises the `ImportError` that says what to install.
+    If a name that is left out is imported explicitly, the `ImportError` says what to install.
 
     Args:
-        package: The package; it loads a name when it is asked for.
+        package: The package; it loads its names lazily.
         names: Its public names.
         optional: Those of them that need an extra.
     """

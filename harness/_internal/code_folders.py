@@ -1,9 +1,9 @@
-"""Imports from a folder that is on no search path: modules that were named, and what they import.
+"""Imports from a folder outside `sys.path`: only of named modules and their own imports.
 
-A folder in `sys.path` serves every import of the process. If agents can write to it, a file with
-the name of an optional dependency would run here with all the rights of the process. So only the
-modules that somebody named come from the folder, and further ones only for the code in it. Compiled
-files beside the source are not read, because they need not say what the source says.
+A folder in `sys.path` is used for every import of the process. If agents can write there, a file
+with the name of an optional dependency would run with all rights of the process. So only explicitly
+named modules are imported from the folder, and others only by code in the folder. Compiled files
+next to the source are ignored, because they may differ from the source.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _KINDS = ((ExtensionFileLoader, EXTENSION_SUFFIXES),)
 def import_from(
     folder: str | os.PathLike[str], modules: Iterable[str], *, first: bool = False
 ) -> None:
-    """Let modules of a folder be imported.
+    """Allow the import of some modules from a folder.
 
     Args:
         folder: The folder.
-        modules: Their names; of a package, dotted or not.
-        first: Whether they go before installed modules of the same names.
+        modules: Names of modules or packages, dotted or not.
+        first: Whether they take precedence over installed modules with the same names.
     """
     place = os.path.abspath(folder)
     finder = next((one for one in _finders() if one.folder == place), None)
@@ -51,10 +51,10 @@ def import_from(
 
 
 class ImportedFiles:
-    """Files of the modules that were imported so, or were about to be.
+    """Files of modules that were imported from such folders, or were about to be.
 
     Attributes:
-        paths: The files. Read with every tool call, and replaced by few imports.
+        paths: The files; an immutable tuple, because it is read often and changed rarely.
     """
 
     __slots__ = ("paths",)
@@ -63,13 +63,13 @@ class ImportedFiles:
         self.paths: tuple[Path, ...] = ()
 
     def add(self, file: Path) -> None:
-        """Note a file."""
+        """Add a file."""
         if file not in self.paths:
             self.paths = (*self.paths, file)
 
 
 IMPORTED_FILES: Final = ImportedFiles()
-"""Those of this process."""
+"""The imported files of this process."""
 
 
 def _finders() -> list[_FolderFinder]:
@@ -77,7 +77,7 @@ def _finders() -> list[_FolderFinder]:
 
 
 class _Source(SourceFileLoader):
-    """Loads what the source says."""
+    """Loader that always compiles the source file."""
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
@@ -85,14 +85,14 @@ class _Source(SourceFileLoader):
 
 
 class _FolderFinder:
-    """Finds modules of one folder.
+    """Import finder for the modules of one folder.
 
-    It is no `MetaPathFinder` by name, because that class takes long to import.
+    It does not inherit from `MetaPathFinder`, because that class is slow to import.
 
     Attributes:
         folder: The folder.
-        named: Top-level modules that anybody may import from it.
-        first: Those of them that go before installed ones.
+        named: Top-level modules that all code may import from it.
+        first: Modules in `named` that take precedence over installed ones.
     """
 
     def __init__(self, folder: str) -> None:
@@ -125,13 +125,13 @@ class _FolderFinder:
         return None
 
     def _is_elsewhere(self, name: str) -> bool:
-        """Whether the module is installed, so that a file in the folder must not hide it."""
+        """Return whether the module is installed; a file in the folder must not replace it."""
         others = (one for one in sys.meta_path if not isinstance(one, _FolderFinder))
         return any(one.find_spec(name, None) is not None for one in others)
 
 
 def _importer() -> str:
-    """Return the top-level module whose code is importing something right now."""
+    """Return the top-level module whose code executes the current import."""
     frame = inspect.currentframe()
     while frame is not None:
         name = str(frame.f_globals.get("__name__", ""))

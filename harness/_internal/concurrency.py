@@ -1,11 +1,11 @@
 """Concurrency helpers: task groups, events, and work in threads.
 
-Errors of a task group are raised as the error itself, without the groups around it.
+A single error of a task group is raised without the exception groups around it.
 
-Work that may take long runs in a thread; quick work runs at once. A thread costs a tenth of a
-millisecond, and the event loop goes on meanwhile.
+Long work runs in a thread, so that the event loop can continue; short work runs at once, because a
+thread costs a tenth of a millisecond.
 
-A lazy event costs nothing if it is set before anybody waits for it.
+A lazy event costs almost nothing if it is set before anybody waits for it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["LazyEvent", "leaves", "raising_one", "work_apart"]
 
 @asynccontextmanager
 async def raising_one() -> AsyncGenerator[None, None]:
-    """Raise the error itself where a task group of one task raises a group."""
+    """Raise the error itself instead of an exception group with one error."""
     try:
         yield
     except BaseExceptionGroup as errors:
@@ -34,7 +34,7 @@ async def raising_one() -> AsyncGenerator[None, None]:
 
 
 def leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
-    """Return the errors inside a group, whatever groups wrap them."""
+    """Return all errors in a group, including those in nested groups."""
     found: list[BaseException] = []
     for error in group.exceptions:
         found += leaves(error) if isinstance(error, BaseExceptionGroup) else [error]  # pyright: ignore[reportUnknownArgumentType]
@@ -47,22 +47,22 @@ _FEW: Final = 1 << 16
 
 
 async def work_apart(work: Callable[[], _T], chars: int = 0, *, items: int = 0) -> _T:
-    """Return what some work comes to; in a thread if it goes through much.
+    """Return the result of `work`; it runs in a thread if it processes much data.
 
     Args:
-        work: Does it; it may run beside the event loop.
-        chars: How many characters or bytes it goes through.
-        items: Through how many objects.
+        work: The function; it must be thread-safe.
+        chars: Number of characters or bytes that it processes.
+        items: Number of objects that it processes.
     """
     few = chars + 128 * items < _FEW
     return work() if few else await anyio.to_thread.run_sync(work)
 
 
 class LazyEvent:
-    """An event that costs next to nothing until somebody waits for it.
+    """An event that costs almost nothing until somebody waits for it.
 
-    A driven call says of a handful of things that they are over, each to whoever may wait. Hardly
-    ever somebody does, and what asks which event loop it is costs more than what it says.
+    Each call sets several events, and usually nobody waits for them. A normal event must look up
+    its event loop first, which costs more than the notification.
     """
 
     __slots__ = ("_is_set", "_waiting")
@@ -72,22 +72,22 @@ class LazyEvent:
         self._waiting: list[asyncio.Future[None]] = []
 
     def is_set(self) -> bool:
-        """Whether it has happened."""
+        """Whether the event is set."""
         return self._is_set
 
     def set(self) -> None:
-        """Say that it has happened, and wake all who wait."""
+        """Set the event and wake all waiters."""
         self._is_set = True
         if self._waiting:
             self.wake()
 
     def wake(self) -> None:
-        """End the waits of now, whether it has happened or not."""
+        """Wake all current waiters without setting the event."""
         for one in self._waiting:
             _wake(one)
 
     async def wait(self, seconds: float | None = None) -> None:
-        """Return once it has happened, after so many seconds, or when `wake` is called."""
+        """Wait until the event is set, `wake` is called, or the seconds are over."""
         if self._is_set:
             await anyio.lowlevel.checkpoint()
             return
@@ -104,5 +104,5 @@ class LazyEvent:
 
 
 def _wake(waiting: asyncio.Future[None]) -> None:
-    if not waiting.done():  # nor cancelled
+    if not waiting.done():  # or cancelled
         waiting.set_result(None)

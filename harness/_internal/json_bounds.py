@@ -1,12 +1,12 @@
 """Limits of untrusted JSON: how deep it may be, and schema checks with a time limit.
 
-A schema may come from a stranger, such as an MCP server's tool, and the data from a model. The
-validation library searches with `re`, which can take for ever. Here RE2 searches; what it cannot
-do, such as look-ahead, gets a short time limit.
+A schema may come from an untrusted source, such as a tool of an MCP server, and the data from a
+model. The validation library searches with `re`, which can take forever. Here RE2 is used instead;
+expressions that it does not support, such as look-ahead, get a short time limit.
 
-JSON that is stored has a maximum depth. Many readers of JSON, clients' included, stop at about two
-hundred levels, so a thread with deeper data could be stored but never read again. Such data is
-refused on arrival.
+Stored JSON has a maximum depth. Many JSON parsers, also in clients, stop at about two hundred
+levels, so a thread with deeper data could be stored but never read again. Such data is refused on
+arrival.
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ __all__ = [
 
 _DATA = ("const", "default", "enum", "example", "examples")
 _SECONDS = 0.05
-"""For one search with an expression that RE2 does not take."""
+"""Time limit for a search with an expression that RE2 does not support."""
 
 _MOST_PROBLEMS = 1_000
 
 _UNTIL: ContextVar[float | None] = ContextVar("until", default=None)
-"""When the comparison that is under way has to end, on the monotonic clock."""
+"""Deadline of the current validation, on the monotonic clock."""
 
 
 class _TooSlow(Exception):
-    """A search took too long; the rest is not looked at."""
+    """A search took too long; the validation is stopped."""
 
 
 def problems_of(
     validator: Any, data: object, *, seconds: float | None = None
 ) -> list[ValidationError]:
-    """Return what is wrong with data.
+    """Return the validation errors of JSON data.
 
     Args:
-        validator: What `bounded` returned.
+        validator: A validator from `bounded`.
         data: JSON data.
-        seconds: How long that may take, after which it counts as wrong; None for no bound.
+        seconds: Time limit, after which the data counts as invalid; None for no limit.
     """
     from jsonschema import ValidationError  # slow to import
 
@@ -78,18 +78,18 @@ def problems_of(
 
 
 def main_problem(validator: Any, data: object) -> str | None:
-    """Return what says best why data does not fit; None if it does."""
+    """Return the most relevant validation error as text; None if the data is valid."""
     module: Any = import_module("jsonschema.exceptions")
     found = problems_of(validator, data)
     return str(module.best_match(found).message) if found else None
 
 
 def bounded(schema: Mapping[str, Any], default: Any = None) -> Any:
-    """Return a validator of `jsonschema` whose searches are bounded.
+    """Return a validator of `jsonschema` with limited search times.
 
     Args:
         schema: A valid schema.
-        default: The class of one that does not say its dialect; by default the newest.
+        default: Validator class for schemas without `$schema`; by default the newest dialect.
     """
     from jsonschema.validators import validator_for
 
@@ -109,7 +109,7 @@ def _bounded(kind: Any) -> Any:
 
 
 def _timed(keyword: Callable[..., Iterator[ValidationError] | None]) -> Callable[..., Any]:
-    """Return a keyword that is not looked at once the time is over."""
+    """Return a keyword check that is skipped once the time is over."""
 
     def timed(
         validator: Any, value: Any, instance: Any, schema: Any
@@ -123,7 +123,7 @@ def _timed(keyword: Callable[..., Iterator[ValidationError] | None]) -> Callable
 
 
 def _of_one_dialect(node: Any) -> Any:
-    """Return a schema without `$schema`, with which the library would use its own class."""
+    """Return a schema without `$schema`: with it, the library would use its own validator."""
     if isinstance(node, Mapping):
         return {
             key: value if key in _DATA else _of_one_dialect(value)
@@ -154,7 +154,7 @@ def _pattern_properties(
 
 
 def _additional_properties(kind: Any) -> Any:
-    """Return the keyword without its search: what a pattern fits is taken out before."""
+    """Return `additionalProperties` without its search: matching keys are removed before."""
     plain = kind.VALIDATORS["additionalProperties"]
 
     def additional(
@@ -174,10 +174,10 @@ def _additional_properties(kind: Any) -> Any:
 
 
 def _finds(pattern: str, text: str) -> bool:
-    """Whether an expression is found in a text.
+    """Return whether an expression is found in a text.
 
     Raises:
-        _TooSlow: It takes too long to say.
+        _TooSlow: The search took too long.
     """
     import regex
 
@@ -199,7 +199,7 @@ def _finds(pattern: str, text: str) -> bool:
 
 @lru_cache(256)
 def _linear(pattern: str) -> Callable[[str], bool] | None:
-    from .patterns import linear_test  # not needed to begin serving
+    from .patterns import linear_test  # imported late to start faster
 
     try:
         return linear_test(re.compile(pattern))
@@ -208,14 +208,14 @@ def _linear(pattern: str) -> Callable[[str], bool] | None:
 
 
 MAX_DEPTH = 100
-"""Levels of objects and lists that arguments of a call, an artifact or a value may have. What is
-around them, a message in a list of messages, has some more."""
+"""Maximum levels of objects and lists in a call's arguments, an artifact or a value. The message
+and the list around them add a few levels."""
 
 _NESTED = (dict, list)
 
 
 def is_too_deep(value: object) -> bool:
-    """Whether JSON data has more than `MAX_DEPTH` levels of objects and lists."""
+    """Return whether JSON data has more than `MAX_DEPTH` levels of objects and lists."""
     level: list[Any] = [value]
     for _ in range(MAX_DEPTH):
         inner: list[Any] = []
@@ -236,7 +236,7 @@ def no_constant(name: str) -> NoReturn:
 
 
 def can_be_read(data: bytes) -> bool:
-    """Whether JSON is nested no more deeply than its readers go."""
+    """Return whether JSON text is not nested more deeply than parsers allow."""
     if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
         return True
     try:

@@ -1,15 +1,15 @@
-r"""Patterns that take linear time: regular expressions (RE2), and globs over names and paths.
+r"""Patterns with linear time: regular expressions (RE2), and globs for names and paths.
 
-Regular expressions may come from anybody. Neither compiling nor searching can take long or need
-much memory, and other threads run during a search. `linear_test` takes expressions written for `re`
-and rewrites what differs. Two differences remain: `\b` and `\B` know ASCII letters only, and what
-RE2 cannot do is refused.
+Regular expressions may come from untrusted users. With RE2, neither compiling nor searching can
+take long or need much memory, and other threads run during a search. `linear_test` accepts
+expressions for `re` and translates the syntax. Two differences remain: `\b` and `\B` know only
+ASCII letters, and features that RE2 lacks are refused.
 
-The glob library takes a fiftieth of a server's start to import, and most names are plain, so it is
-imported only for real patterns. Matching a path cannot take long either. The library would try
-every place for each `**`, so five of them and a deep path take minutes. Between two `**` there is a
-fixed number of names, and the first place where they fit leaves the most for the rest, so no other
-place has to be tried.
+The glob library is imported only for real patterns: the import takes a fiftieth of a server's
+start, and most names are plain. Matching a path is fast, too. The library alone would try every
+position for each `**`, so five of them and a deep path would take minutes. But between two `**` the
+number of names is fixed, and the first match leaves the most names for the rest of the pattern. So
+no other position has to be tried.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ __all__ = ["LinearPattern", "PatternError", "fits", "linear_pattern", "linear_te
 
 
 MAX_MEMORY = 2 << 20
-"""Bytes of one expression. Making one that needs more ends with an error after a few milliseconds;
-the largest that fits takes forty, in which nothing else runs."""
+"""Maximum memory of an expression in bytes. Larger ones fail after a few milliseconds. The largest
+allowed one takes 40 ms to compile, during which nothing else runs."""
 
 
 class PatternError(ValueError):
-    """RE2 does not take the expression; the text is its own, such as `missing ): (a`."""
+    """RE2 refused the expression; the text is RE2's message, such as `missing ): (a`."""
 
 
 class LinearPattern(Protocol):
@@ -41,25 +41,25 @@ class LinearPattern(Protocol):
         ...
 
     def fullmatch(self, text: bytes) -> LinearMatch | None:
-        """Return the match of the whole text, if it is one."""
+        """Return the match if the whole text matches, else None."""
         ...
 
 
 class LinearMatch(Protocol):
-    """A match."""
+    """A match of an expression."""
 
     def span(self) -> tuple[int, int]:
-        """Return where it is, in bytes."""
+        """Return start and end in bytes."""
         ...
 
 
 def linear_pattern(pattern: str, *, ignore_case: bool = False) -> LinearPattern:
-    r"""Return the compiled expression, in RE2's dialect: `\w`, `\d`, `\s` and `\b` are of ASCII.
+    r"""Return the compiled expression in RE2's dialect: `\w`, `\d`, `\s` and `\b` are ASCII-only.
 
     Raises:
         PatternError: It is not valid, or too large.
     """
-    module: Any = import_module("re2")  # has no types; not needed to begin serving
+    module: Any = import_module("re2")  # has no types; imported late to start faster
     options = module.Options()
     options.max_mem = MAX_MEMORY
     options.never_capture = True
@@ -73,7 +73,7 @@ def linear_pattern(pattern: str, *, ignore_case: bool = False) -> LinearPattern:
         said = error.args[0]
         raise PatternError(said.decode() if isinstance(said, bytes) else str(said)) from error
     finally:
-        module.purge()  # it would keep the last 128, with what searching added to them
+        module.purge()  # otherwise it keeps the last 128 with their search caches
 
 
 _TOKEN = re.compile(
@@ -89,11 +89,11 @@ _ANYTHING = [{rf"\{one}", rf"\{one.upper()}"} for one in "dws"]
 
 
 def linear_test(pattern: re.Pattern[str], *, whole: bool = False) -> Callable[[str], bool]:
-    """Return a test of texts.
+    """Return a function that tests whether a text matches.
 
     Args:
         pattern: The expression.
-        whole: Whether it must match all of a text.
+        whole: Whether it must match the whole text.
 
     Raises:
         PatternError: It cannot be matched in linear time.
@@ -110,12 +110,12 @@ def linear_test(pattern: re.Pattern[str], *, whole: bool = False) -> Callable[[s
 def _encoded(text: str) -> bytes:
     try:
         return text.encode()
-    except UnicodeEncodeError:  # halves of surrogate pairs, which no expression is about
+    except UnicodeEncodeError:  # lone surrogates; no expression needs them
         return clean_text(text).encode()
 
 
 def _translated(pattern: re.Pattern[str], *, whole: bool) -> str:
-    """Return what an expression of `re` is for RE2."""
+    """Return an expression of `re` translated for RE2."""
     text = pattern.pattern
     letters = {re.IGNORECASE: "i", re.DOTALL: "s", re.MULTILINE: "m"}
     flags = "".join(letter for flag, letter in letters.items() if pattern.flags & flag)
@@ -143,7 +143,7 @@ def _translated(pattern: re.Pattern[str], *, whole: bool) -> str:
 
 
 def _outside(found: re.Match[str], kinds: dict[str, str]) -> str:
-    """Return a token that is in no set."""
+    """Return the translation of a token outside a character set."""
     escape = found["escape"]
     if escape is None:
         return _character(found)
@@ -155,10 +155,10 @@ def _outside(found: re.Match[str], kinds: dict[str, str]) -> str:
 
 
 def _set(text: str, place: int, kinds: dict[str, str]) -> tuple[str, int]:
-    """Return a set whose bracket was read, and where it ends.
+    """Return the translation of a character set after its `[`, and the position of its end.
 
     Raises:
-        PatternError: It holds what cannot be said of single characters.
+        PatternError: The set contains something that is not a set of characters.
     """
     negated = text.startswith("^", place)
     place += negated
@@ -177,7 +177,7 @@ def _set(text: str, place: int, kinds: dict[str, str]) -> tuple[str, int]:
 
 
 def _inside(found: re.Match[str], kinds: dict[str, str]) -> str:
-    """Return a token of a set."""
+    """Return the translation of a token inside a character set."""
     escape = found["escape"]
     if escape is None:
         return rf"\{found[0]}" if found[0] in "[]" else _character(found)
@@ -205,7 +205,7 @@ _WILD = frozenset("*?[\\")
 
 
 def fits(name: str, patterns: str | Sequence[str]) -> bool:
-    """Whether a name fits a glob, or one of several. Case counts."""
+    """Return whether a name matches a glob, or one of several; case-sensitive."""
     return any(_fits(name, one) for one in ([patterns] if isinstance(patterns, str) else patterns))
 
 
@@ -219,11 +219,11 @@ def _fits(name: str, pattern: str) -> bool:
 
 
 _ANY_DEPTH = r"(?:(?!(?:[/]|^)(?:\.{1,2})(?:$|[/])).)*?"
-"""What `wcmatch` writes for `**` with `GLOBSTAR`, `DOTGLOB` and `FORCEUNIX`."""
+"""Regular expression of `wcmatch` for `**` with `GLOBSTAR`, `DOTGLOB` and `FORCEUNIX`."""
 
 
 def settled(expression: str) -> str:
-    """Return an expression of `wcmatch.glob.translate` that tries no `**` twice."""
+    """Return an expression of `wcmatch.glob.translate`, changed so that `**` never backtracks."""
     first, *others = expression.split(_ANY_DEPTH)
     if len(others) < 2:
         return expression

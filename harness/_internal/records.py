@@ -1,17 +1,17 @@
-"""Records: frozen, slotted dataclasses that are cheap to make and copy; and an identity cache.
+"""Records: frozen, slotted dataclasses that are cheap to create and copy; and an identity cache.
 
-A frozen dataclass assigns each field through `object.__setattr__`, a mutable one by a machine
-instruction. A round of the loop makes about fifty records, and that difference was a sixth of
-its time (`python -m benchmarks loop`). So a record is filled while it is an instance of a mutable
-twin of its class, with the same slots, and becomes one of the frozen class when it is whole.
+A frozen dataclass assigns each field with `object.__setattr__`, which is much slower than a plain
+assignment. A round of the loop creates about fifty records, and the difference was a sixth of its
+time (`python -m benchmarks loop`). So a record is created as an instance of a mutable twin class
+with the same slots. When all fields are set, its class is changed to the frozen one.
 
-The standard decorator also compiles six functions for each class, and a server imports two hundred
-of them before its first answer: a tenth of its start (`python -m benchmarks startup`). Here only
-`__init__` is compiled; the others are closures over the names of the fields.
+The standard decorator also compiles six functions per class. A server imports two hundred of these
+classes before its first answer, which took a tenth of its start (`python -m benchmarks startup`).
+Here only `__init__` is compiled; the others are closures over the names of the fields.
 
-The identity cache keeps what was computed from a tuple for as long as the tuple lives. An agent
-offers its model the same tuple of tools at every call, and hashing the tools would cost more than
-the computation.
+The identity cache stores the result of a computation by the identity of its argument, a tuple. An
+agent passes the same tuple of tools to its model with every call, and hashing the tools would cost
+more than the computation.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def record(cls: type[T]) -> type[T]:
-    """Return the class as `dataclass(frozen=True, slots=True)` makes it.
+    """Return the class as a frozen, slotted dataclass; like `dataclass(frozen=True, slots=True)`.
 
-    For classes without bases, and fields that are neither keyword-only nor left out of the
-    arguments. Subclasses work as they do with the standard decorator.
+    The class must have no bases. All fields must be positional arguments of `__init__`. Subclasses
+    work the same way as with the standard decorator.
     """
-    cls.__doc__ = cls.__doc__ or cls.__name__  # else the standard writes one, from the signature
+    cls.__doc__ = cls.__doc__ or cls.__name__  # otherwise `dataclass` creates one
     kind = cast(Any, dataclass(init=False, repr=False, eq=False, slots=True)(cls))
-    kind.__dataclass_params__.frozen = True  # so subclasses may, and have to, be frozen too
+    kind.__dataclass_params__.frozen = True  # subclasses must be frozen, too
     every = fields(kind)
     own = vars(cls)
     if "__repr__" not in own:
@@ -61,7 +61,7 @@ def changed(record: T, /, **changes: Any) -> T:
     """Return a copy of a frozen dataclass without `__post_init__`, with some fields changed.
 
     Raises:
-        TypeError: There is no such field.
+        TypeError: A field does not exist.
     """
     return _copier(type(record), *changes)(record, **changes)
 
@@ -99,7 +99,7 @@ def _hash(names: list[str]) -> Callable[[Any], int]:
 
 
 def _values_of(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
-    """Return what makes a tuple of these fields."""
+    """Return a function that returns these fields as a tuple."""
     if len(names) > 1:
         return attrgetter(*names)
     return lambda self: tuple(getattr(self, name) for name in names)
@@ -112,14 +112,14 @@ def _repr(self: Any) -> str:
 
 
 def _set_state(self: Any, state: tuple[Mapping[str, Any] | None, ...]) -> None:
-    """Fill a copy with what `object.__getstate__` returned: attributes, and slots."""
+    """Set a copy's fields from the result of `object.__getstate__`: attributes, and slots."""
     for values in state:
         for name, value in (values or {}).items():
             object.__setattr__(self, name, value)
 
 
 class _Made:
-    """Stands for what a default factory makes."""
+    """Placeholder in signatures for the value of a default factory."""
 
     def __repr__(self) -> str:
         return "<factory>"
@@ -129,7 +129,7 @@ _MADE = _Made()
 
 
 def _init(kind: type[Any], every: tuple[Field[Any], ...]) -> Callable[..., None]:
-    """Return an `__init__` that does what the standard one does."""
+    """Return an `__init__` that works the same way as the standard one, but faster."""
     names = [one.name for one in every]
 
     def fill(self: Any, values: tuple[Any, ...]) -> None:
@@ -168,13 +168,13 @@ def _twin(kind: type[Any]) -> type[Any]:
     """Return a mutable class whose instances can become instances of `kind`."""
     twin = type(kind.__name__, (), {"__slots__": tuple(one.name for one in fields(kind))})
     instance: Any = object.__new__(twin)
-    instance.__class__ = kind  # raises TypeError if they cannot
+    instance.__class__ = kind  # raises TypeError if it is not possible
     return twin
 
 
 @cache
 def _copier(kind: type[Any], *names: str) -> Callable[..., Any]:
-    """Return a function that copies a record, and takes other values of some fields by name."""
+    """Return a function that copies a record and takes new values for the named fields."""
     known = [one.name for one in fields(kind)]
     for name in names:
         if name not in known:
@@ -188,16 +188,16 @@ def _copier(kind: type[Any], *names: str) -> Callable[..., Any]:
     arguments = ["RECORD", "/", *(["*", *names] if names else ())]
     try:
         return _function("copier", arguments, body, kind, {})
-    except TypeError:  # not a class of slots alone
+    except TypeError:  # the class has more than slots
         return replace
 
 
 def _function(
     name: str, arguments: list[str], body: list[str], kind: type[Any], values: dict[str, Any]
 ) -> Callable[..., Any]:
-    """Compile a function over the fields of a class; no text but the names of its fields.
+    """Compile a function over the fields of a class; its source contains only field names.
 
-    What it uses besides is in capitals: the arguments of an `__init__` are named as the fields are.
+    Other names in it are in capitals, because arguments have the names of the fields.
     """
     set_class: Any = object.__dict__["__class__"].__set__
     known = {"KIND": kind, "TWIN": _twin(kind), "NEW": object.__new__, "SET_CLASS": set_class}
@@ -210,7 +210,7 @@ def _function(
     ]
     made: dict[str, Any] = {}
     module = sys.modules.get(kind.__module__)
-    # Its globals are those of the class, where the names of its annotations are looked up.
+    # With the globals of the class's module, so that names in annotations can be resolved.
     exec(
         compile("\n".join(lines), f"<{name} of {kind.__qualname__}>", "exec"),
         {} if module is None else vars(module),
@@ -229,18 +229,18 @@ class IdentityCache(Generic[KeyT, ValueT]):
     """Calls a function once per tuple.
 
     Args:
-        compute: The function; what it returns is shared, so nobody may change it.
-        size: How many tuples are remembered; then it begins afresh.
+        compute: The function; its results are shared, so they must not be changed.
+        size: Maximum number of tuples; when it is reached, the cache is cleared.
     """
 
     def __init__(self, compute: Callable[[KeyT], ValueT], size: int = 64) -> None:
         self._compute = compute
         self._size = size
-        # The tuple is kept with its value: while it lives nothing else can have its id.
+        # The tuple is stored with its value: while it lives, no other object can have its id.
         self._known: dict[int, tuple[KeyT, ValueT]] = {}
 
     def __call__(self, key: KeyT) -> ValueT:
-        """Return the function's value of a tuple."""
+        """Return the function's result for a tuple."""
         known = self._known.get(id(key))
         if known is None:
             if len(self._known) >= self._size:

@@ -59,8 +59,8 @@ def decode(data: bytes, path: Path) -> str:
     """
     if len(data) > MAX_FILE_BYTES:
         raise DefinitionError(
-            f"{path}: the file is larger than {MAX_FILE_BYTES:,} bytes, the maximum. Move parts of "
-            "it into other files."
+            f"{path}: the file has more than {MAX_FILE_BYTES:,} bytes, the maximum. Move parts "
+            "of it into other files."
         )
     try:
         text = data.decode("utf-8-sig")

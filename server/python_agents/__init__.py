@@ -1,1 +1,1 @@
-"""Python agents behind the server: loaded, put under the operator's rules, and reloaded."""
+"""Python agents served by this server: loading, the operator's rules, and reload."""

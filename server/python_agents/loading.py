@@ -1,7 +1,7 @@
-"""Loading of Python agents: finds what `serve module:attribute` names, and reloads it.
+"""Loading and reloading of Python agents for `serve module:attribute`.
 
-Calls of other people's Python are bounded in time and run away from the event loop. A function that
-makes an agent gets a `ServeContext`.
+Calls of user code have a time limit and do not block the event loop. A function that creates an
+agent gets a `ServeContext`.
 """
 
 from __future__ import annotations
@@ -61,22 +61,21 @@ async def call(
     file: str | None = None,
     owns_stdout: bool = False,
 ) -> Any:
-    """Call a function that is not ours, and wait for what it returns, awaitable or not.
+    """Call a user's function with a time limit; return its result, awaited if needed.
 
-    A plain function runs in a thread of its own, which nobody waits for any longer once the time
-    is over.
+    A sync function runs in its own thread. After the time limit nobody waits for the thread.
 
     Args:
         function: The function.
         *args: Its arguments.
-        what: What is called, for messages.
-        seconds: How long it may take.
-        file: Where it is written, if that is known.
-        owns_stdout: Whether stdout is the protocol's. What is printed goes to stderr then, and
-            only one call is made at a time.
+        what: Description of the call, for messages.
+        seconds: Maximum duration.
+        file: File of the function, if known.
+        owns_stdout: Whether stdout belongs to the protocol. Then output goes to stderr, and only
+            one call runs at a time.
 
     Raises:
-        HarnessError: It raised, or took too long; the text says where.
+        HarnessError: The function raised or took too long; the text says where.
     """
     with redirect_stdout(sys.stderr) if owns_stdout else nullcontext():
         try:
@@ -102,13 +101,13 @@ async def call(
 
 
 def place_of_function(function: object) -> str:
-    """Return where a function is written, as ` (file:line)`; empty if that is not known."""
+    """Return the location of a function as ` (file:line)`; empty if it is unknown."""
     code = getattr(inspect.unwrap(cast("Any", function)), "__code__", None)
     return "" if code is None else f" ({code.co_filename}:{code.co_firstlineno})"
 
 
 async def _in_thread(function: Callable[[], Any]) -> Any:
-    """Run a function in a daemon thread: a worker that hangs would keep the process from ending."""
+    """Run a function in a daemon thread, so that a hanging call cannot stop the process's exit."""
     done = anyio.Event()
     work = _Work(function, done, asyncio.get_running_loop())
     Thread(target=copy_context().run, args=(work.run,), name="python-agent", daemon=True).start()
@@ -117,7 +116,7 @@ async def _in_thread(function: Callable[[], Any]) -> Any:
 
 
 class _Work:
-    """A function, and what became of it."""
+    """A function call in a thread, and its result."""
 
     def __init__(
         self, function: Callable[[], Any], done: anyio.Event, loop: asyncio.AbstractEventLoop
@@ -129,16 +128,16 @@ class _Work:
         self._raised: BaseException | None = None
 
     def run(self) -> None:
-        """Call it, and say so to the event loop if that still runs."""
+        """Call the function, then notify the event loop if it is still running."""
         try:
             self._returned = self._function()
-        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+        except BaseException as error:  # noqa: BLE001 - raised by `result`
             self._raised = error
-        with suppress(RuntimeError):  # the event loop has ended: nobody waits any more
+        with suppress(RuntimeError):  # the event loop has ended
             self._loop.call_soon_threadsafe(self._done.set)
 
     def result(self) -> Any:
-        """Return what it returned, or raise what it raised."""
+        """Return the function's result, or raise its exception."""
         if isinstance(self._raised, SystemExit):
             raise RuntimeError(f"SystemExit: {self._raised}") from self._raised
         if self._raised is not None:
@@ -147,20 +146,20 @@ class _Work:
 
 
 AgentFactory: TypeAlias = Callable[..., Any]
-"""Makes an `Agent`, or an awaitable of one, of a `ServeContext` or of nothing."""
+"""Function that returns an `Agent` or an awaitable of one; it may take a `ServeContext`."""
 
 IMPORT_SECONDS = 60.0
-"""How long importing a module may take."""
+"""Maximum time for the import of a module."""
 
 _INSTALLED = ("site-packages", "dist-packages")
 
 
 class Named:
-    """An agent, or what makes one, by name.
+    """An agent, or a function that creates one, by name.
 
     Args:
         name: `module:attribute`.
-        owns_process: Whether what the module prints must not reach stdout.
+        owns_process: Whether output of the module must not go to stdout.
     """
 
     def __init__(self, name: str, owns_process: bool = False) -> None:
@@ -169,10 +168,10 @@ class Named:
         self._before = frozenset(sys.modules)
 
     async def load(self) -> Agent | AgentFactory:
-        """Import the module and return what is named.
+        """Import the module and return the named object.
 
         Raises:
-            HarnessError: There is none, it takes too long, or it is of another kind.
+            HarnessError: It does not exist, the import takes too long, or it has the wrong type.
         """
         found = await call(
             load_object,
@@ -185,16 +184,16 @@ class Named:
         return checked(found, self.name)
 
     async def load_again(self) -> Agent | AgentFactory:
-        """Import its modules again; if that fails, those that were there stay.
+        """Import the modules again; if that fails, the old modules stay.
 
         Raises:
-            HarnessError: As for `load`.
+            HarnessError: As for `load`; the old modules stay in use.
         """
         old = self.modules()
         for name, module in old.items():
             del sys.modules[name]
-            # Python takes what was compiled for a file of the same size that was saved in the same
-            # second as up to date.
+            # Python would reuse the compiled file if the source was saved within the same second
+            # and has the same size.
             with suppress(OSError, NotImplementedError):
                 os.unlink(cache_from_source(str(module.__file__)))
         importlib.invalidate_caches()
@@ -207,7 +206,7 @@ class Named:
             raise
 
     def modules(self) -> Mapping[str, ModuleType]:
-        """Return the modules that are imported anew: the user's own, and no installed package's."""
+        """Return the modules for a reload: the user's own, not those of installed packages."""
         module_name = self.name.partition(":")[0]
         top = module_name.partition(".")[0]
         file = getattr(sys.modules.get(module_name), "__file__", None)
@@ -230,7 +229,7 @@ class Named:
 
 
 def checked(found: object, name: str) -> Agent | AgentFactory:
-    """Return an agent, or what makes one.
+    """Return the object if it is an agent or a function.
 
     Raises:
         HarnessError: It is neither.
@@ -253,10 +252,10 @@ class _Snapshot:
 
 
 class ModuleFiles:
-    """The files of an agent's modules, to be watched.
+    """The files of an agent's modules, for a file watcher.
 
     Attributes:
-        errors: Why what was saved last is not in use, by path.
+        errors: Why the last saved version of a file is not in use, by path.
     """
 
     def __init__(self, modules: Callable[[], Mapping[str, ModuleType]]) -> None:
@@ -268,29 +267,29 @@ class ModuleFiles:
 
     @property
     def roots(self) -> Sequence[Path]:
-        """The files. One that was there stays, so that it is noticed when it comes back."""
+        """The files. Deleted files stay in the list, so that their return is noticed."""
         now = {Path(str(one.__file__)) for one in self._modules().values()}
         self._kept |= now
         return sorted(self._kept)
 
     @property
     def snapshot(self) -> _Snapshot:
-        """What was in them when they were last looked at."""
+        """Hashes and errors at the last check."""
         return _Snapshot(self._digests, self.errors)
 
     def reload(self) -> bool:
-        """Look at the files again; return whether one has changed. Blocks."""
+        """Check the files again; return whether one has changed. Blocks."""
         before, self._digests = self._digests, {str(one): _digest(one) for one in self.roots}
         return before != self._digests
 
     def failed(self, paths: Collection[str], error: HarnessError) -> None:
-        """Note that what was saved cannot be used."""
+        """Record that the saved files cannot be used."""
         files = sorted(one for one in paths if one in self._digests) or [*self._digests][:1]
         why = f"{str(error).rstrip('.')}. New runs use the agent as it was before."
         self.errors = {files[0] if files else "": why}
 
     def worked(self) -> None:
-        """Note that what was saved is in use."""
+        """Record that the saved files are in use."""
         self.errors = {}
 
 
@@ -315,12 +314,12 @@ class ServeContext:
         principal: The agent's user if each principal has a root; otherwise empty, for all users.
         backend: The files of `--root`; without it, the thread's files.
         skills: The bundled skills, and those of `--skills`.
-        subagents: Those of `--agents`, and the general-purpose one.
+        subagents: The subagents of `--agents`, and the general-purpose one.
         memory: The files of `--memory`.
-        policy: The operator's rules, those about the server's own files included.
+        policy: The operator's rules, including those that protect the server's own files.
         model: The model of `--model`, or the default.
         profiles: The profiles of models, those of `--profiles` included, for `profile=`.
-        commands: What runs commands with `--execute`, for `execution_policy=`; else None.
+        commands: Runner of commands with `--execute`, for `execution_policy=`; otherwise None.
         middleware: Middleware that the server adds, such as telemetry. Pass it on to cover
             subagents too.
     """

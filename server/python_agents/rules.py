@@ -1,11 +1,11 @@
-"""Operator's rules for a Python agent: journal, policy, approvals, telemetry.
+"""The operator's rules for a Python agent: journal, policy, approvals, telemetry.
 
-The agent keeps its own policy, questions and limits. Of two verdicts on a call the stricter one
-applies, so neither side can allow what the other forbids.
+The agent keeps its own policy, questions and limits. If two policies disagree about a call, the
+stricter one applies, so neither side can allow a call that the other forbids.
 
-Such an agent uses the server's journal, or one of its own. Locks in a state directory show who
-carries which run. Servers that share a journal therefore share that directory. If the agent's own
-journal is a file, the directory is beside it. Others are leased, which keeps a second server out.
+The agent uses the server's journal or its own. Locks in a state directory show which process
+executes a run, so servers that share a journal must share this directory. If the agent's journal is
+a file, the directory is next to it. Other journals are leased, which keeps other servers out.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ _APPROVAL = "the operator requires a person's approval for such calls"
 
 @record
 class Own:
-    """What an agent works with, as far as clients see it.
+    """Files, skills and subagents of an agent, as far as clients can see them.
 
     Attributes:
-        backend: Its files; empty ones if it has no file tools.
-        skills: Its skills; none without the tool `skill`.
-        subagents: Its subagents; none without the tool `task`.
+        backend: Files; an empty backend if the agent has no file tools.
+        skills: Skills; none without the tool `skill`.
+        subagents: Subagents; none without the tool `task`.
     """
 
     backend: Backend
@@ -71,12 +71,12 @@ class Own:
 
 
 def own_of(agent: Agent) -> Own:
-    """Return what an agent works with. Blocks where it has no registry of its own."""
+    """Return the files, skills and subagents of an agent. Blocks if it has no own registry."""
     backend: Backend = StateBackend()
     skills: SkillRegistry | None = None
     subagents: SubAgentRegistry | None = None
     for one in agent.definition.middleware:
-        # Without `read_file` nobody has said what may be read.
+        # Without the tool `read_file`, clients must not see any files.
         if isinstance(one, FilesystemMiddleware) and "read_file" in agent.tools:
             backend = one.backend
         elif isinstance(one, SkillsMiddleware) and "skill" in agent.tools:
@@ -94,13 +94,13 @@ def own_of(agent: Agent) -> Own:
 
 
 def require_governable(agent: Agent, name: str) -> None:
-    """Refuse an agent that works where the server's rules do not reach.
+    """Refuse an agent whose work the server's rules cannot control.
 
     Raises:
-        AgentBuildError: It starts background tasks by itself.
+        AgentBuildError: The agent starts background tasks by itself.
     """
     for one in agent.definition.middleware:
-        # By name, because importing it takes long and few have it.
+        # Compared by name: the import is slow, and few agents use this class.
         if any(kind.__name__ == "BackgroundSubAgentMiddleware" for kind in type(one).__mro__):
             raise AgentBuildError(
                 f"agent {name} starts subagents in the background (background=), outside the "
@@ -116,18 +116,18 @@ def governed(
     journal: Checkpointer,
     middleware: Sequence[AgentMiddleware],
 ) -> Agent:
-    """Return an agent over the server's journal, under the operator's rules.
+    """Return a copy of the agent with the server's journal and the operator's rules.
 
     Args:
         agent: The agent.
-        parts: What the server has for it; its rules hold anyway.
+        parts: The server's parts for the principal; their rules always apply.
         policy: The operator's rules, for the directories the agent works in.
-        given: The files that the server has for it, which its rules are about.
-        journal: Where its threads are.
-        middleware: What the server adds, unless the agent has it.
+        given: The server's files for the principal; `parts` already has the rules for them.
+        journal: The journal for its threads.
+        middleware: Middleware that the server adds unless the agent has it.
 
     Raises:
-        AgentBuildError: The agent works in a directory where the rules cannot be kept.
+        AgentBuildError: The agent works in a directory where the rules cannot be enforced.
     """
     rules: list[CallPolicy] = [parts.rules]
     for one in backends_of(agent):
@@ -141,7 +141,7 @@ def governed(
 
 
 def backends_of(agent: Agent) -> Sequence[Backend]:
-    """Return all files that an agent, or an agent below it, works in."""
+    """Return the file backends of an agent and its subagents."""
     found: list[Backend] = []
     agents, seen = [agent], {id(agent)}
     while agents:
@@ -163,7 +163,7 @@ def backends_of(agent: Agent) -> Sequence[Backend]:
 def _rules_of(
     backend: Backend, agent: Agent, parts: Parts, policy: PolicyFiles
 ) -> Sequence[GuardedRules]:
-    """Return the rules about the server's own files where they are in these directories."""
+    """Return rules that protect the server's own files inside the backend's directories."""
     from ...harness.backends.mounts import parts_of
 
     found: list[GuardedRules] = []
@@ -179,16 +179,16 @@ def _rules_of(
 
 @record
 class OwnJournal:
-    """A journal that an agent brings.
+    """The journal of an agent that has its own.
 
     Attributes:
-        journal: The journal, sealed or not.
-        stored: The same, not sealed.
-        place: Where it is, for messages.
-        state: The directory of the locks and names that go with it.
-        leased: Whether servers of other state directories have to be kept out. A file has the
-            directory of all beside it.
-        closes: Whether the server closes it, which is final.
+        journal: The journal, encrypted or not.
+        stored: The same journal without encryption.
+        place: Location, for messages.
+        state: State directory with the locks and names for this journal.
+        leased: Whether a lease must keep out servers with other state directories. A journal file
+            needs none: all its servers use the directory next to it.
+        closes: Whether the server closes the journal at the end.
     """
 
     journal: Checkpointer
@@ -200,15 +200,15 @@ class OwnJournal:
 
 
 def own_journal(agent: Agent, name: str, settings: Settings) -> OwnJournal | None:
-    """Return the journal that an agent brings and the server can use; None for the server's own.
+    """Return an agent's own journal, or None if the agent uses the server's journal.
 
     Raises:
-        SettingsError: It is one that cannot be served, or a setting does not go with it.
+        SettingsError: The journal cannot be served, or it conflicts with a setting.
     """
     journal = agent.checkpointer
     stored = journal.journal if isinstance(journal, EncryptedCheckpointer) else journal
     if isinstance(stored, MemoryCheckpointer):
-        return None  # nobody gave it one that lasts
+        return None  # only a default journal in memory
     if not isinstance(stored, Claimable):
         raise SettingsError(
             f"agent {name} has a {type(stored).__name__} as its journal, without `place` and "

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 __all__ = ["ONLY_LOOKS", "AgentSource"]
 
 ONLY_LOOKS = "_DEEP_AGENT_ONLY_LOOKS"
-"""Environment variable that `doctor` sets: the journal that an agent brings is not used."""
+"""Environment variable that `doctor` sets: an agent's own journal is checked but not used."""
 
 FACTORY_SECONDS = 30.0
-"""How long a function may take to make an agent."""
+"""Maximum time for a function that creates an agent."""
 
 _SHAPING = {
     "root": "backend",
@@ -48,30 +48,31 @@ _SHAPING = {
     "execute": "commands",
     "allow_network": "",
 }
-"""Settings that say what the built-in agent is made of, and what a function is given of each."""
+"""Settings for the built-in agent, and the part of `ServeContext` for each."""
 
 _IN_CONTEXT = frozenset({"agents", "files", "model"})
-"""Parts of an agent file that a function is given."""
+"""Parts of an agent file that `ServeContext` contains."""
 
 logger = logging.getLogger(__name__)
 
 
 class AgentSource:
-    """The agent of each principal, made of an `Agent` or by a function; made again on a reload.
+    """Source of each principal's agent: an `Agent`, or a function that creates agents.
 
     Args:
-        given: An agent, a function that makes one, or the name of either as `module:attribute`.
-        reload: Whether the files of a named one's modules are followed.
-        owns_process: Whether the process is there for the server alone: what modules print goes to
-            stderr, because stdout is the protocol's, and the agent's journal is closed at the end.
-        only_looks: Whether the journal that the agent brings is checked but not used.
+        given: An agent, a function that creates one, or the name of either as `module:attribute`.
+        reload: Whether to watch the files of the named module and create the agents again.
+        owns_process: Whether the process only runs this server. Then output of modules goes to
+            stderr, because stdout belongs to the protocol, and the agent's journal is closed at
+            the end.
+        only_looks: Whether the agent's own journal is checked but not used.
 
     Attributes:
-        name: What it is called in messages.
-        files: Those that are followed; None without `reload`, or before it is open.
+        name: Name in messages.
+        files: Watched files; None without `reload`, or before `open`.
 
     Raises:
-        HarnessError: It is none of these.
+        HarnessError: `given` is none of these.
     """
 
     def __init__(
@@ -107,11 +108,11 @@ class AgentSource:
     # --- beginning -----------------------------------------------------------------------------
 
     async def open(self, settings: Settings) -> OwnJournal | None:
-        """Find the agent, or what makes it; return the journal it brings, if it brings one.
+        """Load the agent or its factory; return the agent's own journal if it has one.
 
         Raises:
-            HarnessError: There is none, or it is something else.
-            SettingsError: A setting does not go with it.
+            HarnessError: It does not exist, or is neither an agent nor a function.
+            SettingsError: A setting conflicts with it.
         """
         if self._named is not None:
             self._object = await self._named.load()
@@ -156,15 +157,15 @@ class AgentSource:
         model: Callable[[Settings], ChatModel],
         telemetry: AgentMiddleware | None,
     ) -> None:
-        """Say what agents are made with.
+        """Set the server's parts for all agents.
 
         Args:
             common: The operator's rules.
-            journal: Where threads are.
-            settings: What the operator chose.
-            store: The long-term store that they name; by default one beside the journal.
-            model: Returns the model that settings name.
-            telemetry: What the server adds to every agent, if anything.
+            journal: The journal for threads.
+            settings: The operator's settings.
+            store: Long-term store from the settings; by default one next to the journal.
+            model: Returns the model from the settings.
+            telemetry: Middleware that the server adds to every agent, or None.
         """
         self._lock = anyio.Lock()
         self._made = {}
@@ -180,10 +181,10 @@ class AgentSource:
     # --- agents --------------------------------------------------------------------------------
 
     async def prepare(self, parts: Parts) -> None:
-        """Make a principal's agent, unless it is there; let the parts say what it works with.
+        """Create a principal's agent if needed, and set its files, skills and subagents in `parts`.
 
         Raises:
-            HarnessError: It cannot be made.
+            HarnessError: It cannot be created.
         """
         principal = parts.principal
         if principal in self._made and principal not in self._stale:
@@ -198,10 +199,9 @@ class AgentSource:
                 await self._make_anew(parts)
 
     def outdate(self) -> None:
-        """Have functions make their agents anew, because settings have changed. Safe on any thread.
+        """Let functions create their agents again after a change of settings. Thread-safe.
 
-        An agent that is made already follows by itself: its rules are laid over it when it is
-        built.
+        An `Agent` object needs no update: rules are applied each time `build` is called.
         """
         if not isinstance(self._object, Agent):
             self._stale = set(self._made)
@@ -219,21 +219,21 @@ class AgentSource:
         self._take(parts, agent)
 
     def build(self, parts: Parts) -> Agent:
-        """Return a principal's agent, which was prepared, under the rules as they are now.
+        """Return a principal's agent under the current rules; call `prepare` first.
 
         Raises:
-            HarnessError: It works in a directory where the rules cannot be kept.
+            HarnessError: It works in a directory where the rules cannot be enforced.
         """
         agent = self._made[parts.principal]
         given = self._given(parts.principal)
         return governed(agent, parts, self._common.policy, given, self._journal, self._middleware)
 
     async def reload(self, saved: Collection[str], all_parts: Collection[Parts]) -> bool:
-        """Import the modules again and make all agents again; return whether that worked.
+        """Import the modules and create all agents again; return whether that worked.
 
         Args:
-            saved: The files that were saved.
-            all_parts: Of those whose agents there are.
+            saved: Changed files.
+            all_parts: Parts of all principals with an agent.
         """
         assert self._named is not None and self.files is not None
         async with self._lock:
@@ -250,7 +250,7 @@ class AgentSource:
                     for parts in all_parts
                     if parts.principal in self._contexts
                 ]
-                for parts, agent in made:  # before any is in use
+                for parts, agent in made:  # check all of them before one is used
                     self._governable(parts, agent)
             except HarnessError as error:
                 self._object = before
@@ -264,11 +264,11 @@ class AgentSource:
 
     @property
     def errors(self) -> Mapping[str, str]:
-        """Why what was saved last is not in use, by path."""
+        """Why the last saved version of a file is not in use, by path."""
         return {} if self.files is None else self.files.errors
 
     async def aclose(self) -> None:
-        """Release what the agents in use hold open."""
+        """Close the resources of all agents."""
         for one in (*self._made.values(), *self._replaced):
             await one.aclose()
         if self._owns_store:
@@ -350,7 +350,7 @@ class AgentSource:
             )
 
     def _warn_of_unused(self, agent: Agent, context: ServeContext) -> None:
-        """Say which settings of the operator the agent was made without."""
+        """Log a warning about the operator's settings that the agent does not use."""
         own = own_of(agent)
         roots = {root for one in backends_of(agent) for root in directories_of(one)}
         used = {
@@ -379,17 +379,17 @@ def _takes_context(factory: AgentFactory) -> bool:
         inspect.signature(factory).bind()
     except TypeError:
         return True
-    except ValueError:  # it has none that can be read
+    except ValueError:  # no readable signature
         return True
     parameters = inspect.signature(factory).parameters.values()
     return any(one.name == "context" or one.kind is one.VAR_POSITIONAL for one in parameters)
 
 
 def _store_beside_the_journal(settings: Settings) -> Store:
-    """Return the store of a server whose settings name none; replicas share theirs."""
+    """Return the default store of a server; replicas share one in the journal's database."""
     if not settings.replicas:
         return SqliteStore(settings.state_dir / "store.sqlite3")
     from ...harness.agent_file.places import open_store
 
-    assert settings.journal is not None  # Settings has made sure of it
+    assert settings.journal is not None  # checked by Settings
     return open_store(settings.journal.get_secret_value())

@@ -1,4 +1,4 @@
-"""Task states: a run's status, questions, outcome or error as a task."""
+"""Task states: the status, questions, result or error of a run, as an MCP task."""
 
 from __future__ import annotations
 
@@ -42,23 +42,23 @@ __all__ = [
 TaskStatus: TypeAlias = Literal["working", "input_required", "completed", "failed", "cancelled"]
 
 POLL_MS = 1_000
-"""How long a client should wait between two looks; one that listens needs none."""
+"""Recommended poll interval in milliseconds; clients that subscribe need not poll."""
 
 logger = logging.getLogger(__name__)
 
 
 @record
 class TaskState:
-    """Status of a task. Each but `working` and `cancelled` has one of the last four fields.
+    """State of a task. One of the last four fields is set, except if `working` or `cancelled`.
 
     Attributes:
-        run: The run it is.
-        status: As the protocol names it.
-        message: The newest line of its progress, or why it ended.
-        questions: What it asks, while `input_required`.
-        calls: What it asks the client's model, likewise.
-        outcome: What the call would have returned, once `completed`; also if that is an error.
-        error: A JSON-RPC error, if it `failed` without a result.
+        run: Run of the task.
+        status: Status in the protocol's terms.
+        message: Newest line of progress, or why the task ended.
+        questions: Open questions, with the status `input_required`.
+        calls: Open calls of the client's model, with the status `input_required`.
+        outcome: Result of the tool call once `completed`, even if it is an error result.
+        error: JSON-RPC error if the task `failed` without a result.
     """
 
     run: Run
@@ -70,7 +70,7 @@ class TaskState:
     error: Mapping[str, JsonValue] | None = None
 
     def times(self) -> dict[str, Any]:
-        """Return when it was created and last changed, as both eras write it."""
+        """Return the times of creation and last change; the format is the same in both eras."""
         return {
             "createdAt": moment(self.run.created_at),
             "lastUpdatedAt": moment(self.run.updated_at),
@@ -78,20 +78,20 @@ class TaskState:
 
 
 def may_ask(ctx: Context, services: Services) -> bool:
-    """Whether the client of a request is asked what tasks ask; a read-only server asks nobody."""
+    """Return whether tasks may ask this client questions; never on a read-only server."""
     return not services.settings.read_only and way_to_ask(ctx) != "none"
 
 
 def may_sample(ctx: Context, services: Services, task_id: str) -> bool:
-    """Whether it is asked for its model; likewise."""
+    """Return whether a task may use this client's model; never on a read-only server."""
     return not services.settings.read_only and way_to_sample(ctx, task_id) != "none"
 
 
 async def look_at(ctx: Context, services: Services, task_id: str, *, can_answer: bool) -> TaskState:
-    """Return the status of a task, for a client that waits for it; see `find_task`.
+    """Return the state of a task for a client that waits for it; see `find_task`.
 
-    A task that was paused for want of a client's model goes on if this one lends its own. What
-    stands in the way is logged, and the task is shown as it is.
+    If a task is paused because it needs a client's model, and this client offers one, the task
+    continues. If that fails, the reason is logged and the task is returned as it is.
     """
     can_lend = may_sample(ctx, services, task_id)
     if can_lend:
@@ -105,17 +105,17 @@ async def look_at(ctx: Context, services: Services, task_id: str, *, can_answer:
 async def find_task(
     services: Services, task_id: str, *, can_answer: bool, can_lend: bool = False
 ) -> TaskState:
-    """Return the status of a task.
+    """Return the state of a task.
 
     Args:
-        services: Where runs are.
-        task_id: The run's id.
-        can_answer: Whether this client can be asked; if not, a run that asks is shown as a call
-            whose result says so, since nobody would ever answer its task.
-        can_lend: Whether it lends its model, and is shown what that is asked.
+        services: The server's services.
+        task_id: Id of the run.
+        can_answer: Whether this client can answer questions. If not, a run with questions is
+            returned as completed, with a result that explains them: the task would never end.
+        can_lend: Whether the client offers its model, and gets the calls for it.
 
     Raises:
-        MCPError: There is no such task.
+        MCPError: The task does not exist.
     """
     try:
         snapshot = await services.runs.snapshot(task_id)  # the caller's own, or unknown
@@ -130,7 +130,7 @@ async def find_task(
 
 
 def refusal(services: Services, task_id: str, error: HarnessError) -> MCPError:
-    """Return the error of the protocol for one of ours; it sends nobody to a withheld tool."""
+    """Return a protocol error for our exception, without advice to use a withheld tool."""
     said = str(error)
     text = without(said, withheld_tools(services.settings)) or said
     return MCPError(INVALID_PARAMS, text, {"taskId": task_id})
@@ -141,7 +141,7 @@ async def _lend(services: Services, task_id: str) -> None:
         await services.runs.unpark(task_id)
         thread_id = (await services.runs.snapshot(task_id)).run.thread_id
     except UnknownRun:
-        return  # which `find_task` says
+        return  # `find_task` reports it
     except HarnessError as error:
         logger.warning("run %s stays paused: %s", task_id, error)
         return
@@ -151,7 +151,7 @@ async def _lend(services: Services, task_id: str) -> None:
 def task_state(
     services: Services, snapshot: Snapshot, questions: Sequence[Interrupt] = ()
 ) -> TaskState:
-    """Return the task that a run is; `questions` are those the client must answer."""
+    """Return the task state of a run; `questions` are those that the client must answer."""
     run = snapshot.run
     if questions or snapshot.calls:
         message = questions[0].message if questions else services.runs.doing(run.id)
@@ -171,7 +171,7 @@ def task_state(
 
 
 def _outcome(services: Services, snapshot: Snapshot) -> CallToolResult:
-    """Return what the call that began the run would have returned."""
+    """Return the result of the tool call that started the run."""
     called = snapshot.result.name if snapshot.result is not None else None
     tool = services.places().tools.get(called or "")
     if snapshot.run.kind == "drive" and tool is not None and called != "task":

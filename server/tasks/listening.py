@@ -1,4 +1,4 @@
-"""`notifications/tasks` on listen streams: whole tasks, to those who asked for them by id."""
+"""`notifications/tasks` on listen streams: sends whole tasks to clients that subscribed by id."""
 
 from __future__ import annotations
 
@@ -37,24 +37,24 @@ from .methods import detailed
 __all__ = ["TaskListenHandler"]
 
 MAX_TASKS = 100
-"""How many tasks one stream may watch."""
+"""Maximum number of tasks per stream."""
 
 
 LOOK_SECONDS = 3.0
-"""How often the journal is looked at for what another process did, such as deleting a thread."""
+"""Interval for reading the journal, in case another process changed it or deleted a thread."""
 
 
 class TaskNotification(Notification[dict[str, Any], Literal["notifications/tasks"]]):
-    """A task as it is now."""
+    """Notification with the current state of a task."""
 
     method: Literal["notifications/tasks"] = "notifications/tasks"
     params: dict[str, Any]
 
 
 class TaskListenHandler(ListenHandler):
-    """Serves `subscriptions/listen` with `taskIds` and `agentsListChanged`, which the SDK lacks.
+    """Handler of `subscriptions/listen` that adds `taskIds` and `agentsListChanged` to the SDK.
 
-    The roster of agents changes when the list of tools does: `task` lists them too.
+    The list of agents changes together with the list of tools, because `task` names all agents.
     """
 
     def __init__(self, services: Services) -> None:
@@ -67,8 +67,8 @@ class TaskListenHandler(ListenHandler):
         """Serve one stream until the client ends it.
 
         Raises:
-            MCPError: The client has not declared the extension, the ids are no list of tasks, or
-                the thread of one was deleted meanwhile.
+            MCPError: The client has not declared the extension, the ids are not a list of tasks,
+                or the thread of a task was deleted meanwhile.
         """
         params, roster = _own(params), None
         if self._takes_roster(ctx, params):
@@ -97,7 +97,7 @@ class TaskListenHandler(ListenHandler):
         raise watch.gone
 
     def _takes_roster(self, ctx: Context, params: SubscriptionsListenRequestParams) -> bool:
-        """Whether the stream tells of changes of the roster; only for those who know the draft."""
+        """Return whether to report changes of the list of agents, for clients of the draft."""
         asked = (params.notifications.model_extra or {}).get("agentsListChanged") is True
         offered = "agents" in self._services.settings.experimental
         return asked and offered and has_extension(ctx, AGENTS_EXTENSION)
@@ -105,20 +105,20 @@ class TaskListenHandler(ListenHandler):
 
 @record
 class _Roster:
-    """A stream that tells of changes of the roster of agents.
+    """A stream that reports changes of the list of agents.
 
     Attributes:
-        tools: Whether it tells of changes of the list of tools, too.
+        tools: Whether it also reports changes of the list of tools.
     """
 
     tools: bool
 
 
 def _own(params: SubscriptionsListenRequestParams) -> SubscriptionsListenRequestParams:
-    """Return a filter without what the caller may not watch, in our own words.
+    """Return the client's filter with internal URIs, without resources it may not watch.
 
     Raises:
-        MCPError: It names more resources than one stream may watch.
+        MCPError: The filter has more resources than one stream may watch.
     """
     owner = current_caller.get().owner
     asked = params.notifications.resource_subscriptions or ()
@@ -130,9 +130,9 @@ def _own(params: SubscriptionsListenRequestParams) -> SubscriptionsListenRequest
 
 
 class _OwnSession:
-    """A session that uses the client's words, and says when the acknowledgement is out.
+    """A session that sends the client's own URIs, and signals when the acknowledgement is sent.
 
-    The acknowledgement also names the tasks, and the roster of agents.
+    The acknowledgement also contains the tasks and the subscription to the list of agents.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class _OwnSession:
         self._roster = roster
 
     async def send_notification(self, notification: Any, related_request_id: Any = None) -> None:
-        """Send what the SDK's handler sends."""
+        """Send a notification of the SDK's handler."""
         if isinstance(notification, SubscriptionsAcknowledgedNotification):
             shown = notification.params.notifications
             uris = [uri.partition("#")[0] for uri in shown.resource_subscriptions or ()]
@@ -190,36 +190,36 @@ class _Watch:
         self._wake = anyio.Event()
 
     async def find_threads(self) -> None:
-        """Learn which notices concern the tasks.
+        """Find the threads of the tasks, to know which events affect them.
 
         Raises:
-            MCPError: One of them is unknown.
+            MCPError: A task is unknown.
         """
         for task_id in self._ids:
             state = await self._find(task_id)
             self._places.add(moved_uri(state.run.thread_id))
 
     def hear(self, event: ServerEvent) -> None:
-        """Notice that one of the threads moved on."""
+        """Handle an event: wake up if one of the threads has changed."""
         if isinstance(event, ResourceUpdated) and event.uri in self._places:
             self._wake.set()
 
     async def run(self, stream: anyio.CancelScope) -> None:
-        """Send each task once, then at each change; ends the stream when a task is gone."""
+        """Send each task once and then after each change; end the stream if a task is deleted."""
         await self.begun.wait()
         due = self._ids
         while True:
             for task_id in due:
                 try:
                     await self._send(task_id)
-                except MCPError as gone:  # its thread was deleted; the client may listen anew
+                except MCPError as gone:  # its thread was deleted; the client may subscribe again
                     self.gone = gone
                     stream.cancel()
                     return
             due = await self._due()
 
     async def _due(self) -> Sequence[str]:
-        """Wait until there may be news, and return of which tasks."""
+        """Wait for a possible change; return the ids of the tasks that may have changed."""
         while True:
             with anyio.move_on_after(LOOK_SECONDS):
                 await self._wake.wait()

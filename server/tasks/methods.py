@@ -1,11 +1,11 @@
-"""The methods of tasks in both protocol eras.
+"""Methods for tasks (`tasks/*`) in both protocol eras.
 
 - 2026-07-28, the Tasks extension (SEP-2663): `tasks/get`, `tasks/update`, `tasks/cancel`.
 - 2025-11-25 (SEP-1686), for clients that know only that shape: the client asks for a task with
-  `params.task`, looks with `tasks/get`, and fetches the result with `tasks/result`, which blocks
-  and asks the client the run's questions meanwhile.
+  `params.task`, polls with `tasks/get`, and fetches the result with `tasks/result`. This method
+  blocks, and asks the client the run's questions meanwhile.
 
-Some methods have the same name in both eras and another shape.
+Some methods have the same name in both eras but different shapes.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class TaskUpdateParams(TaskParams):
 
 
 class TaskMethods:
-    """Handlers of `tasks/*`; each refuses a client that has not declared the extension."""
+    """Handlers of `tasks/*`; they refuse clients that have not declared the extension."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -83,7 +83,7 @@ class TaskMethods:
         return detailed(state)
 
     async def update(self, ctx: Context, params: TaskUpdateParams) -> dict[str, Any]:
-        """Take answers to some of its questions; others, and answered ones, are ignored."""
+        """Store answers to open questions; answers to other questions are ignored."""
         state = await self._find(ctx, params)
         asked = {*(one.id for one in state.questions), *filter(is_call, params.input_responses)}
         given = params.input_responses
@@ -100,7 +100,7 @@ class TaskMethods:
         return {}
 
     async def cancel(self, ctx: Context, params: TaskParams) -> dict[str, Any]:
-        """End a task; one that has ended stays as it is."""
+        """End a task; a task that has ended stays unchanged."""
         await self._find(ctx, params)
         try:
             await self._services.runs.cancel(params.task_id, "cancelled by the client")
@@ -116,7 +116,7 @@ class TaskMethods:
 
 
 def created(state: TaskState, notes: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the result of a call that became a task; its status says the notes first."""
+    """Return the result of a call that became a task; its status message starts with the notes."""
     return {"resultType": "task", **_flat(_noted(state, notes))}
 
 
@@ -137,7 +137,7 @@ def _flat(state: TaskState) -> dict[str, Any]:
 
 
 def detailed(state: TaskState) -> dict[str, Any]:
-    """Return a task as `tasks/get` and `notifications/tasks` show it."""
+    """Return a task in the shape of `tasks/get` and `notifications/tasks`."""
     shown = _flat(state)
     if state.questions or state.calls:
         asked = input_required(state.questions, "", state.calls).input_requests or {}
@@ -171,9 +171,9 @@ def _check(ctx: Context, params: TaskParams) -> None:
 
 
 def _check_header(ctx: Context, task_id: str) -> None:
-    """Compare `Mcp-Name` with the body (SEP-2243); the SDK does so for its own methods only.
+    """Check that `Mcp-Name` matches the body (SEP-2243); the SDK checks only its own methods.
 
-    Such headers are Streamable HTTP's, which always has `Mcp-Method`.
+    Only Streamable HTTP has these headers, and always `Mcp-Method`.
     """
     headers = getattr(ctx.request, "headers", None)
     if headers is None or "mcp-method" not in headers:
@@ -188,10 +188,10 @@ def _check_header(ctx: Context, task_id: str) -> None:
 
 TASKS_PER_PAGE = 50
 RESULT_SECONDS = 24 * 3600.0
-"""How long `tasks/result` blocks at most; the client ends it sooner by cancelling the request."""
+"""Maximum time that `tasks/result` blocks; a client can cancel the request earlier."""
 
 CAPABILITY: Mapping[str, Any] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
-"""What the handshake of this revision declares."""
+"""Capability that the handshake of this revision declares."""
 
 Call: TypeAlias = Callable[[Context, CallToolRequestParams], Awaitable[ToolReply]]
 RELATED_TASK = "io.modelcontextprotocol/related-task"
@@ -201,8 +201,8 @@ class HandshakeTasks:
     """Handlers of `tasks/*` on connections of 2025-11-25.
 
     Args:
-        services: Where runs are.
-        call: Handles a `tools/call`.
+        services: The server's services.
+        call: Handler of `tools/call`.
     """
 
     def __init__(self, services: Services, call: Call) -> None:
@@ -212,7 +212,7 @@ class HandshakeTasks:
     async def call(self, ctx: Context) -> HandlerResult:
         """Answer a `tools/call` that asks for a task.
 
-        The SDK knows the shapes of this revision but lets no handler return them.
+        The SDK knows the shapes of this revision, but its handlers cannot return them.
         """
         params = CallToolRequestParams.model_validate(ctx.params)
         reply = await self._call(ctx, params)
@@ -226,7 +226,7 @@ class HandshakeTasks:
         return _task(await look_at(ctx, self._services, params.task_id, can_answer=True))
 
     async def result(self, ctx: Context, params: TaskParams) -> dict[str, Any]:
-        """Wait for a task's result, asking the client what the run asks."""
+        """Wait for a task's result; meanwhile ask the client the run's questions."""
         _require(ctx)
         await self._find(ctx, params.task_id)
         call = CallToolRequestParams(name="tasks/result")
@@ -244,10 +244,10 @@ class HandshakeTasks:
         return {**wire, "_meta": {RELATED_TASK: {"taskId": params.task_id}}}
 
     async def list(self, ctx: Context, params: PaginatedRequestParams) -> dict[str, Any]:
-        """Return the newest tasks, last begun first; there is one page of them.
+        """Return the newest tasks, newest first, on a single page.
 
         Raises:
-            MCPError: A further page is asked for.
+            MCPError: The client requests another page.
         """
         _require(ctx)
         if params.cursor is not None:
@@ -260,7 +260,7 @@ class HandshakeTasks:
         return {"tasks": tasks}
 
     async def cancel(self, ctx: Context, params: TaskParams) -> dict[str, Any]:
-        """End a task and return it; one that has ended already is an error of this revision."""
+        """End a task and return it; in this revision it is an error if it has already ended."""
         state = await self._find(ctx, params.task_id)
         if state.status not in ("working", "input_required"):
             raise MCPError(INVALID_PARAMS, f"Task {params.task_id} is {state.status} already.")
@@ -272,7 +272,7 @@ class HandshakeTasks:
 
     async def _find(self, ctx: Context, task_id: str) -> TaskState:
         _require(ctx)
-        # Also where nobody can be asked: what has ended in this revision may not begin again.
+        # Even if the client cannot be asked: in this revision an ended task must not restart.
         can_lend = may_sample(ctx, self._services, task_id)
         return await find_task(self._services, task_id, can_answer=True, can_lend=can_lend)
 
@@ -308,7 +308,7 @@ def add_tasks(server: Server[Any], services: Services, old: HandshakeTasks) -> N
 
 
 def _writing(services: Services, method: Method[P]) -> Method[P]:
-    """Return a method that is refused by a server that changes nothing."""
+    """Return the method with a check that refuses it on a read-only server."""
 
     async def handle(ctx: Context, params: P) -> dict[str, Any]:
         if services.settings.read_only:
