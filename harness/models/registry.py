@@ -79,8 +79,7 @@ def full_name(name: str) -> str:
 
 def known_settings(name: str) -> frozenset[str]:
     """Return the settings that a model accepts: `model`, and keywords of its provider's class."""
-    factory = _factory(_parts(name)[0])
-    return frozenset({"model", *_keywords(factory)})
+    return frozenset({"model", *_keywords(_factory(_parts(name)[0]))})
 
 
 def _parts(name: str) -> tuple[str, str]:
@@ -177,8 +176,7 @@ def _keywords(factory: ModelFactory) -> dict[str, Any]:
 
 
 def _check_settings(provider: str, factory: ModelFactory, settings: Mapping[str, Any]) -> None:
-    parameters = _parameters(factory)
-    accepted = _keywords(factory)
+    parameters, accepted = _parameters(factory), _keywords(factory)
     if any(one.kind is one.VAR_KEYWORD for one in parameters):
         # All settings go to the provider, except those that clash with positional parameters.
         taken = {"self"} | {one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD}

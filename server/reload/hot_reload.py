@@ -364,10 +364,7 @@ async def _started(task_status: TaskStatus[None]) -> None:
 
 
 class _Pace:
-    """Event that ends the watching threads, and slows them down while nothing changes.
-
-    They look at it at every step, so they wait as long as it does.
-    """
+    """Event that ends the watching threads, and makes each step wait while nothing changes."""
 
     def __init__(self) -> None:
         self._running = threading.Lock()  # held until they shall end

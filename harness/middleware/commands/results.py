@@ -246,7 +246,7 @@ def finished(
     *,
     network: bool,
 ) -> ToolResult:
-    """Return the result of a command that ran; of `changed` see `shell.changed_files`."""
+    """Return the result of a command that ran; of `changed` see `changed_files`."""
     left_out = ""
     if shown.kept is not None:
         left_out = f"[… {shown.lines} lines, {shown.size} bytes left out; {kept.where} …]\n"
