@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 TaskSupport: TypeAlias = Literal["forbidden", "optional"]
-"""Whether a call may become a task where the client takes one."""
+"""Whether a call may become a task, if the client supports tasks."""
 
 
 @record
@@ -50,7 +50,7 @@ class TaskStarted:
 
     Attributes:
         run_id: The run.
-        notes: What the caller should know; the status of the new task says it.
+        notes: Notes for the caller; the status of the new task shows them.
     """
 
     run_id: str
@@ -65,12 +65,12 @@ Handler: TypeAlias = Callable[
 
 @record
 class FaceTool:
-    """A tool as clients see it, and what runs when they call it.
+    """A tool of the MCP server: its definition and its handler.
 
     Attributes:
-        definition: What `tools/list` shows.
-        handler: What runs.
-        scopes: Who may call it: who has one of them.
+        definition: Definition for `tools/list`.
+        handler: Function that handles calls.
+        scopes: Scopes for the tool; a caller needs one of them.
     """
 
     definition: Tool
@@ -78,7 +78,7 @@ class FaceTool:
     scopes: frozenset[Scope] = ALL_SCOPES
 
     def unaware_of(self, withheld: frozenset[str]) -> FaceTool:
-        """Return it with a description that does not speak of some other tools."""
+        """Return the tool with a description that does not mention withheld tools."""
         description = without(self.definition.description or "", withheld)
         if description == self.definition.description:
             return self
@@ -87,7 +87,7 @@ class FaceTool:
 
 
 def compact(tool: Tool) -> Tool:
-    """Return a definition as the toolset `compact` shows it: the arguments most calls need."""
+    """Return the definition for the toolset `compact`, with only the most used arguments."""
     shown = COMPACT_ARGUMENTS.get(tool.name)
     schema = tool.input_schema
     if shown is not None:
@@ -97,7 +97,7 @@ def compact(tool: Tool) -> Tool:
 
 
 class Arguments(BaseModel):
-    """Base of the arguments of a tool: unknown ones are refused."""
+    """Base class for a tool's arguments; unknown arguments are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -110,7 +110,8 @@ def parse(model: type[_A], name: str, args: Mapping[str, JsonValue]) -> _A:
     """Return validated arguments.
 
     Raises:
-        InvalidArguments: They do not fit; the text names each problem and what is accepted.
+        InvalidArguments: The arguments are invalid; the text names each problem and the accepted
+            values.
     """
     try:
         return model.model_validate(args)
@@ -120,7 +121,7 @@ def parse(model: type[_A], name: str, args: Mapping[str, JsonValue]) -> _A:
 
 
 def plain_schema(model: type[BaseModel]) -> dict[str, JsonValue]:
-    """Return the schema of a model's fields as `tools/list` shows it; see `plain` and `brief`."""
+    """Return a model's schema for `tools/list`; see `plain` and `brief`."""
     return json.loads(_plain_schema(model))
 
 
@@ -130,12 +131,12 @@ def _plain_schema(model: type[BaseModel]) -> str:
 
 
 def plain(schema: Mapping[str, Any]) -> dict[str, JsonValue]:
-    """Return the schema of arguments as every client understands it: no `$ref`, no `anyOf`."""
+    """Return a schema that every client understands: without `$ref` and `anyOf`."""
     return cast("dict[str, JsonValue]", _without_unions(flat_schema(dict(schema))))
 
 
 def _without_unions(node: Any) -> Any:
-    """Replace "X or null" by X: leaving an argument out is how a client says null."""
+    """Replace "X or null" by X: clients leave the argument out instead of sending null."""
     if isinstance(node, list):
         return [_without_unions(item) for item in cast("list[Any]", node)]
     if not isinstance(node, dict):
@@ -150,10 +151,10 @@ def _without_unions(node: Any) -> Any:
 
 
 def brief(schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """Return the schema of an object without what a model can do without.
+    """Return the schema of an object without parts that a model does not need.
 
-    That is: what the object says of itself, that unknown arguments are refused, defaults that are
-    empty, and bounds that nobody would cross. The server checks all of it anyway.
+    These are the object's own description, `additionalProperties`, empty defaults, and length
+    limits. The server checks everything anyway.
     """
     kept = {
         key: value
@@ -191,17 +192,17 @@ def define(
     tasks: TaskSupport = "forbidden",
     page: str = "",
 ) -> Tool:
-    """Return a definition with every hint stated: an omitted one is read as its worst case.
+    """Return a definition with all hints: clients assume the worst case for a missing hint.
 
-    There is no output schema: structured content needs none, models do not see it, and clients that
-    make objects of it drop what it does not name.
+    There is no output schema: structured content does not require one, and models do not see it.
+    Some clients would drop all fields that it does not name.
     `page` is the `ui://` resource that hosts of MCP Apps show with its results.
     """
     meta: dict[str, Any] = {"anthropic/alwaysLoad": True} if always_load else {}
     if page:
         meta["ui"] = {"resourceUri": page}
     return Tool(
-        name=name,  # the title stands in the annotations, where clients of all revisions look
+        name=name,  # clients of all revisions read the title from the annotations
         description=" ".join(description.split()) if "\n\n" not in description else description,
         input_schema=dict(schema),
         annotations=ToolAnnotations(
@@ -217,10 +218,10 @@ def define(
 
 
 def without_advice(reply: _R, withheld: frozenset[str]) -> _R:
-    """Return a reply that sends nobody to some tools.
+    """Return a reply without advice to use withheld tools.
 
-    Errors, and what is called `next`, are words of ours; everything else stays as it is, and so
-    does an error that says nothing else.
+    Only errors and the field `next` are changed, because they are our own texts. An error that
+    contains nothing else stays unchanged.
     """
     if not isinstance(reply, CallToolResult):
         return reply

@@ -1,7 +1,7 @@
-"""Delegating: `task` starts a run, `wait` waits for it, `reply` answers it, `cancel` ends it.
+"""Delegation: `task` starts a run, `wait` waits for it, `reply` answers it, `cancel` ends it.
 
-All four return the same shape (`run_results`). None of them holds a call open for longer than the
-client waits: a run that is not done by then is reported as running, with what to call next.
+All four return the same shape (`run_results`). No call takes longer than the client waits: if the
+run is not finished by then, the result says that it is running and which tool to call next.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class ReplyArguments(Arguments):
         '{"int_2b": "approve", "int_1f": {"decision": "edit", "args": {"path": "/a.txt"}}}',
     )
     wait_seconds: float | None = Field(default=None, ge=0, description="As in wait")
-    remember: SkipJsonSchema[JsonValue] = None  # no model is told of it
+    remember: SkipJsonSchema[JsonValue] = None  # hidden from models
 
 
 class CancelArguments(Arguments):
@@ -153,13 +153,13 @@ class CancelArguments(Arguments):
 
 
 class Delegation:
-    """The four tools."""
+    """The tools `task`, `wait`, `reply` and `cancel`."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
 
     def tools(self) -> list[FaceTool]:
-        """Return them in the order they are listed."""
+        """Return the tools in the order of the tool list."""
         return [self._task(), self._wait(), self._reply(), self._cancel()]
 
     def _task(self) -> FaceTool:
@@ -226,7 +226,7 @@ class Delegation:
     async def task(
         self, ctx: Context, params: CallToolRequestParams, args: dict[str, JsonValue]
     ) -> ToolReply:
-        """Start a run, or find the one an earlier call started, and wait for it."""
+        """Start a run and wait for it; a repeated call finds the run of the first one."""
         given = parse(TaskArguments, "task", args)
         async with own_run(ctx, self._services) as own:
             run_id = resumed_run(params)
@@ -241,7 +241,7 @@ class Delegation:
     async def _start(
         self, ctx: Context, given: TaskArguments, own: OwnRun
     ) -> tuple[str, Sequence[str]]:
-        """Start a run; return its id, and notes for its caller about the options.
+        """Start a run; return its id, and notes about the options for the caller.
 
         Raises:
             HarnessError: Nothing was started.
@@ -290,7 +290,7 @@ class Delegation:
         return await self._settled(ctx, params, run_id, given.wait_seconds, given)
 
     async def _run_of(self, said: str) -> str:
-        """Return the id of a run; of the newest one, if the caller says a thread."""
+        """Return the id of a run; for a thread id, the id of its newest run."""
         if said.startswith("run_"):
             return said
         thread_id = await self._services.thread(said)
@@ -300,7 +300,7 @@ class Delegation:
     async def reply(
         self, ctx: Context, params: CallToolRequestParams, args: dict[str, JsonValue]
     ) -> ToolReply:
-        """Answer a run, or let it continue, and wait for it."""
+        """Answer or continue a run, and wait for it."""
         given = parse(ReplyArguments, "reply", args)
         async with own_run(ctx, self._services) as own:
             run_id, lasting = resumed_run(params), LastingDecisions(self._services)
@@ -321,10 +321,10 @@ class Delegation:
             return lasting.shown(settled)
 
     async def _go_on(self, ctx: Context, own: OwnRun, run: Run, message: str) -> str:
-        """Continue the thread of a run that has ended; what was chosen for it holds again.
+        """Continue the thread of an ended run in a new run with the same options.
 
         Raises:
-            HarnessError: The caller may not; nothing was started.
+            HarnessError: The caller is not allowed to do that; nothing was started.
         """
         services = self._services
         if not drives(services):
@@ -361,7 +361,7 @@ class Delegation:
         if own is not None and resumes_own(params):
             own.began(run_id)
         is_own = own is not None and own.run_id is not None
-        if asked == 0:  # a look, which must not block on a person either
+        if asked == 0:  # only a status check, which must not wait for a person
             settled = await self._services.runs.wait(run_id, 0)
         else:
             seconds = wait_seconds(self._services.settings, asked)

@@ -1,7 +1,7 @@
-"""The tools a client's own model drives: each call is one run through the loop.
+"""Driven tools: the agent's own tools, called by a client's model; each call is a run.
 
-Names, schemas and behaviour are those of the agent's own tools; added is `thread_id`, because
-nothing here depends on a connection.
+Names, schemas and behaviour are the same as for the agent. Only the argument `thread_id` is added,
+because calls do not depend on a connection.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from .wait_for_run import resumed_run, wait_for_run
 __all__ = ["DRIVEN", "DRIVING", "drivable", "driven_result", "driven_tool"]
 
 DRIVEN = ("write_todos", "ls", "read_file", "write_file", "edit_file", "glob", "grep", "skill")
-"""Tools of the agent that clients may drive, in the order they are listed."""
+"""The agent's tools that clients can call, in the order of the tool list."""
 
 DRIVING: frozenset[Scope] = frozenset({"drive"})
-"""The scopes of which a caller of theirs needs one."""
+"""Scopes for these tools; a caller needs one of them."""
 
 TASK_AFTER_SECONDS = 0.5
-"""How long a call may take before it goes on as a task, where the client takes one."""
+"""Time after which a call continues as a task, if the client supports tasks."""
 
 _OURS = f"{AgentMiddleware.__module__.partition('.harness.')[0]}.harness.middleware."
 
@@ -47,11 +47,11 @@ DOCUMENTS = frozenset({"read_file", "skill"})
 ALWAYS_LOAD = frozenset({"write_todos", "skill"})
 
 THREAD_ID: dict[str, JsonValue] = {"type": "string"}
-"""Says no more: the server's instructions and `task` explain threads once for all tools."""
+"""Schema without a description: the server's instructions and `task` explain threads."""
 
 
 def drivable(agent: Agent) -> frozenset[str]:
-    """Return names of an agent's tools that are ours: others of the same name are not driven."""
+    """Return the names of an agent's built-in tools; custom tools with these names are excluded."""
     return frozenset(
         tool.name
         for one in agent.definition.middleware
@@ -62,7 +62,7 @@ def drivable(agent: Agent) -> frozenset[str]:
 
 
 def driven_tool(tool: Tool, services: Services) -> FaceTool:
-    """Return the face of one of the agent's tools."""
+    """Return an MCP tool for one of the agent's tools."""
     schema = brief(plain(tool.parameters))
     properties = schema["properties"]
     assert isinstance(properties, dict)
@@ -114,12 +114,12 @@ def _handler(tool: Tool, services: Services) -> Handler:
 
 
 def driven_result(tool: Tool, snapshot: Snapshot, notes: Sequence[str] = ()) -> CallToolResult:
-    """Return what a driven call comes back with, or the status of its run.
+    """Return the result of a driven call, or the status of its run.
 
     Args:
         tool: The tool.
-        snapshot: Where the run is.
-        notes: What else the caller should know.
+        snapshot: Snapshot of the run.
+        notes: Additional notes for the caller.
     """
     if notes:
         snapshot = replace(snapshot, notes=(*snapshot.notes, *notes))
@@ -154,10 +154,10 @@ def driven_result(tool: Tool, snapshot: Snapshot, notes: Sequence[str] = ()) -> 
 def _with_media(
     message: ToolMessage, thread_id: str, lines: Sequence[str]
 ) -> CallToolResult | None:
-    """Return a result with its images and recordings, None if it has no media.
+    """Return a result with its images and audio, or None if it has no media.
 
-    Films, documents and large media become links: few clients could show them to their model, and
-    some would show their code.
+    Videos, documents and large media become links: few clients can pass them to their model, and
+    some would show the base64 text.
     """
     content = () if isinstance(message.content, str) else message.content
     media = [block for block in content if is_media(block)]

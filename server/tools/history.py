@@ -1,4 +1,4 @@
-"""Tools about existing threads: `threads` looks back, `rewind` goes back."""
+"""Tools for existing threads: `threads` shows their history, `rewind` restores a checkpoint."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from . import Arguments, FaceTool, ToolReply, define, parse, plain_schema
 __all__ = ["History"]
 
 LIST_CHARS = 8_000
-"""Of a page of threads."""
+"""Maximum characters of a page of threads."""
 
 PART_CHARS = 3_000
-"""Of the todos, and of the checkpoints, of one thread."""
+"""Maximum characters of a thread's todos, and of its checkpoints."""
 
 
 class ThreadsArguments(Arguments):
@@ -49,13 +49,13 @@ class RewindArguments(Arguments):
 
 
 class History:
-    """The two tools."""
+    """The tools `threads` and `rewind`."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
 
     def tools(self) -> list[FaceTool]:
-        """Return them in the order they are listed."""
+        """Return the tools in the order of the tool list."""
         threads = define(
             "threads",
             "Threads and history",
@@ -113,7 +113,7 @@ class History:
     async def rewind(
         self, ctx: Context, params: CallToolRequestParams, args: dict[str, JsonValue]
     ) -> ToolReply:
-        """Fork the journal to a checkpoint and put files back."""
+        """Fork the journal at a checkpoint and restore the files."""
         given = parse(RewindArguments, "rewind", args)
         services = self._services
         thread_id = await services.thread(given.thread_id)

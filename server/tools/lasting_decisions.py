@@ -1,11 +1,11 @@
-"""Lasting decisions: what `reply` does with `remember`, for programs that a person operates.
+"""Lasting decisions: the argument `remember` of `reply`, for programs that a person operates.
 
-`tools/list` does not name the argument, and only a token that has the scope `remember` by name may
-use it. So no model makes a decision last: not one that drives the server, whose client has no such
-token, and not one of a run, which has no tool `reply`.
+`tools/list` does not show the argument, and only a token with the explicit scope `remember` may use
+it. So no model can make a decision permanent: the client of a model has no such token, and the
+model of a run has no tool `reply`.
 
-A rule is one of those that `rules/propose` returns. It is chosen before the answer is stored, and
-stored after it, so no rule is left of a reply that is refused.
+A rule is one of those that `rules/propose` returns. It is chosen before the answer is stored and
+stored after it, so a refused reply leaves no rule behind.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ REFUSED = (
 
 
 class _Wish(BaseModel):
-    """What a rule shall be: where it holds, and for which arguments."""
+    """The caller's request for a rule: its scope, and the arguments that it matches."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -44,7 +44,7 @@ class _Wish(BaseModel):
     value: str = ""
 
     def fits(self, rule: RememberedRule) -> bool:
-        """Whether a rule is one that is asked for."""
+        """Return whether a rule matches the request."""
         scope = "thread" if rule.thread_id else "always"
         value = self.value or rule.match.value
         return (self.scope, self.match, value) == (scope, rule.match.kind, rule.match.value)
@@ -56,10 +56,10 @@ _WISH: TypeAdapter[Literal["thread", "always"] | _Wish] = TypeAdapter(
 
 
 class LastingDecisions:
-    """The rules that one reply asks for.
+    """The rules that one reply requests.
 
     Args:
-        services: Where its run is.
+        services: The server's services.
     """
 
     def __init__(self, services: Services) -> None:
@@ -71,16 +71,17 @@ class LastingDecisions:
     async def choose(
         self, run_id: str, decision: str, answers: Mapping[str, JsonValue], remember: JsonValue
     ) -> dict[str, JsonValue]:
-        """Choose the rules that a reply asks for, and return its answers without that.
+        """Choose the requested rules; return the answers without `remember`.
 
         Args:
             run_id: The run.
-            decision: On the one open approval; empty for none.
-            answers: By question, some with `remember`.
-            remember: What goes with `decision`.
+            decision: Decision on the only open approval; empty for none.
+            answers: Answers by question, some with `remember`.
+            remember: The request for `decision`.
 
         Raises:
-            HarnessError: The caller may not, or there is no such rule; nothing was stored.
+            HarnessError: The caller is not allowed to store rules, or there is no such rule;
+                nothing was stored.
         """
         if remember is None and not any(map(_wish_in, answers.values())):
             return dict(answers)
@@ -95,7 +96,7 @@ class LastingDecisions:
         return {key: _without_wish(one) for key, one in answers.items()}
 
     async def store(self, run_id: str) -> None:
-        """Store the rules of those questions that are approved by now."""
+        """Store the rules of all questions that are now approved."""
         if not self._chosen:
             return
         asked = await self._services.journal.interrupts(run_id)
@@ -111,7 +112,7 @@ class LastingDecisions:
                 self._rules.append(rule)
 
     def shown(self, reply: ToolReply) -> ToolReply:
-        """Return a result that also shows the rules, in notes and as data."""
+        """Return the result with the rules added, in notes and as data."""
         notes = [
             f"rule {one.id} was stored: {one.says()} To revoke it, open Rules on the page at /ui, "
             f'or call the method rules/revoke with id="{one.id}".'
@@ -125,10 +126,10 @@ class LastingDecisions:
         return noted.model_copy(update={"structured_content": data})
 
     def _require(self) -> Remembered:
-        """Return where rules are stored, if the caller may store any.
+        """Return the storage of rules if the caller may use it.
 
         Raises:
-            HarnessError: They may not; nothing was stored.
+            HarnessError: The caller is not allowed to store rules; nothing was stored.
         """
         found = self._services.runs.supervisor.consents.remembered
         if found is None or not current_caller.get().may("remember"):
@@ -136,10 +137,10 @@ class LastingDecisions:
         return found
 
     async def _rule(self, question: Interrupt, wish: JsonValue) -> RememberedRule:
-        """Return the rule that is asked for of those that a question may become.
+        """Return the requested rule from the proposals for a question.
 
         Raises:
-            HarnessError: There is none; nothing was stored.
+            HarnessError: No proposal matches; nothing was stored.
         """
         await self._services.places.prepare(question.thread_id)
         tools = self._services.places(question.thread_id).tools
@@ -159,7 +160,7 @@ class LastingDecisions:
         return fitting[0]
 
     async def _recall(self, remembered: Remembered, question: Interrupt) -> None:
-        """Show what a reply that comes once more has stored before."""
+        """Find the rules that an earlier copy of a repeated reply has stored."""
         known = await remembered.of(owner_of(question.run_id))
         found = [one for one in known if one.question_id == question.id]
         self._rules += found
@@ -185,7 +186,7 @@ def _decision(answer: JsonValue) -> JsonValue:
 
 
 def _wish_of(rule: RememberedRule) -> str:
-    """Return the `remember` that names a rule."""
+    """Return the value of `remember` that selects a rule."""
     wish = {"scope": "thread" if rule.thread_id else "always", "match": rule.match.kind}
     if rule.match.kind == "command":
         wish["value"] = rule.match.value
@@ -198,10 +199,10 @@ def _wishes(
     remember: JsonValue,
     approvals: Mapping[str, Interrupt],
 ) -> dict[str, JsonValue]:
-    """Return how decisions shall last, by question.
+    """Return the values of `remember` by question.
 
     Raises:
-        HarnessError: It is said of something else than the approval of a call.
+        HarnessError: `remember` was used for something other than the approval of a call.
     """
     if remember is not None and decision == "approve" and not answers:
         still_open = [key for key, one in approvals.items() if not one.answered]

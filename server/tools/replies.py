@@ -1,4 +1,4 @@
-"""Replies: what `reply` hands over to a run, as answers to its questions or as a message."""
+"""Replies to a run through the tool `reply`: answers to its questions, or a message."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REPEATED = (
 )
 
 GoOn: TypeAlias = Callable[[Run, str], Awaitable[str]]
-"""Starts a run with a message on the thread of another, and returns its id."""
+"""Function that starts a run with a message on the thread of another run; it returns the id."""
 
 MOST_LISTED = 20
 MAX_ARGS_CHARS = 200
@@ -36,13 +36,14 @@ MAX_ARGS_CHARS = 200
 
 @record
 class Reply:
-    """A reply as it was given.
+    """The arguments of a reply.
 
     Attributes:
-        decision: On the one approval that is open; empty for none.
-        message: What goes with it; alone, words for the one question that is open, for the agent of
-            a run that is at work, or for a run that has ended.
-        answers: Instead of these, by question, however many are open.
+        decision: Decision on the only open approval; empty for none.
+        message: Message for the decision. Without a decision it is the answer to the only open
+            question, a message to the agent of a running run, or a new message after its end.
+        answers: Answers by question, instead of `decision` and `message`; for any number of
+            questions.
     """
 
     decision: str
@@ -51,13 +52,13 @@ class Reply:
 
     @property
     def decides(self) -> bool:
-        """Whether it is meant for questions alone."""
+        """Whether the reply can only be meant for questions."""
         return bool(self.decision or self.answers)
 
     def to(
         self, questions: Sequence[Interrupt], asked: Sequence[Interrupt]
     ) -> dict[str, JsonValue]:
-        """Return the answers it gives to some questions, or by id to any the run has asked."""
+        """Return its answers to the open questions, or by id to any question of the run."""
         if self.answers:
             approvals = {one.id for one in asked if one.kind == "approval"}
             return {
@@ -76,17 +77,17 @@ class Reply:
         return answers
 
     def is_news_to(self, asked: Sequence[Interrupt]) -> bool:
-        """Whether it is a message for the agent, and no answer that comes once more."""
+        """Return whether it is a new message for the agent, not a repeated answer."""
         said = any(one.answered and one.answer == self.message for one in asked)
         return bool(self.message) and not self.decides and not said
 
     def may_be_an_old_one(
         self, answers: Mapping[str, JsonValue], asked: Sequence[Interrupt]
     ) -> bool:
-        """Whether it may be one that was given before, to other questions, and came once more.
+        """Return whether it may be a repeated reply to earlier questions.
 
-        A client that did not get the first answer repeats its reply, and has not seen what the run
-        asks by now. With the questions' ids, a reply cannot be meant for other questions.
+        A client that did not get a result repeats its reply, without having seen the run's new
+        questions. A reply with question ids cannot be meant for other questions.
         """
         if self.answers:
             return False
@@ -97,23 +98,23 @@ class Reply:
 async def hand_over(
     runs: RunManager, run_id: str, reply: Reply, offer: Offer, go_on: GoOn | None = None
 ) -> str | CallToolResult:
-    """Hand a reply over.
+    """Pass a reply to a run.
 
     Args:
-        runs: Where the run is.
+        runs: The manager of the run.
         run_id: The run.
-        reply: What is said to it.
-        offer: What the client lends of its model.
-        go_on: Starts another run on the thread of one that has ended; a plain start by default.
+        reply: The reply.
+        offer: The client's offer of its model.
+        go_on: Starts a new run on the thread of an ended run; by default without options.
 
     Returns:
         The run to wait for; or a result to return at once: the reply answers none of the open
-        questions, may be meant for earlier ones, or came too late in part. If the same reply is
-        sent once more, it only waits.
+        questions, may be meant for earlier ones, or is partly too late. If the same reply is sent
+        again, it only waits.
 
     Raises:
-        HarnessError: The run asks nothing of that kind, or more than one thing and the reply does
-            not name them, or the caller may not say it; nothing was stored.
+        HarnessError: The run has no such question, or several and the reply does not name them, or
+            the caller is not allowed to reply; nothing was stored.
     """
     snapshot = await runs.snapshot(run_id)
     run, asked = snapshot.run, await runs.asked(run_id)
@@ -148,7 +149,7 @@ async def hand_over(
 
 
 def _several(run_id: str, pending: Sequence[Interrupt]) -> str:
-    """Return the refusal of a reply that does not say which of several questions it answers."""
+    """Return the error for a reply that does not name one of several open questions."""
     shown = pending[:MOST_LISTED]
     lines = [question_line(_short(show(one))) for one in shown]
     if len(pending) > len(shown):
@@ -174,7 +175,7 @@ async def _go_on(
     offer: Offer,
     go_on: GoOn | None,
 ) -> str:
-    """Let a run continue, or its thread with a message; return the run to wait for."""
+    """Continue a run, or its thread with a message; return the id of the run to wait for."""
     run, message = snapshot.run, reply.message
     if snapshot.stuck:
         raise HarnessError(
@@ -196,10 +197,11 @@ async def _go_on(
 
 
 async def _tell(runs: RunManager, run: Run, reply: Reply, asked: Sequence[Interrupt]) -> str:
-    """Send a message to a run that works or waits, unless it comes once more; return the run.
+    """Send a message to a running or waiting run, unless it is a repetition; return the run's id.
 
     Raises:
-        HarnessError: It takes none, or the caller may send none; nothing was stored.
+        HarnessError: The run accepts no messages, or the caller is not allowed to send any; nothing
+            was stored.
     """
     if reply.is_news_to(asked):
         _require_delegate()
@@ -213,20 +215,23 @@ async def _tell(runs: RunManager, run: Run, reply: Reply, asked: Sequence[Interr
 
 
 def _require_delegate() -> None:
-    """Refuse to set an agent to work for a caller who may not.
+    """Refuse a caller that is not allowed to start work of an agent.
 
     Raises:
-        HarnessError: They lack the scope.
+        HarnessError: The caller lacks the scope.
     """
     if not current_caller.get().may("delegate"):
-        raise HarnessError("Going on with a run needs the scope 'delegate'; nothing was done.")
+        raise HarnessError(
+            "To continue a run you need the scope 'delegate'; nothing was done. Ask the operator "
+            "for a token with this scope."
+        )
 
 
 def _require_approver(answers: Mapping[str, JsonValue], asked: Sequence[Interrupt]) -> None:
-    """Refuse decisions of callers who may not decide, such as a model's own client.
+    """Refuse decisions of callers that are not allowed to approve, such as a model's client.
 
     Raises:
-        HarnessError: They lack the scope.
+        HarnessError: The caller lacks the scope.
     """
     if current_caller.get().may("approve"):
         return

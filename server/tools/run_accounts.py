@@ -1,4 +1,4 @@
-"""Accounts of runs in results: what a run changed and could not do, short, as text and as data."""
+"""Accounts of runs: a short summary of changes and refused calls, as text and as data."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ __all__ = ["AccountFacts", "account_facts"]
 
 MOST_FILES = 10
 MOST_SAID = 5
-"""Refused calls, and todos, that are named."""
+"""Maximum number of refused calls, and of todos, in a summary."""
 
 MOST_CHARS = 150
-"""Of each of them."""
+"""Maximum characters of each of them."""
 
 
 @record
 class AccountFacts:
-    """An account as a result says it.
+    """An account of a run for a tool result.
 
     Attributes:
-        lines: In words.
-        data: As data; only what there is something to say of.
-        blocks: Links to the files that were changed, and media of the answer.
+        lines: Lines of text.
+        data: The same as data; empty parts are left out.
+        blocks: Links to changed files, and media of the answer.
     """
 
     lines: Sequence[str]
@@ -39,11 +39,11 @@ class AccountFacts:
 
 
 def account_facts(thread_id: str, account: Account | None) -> AccountFacts:
-    """Return what a result says of a run.
+    """Return the account of a run for a tool result.
 
     Args:
         thread_id: The run's thread.
-        account: Of the run; None for one that has none to give.
+        account: Account of the run; None if it has none.
     """
     account = account or Account()
     lines: list[str] = []

@@ -1,4 +1,4 @@
-"""Run results: the same shape from `task`, `wait`, `reply` and `cancel`; see `docs/task.md`."""
+"""Results of `task`, `wait`, `reply` and `cancel`, all in the same shape; see `docs/task.md`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _Reply = TypeVar("_Reply")
 MAX_ANSWER_CHARS = 6_000
 
 MAX_TWICE_CHARS = 2_000
-"""Characters of a structured answer that is shown as text, too, in the structured content."""
+"""Maximum characters of a structured answer that is repeated as text in structured content."""
 
 
 def run_result(
@@ -41,14 +41,14 @@ def run_result(
     doing: str | None = None,
     messages: Sequence[CallerMessage] = (),
 ) -> CallToolResult:
-    """Return a run's result; a failed run is flagged as an error for clients that look at that.
+    """Return the tool result for a run; `isError` is set if the run failed.
 
     Args:
-        snapshot: Where it stands.
-        answer_offset: Where the answer goes on.
-        events: What it has done.
-        doing: A line about what it does right now, if it is running and that is known.
-        messages: Those its caller has sent to it that are worth telling about.
+        snapshot: Snapshot of the run.
+        answer_offset: Offset in the answer, for the next page.
+        events: Events of the run.
+        doing: A line about its current activity, if it is running and this is known.
+        messages: Messages from the caller to the run that should be mentioned.
     """
     snapshot = _as_it_went(snapshot)
     run = snapshot.run
@@ -103,9 +103,9 @@ def run_result(
 def _asked(
     snapshot: Snapshot, offset: int, following: str
 ) -> tuple[dict[str, JsonValue], list[str], str]:
-    """Return the questions as data and as lines of text, and what to do next.
+    """Return the questions as data and as lines of text, and advice on what to do next.
 
-    With an offset, a page of the arguments that are too long to be among them.
+    With an offset, return a page of arguments that are too long for the questions.
     """
     whole, run_id = whole_arguments(snapshot.questions), snapshot.run.id
     if not (offset and whole):
@@ -130,7 +130,7 @@ def _asked(
 def _noted(
     snapshot: Snapshot, messages: Sequence[CallerMessage]
 ) -> tuple[dict[str, JsonValue], list[str]]:
-    """Return notes, and what became of messages, as data and as lines of text."""
+    """Return notes and the status of messages, as data and as lines of text."""
     notes = [*snapshot.notes, *(_about_message(one, snapshot.run) for one in messages)]
     facts: dict[str, JsonValue] = {}
     if messages:
@@ -148,7 +148,7 @@ def _message(message: CallerMessage) -> dict[str, JsonValue]:
 
 
 def _about_message(message: CallerMessage, run: Run) -> str:
-    """Return what became of a message that was sent to a run."""
+    """Return the status of a message to a run, as text."""
     match message.status:
         case "queued":
             return f"message {message.id} is queued: the run takes it before its next model call."
@@ -162,7 +162,7 @@ def _about_message(message: CallerMessage, run: Run) -> str:
 
 
 def with_notes(reply: _Reply, notes: Sequence[str]) -> _Reply:
-    """Return a result with further notes, in text and data; other replies as they are."""
+    """Return a result with additional notes, in text and data; other replies stay unchanged."""
     data = reply.structured_content if isinstance(reply, CallToolResult) else None
     if not notes or not isinstance(reply, CallToolResult) or data is None:
         return reply
@@ -177,7 +177,7 @@ def with_notes(reply: _Reply, notes: Sequence[str]) -> _Reply:
 
 
 def _task_id(snapshot: Snapshot) -> str | None:
-    """Return the task id of a subagent whose answer is data; else its text has it."""
+    """Return the task id of a subagent with a structured answer; other answers contain it."""
     result = snapshot.result
     if snapshot.data is None or result is None or not isinstance(result.artifact, dict):
         return None
@@ -186,7 +186,7 @@ def _task_id(snapshot: Snapshot) -> str | None:
 
 
 def _as_it_went(snapshot: Snapshot) -> Snapshot:
-    """Return a run whose only call failed, such as that of a subagent, as one that failed."""
+    """Return the snapshot as failed if the run's only call failed, such as a subagent's."""
     run, result = snapshot.run, snapshot.result
     if run.status != "done" or result is None or result.status != "error":
         return snapshot
@@ -196,9 +196,9 @@ def _as_it_went(snapshot: Snapshot) -> Snapshot:
 def _answer_facts(
     snapshot: Snapshot, offset: int, room: int, following: str
 ) -> tuple[dict[str, JsonValue], list[str], str]:
-    """Return an answer as data and as lines of text, and what to do next.
+    """Return an answer as data and as lines of text, and advice on what to do next.
 
-    One that is data is there whole, or in pages of its JSON like any other.
+    A structured answer is returned whole, or in pages of its JSON text like any other answer.
     """
     run, data = snapshot.run, snapshot.data
     whole = (run.answer or "") if data is None else json.dumps(data, ensure_ascii=False)
@@ -230,7 +230,7 @@ def _answer_page(
 
 
 def _usage(used: Used) -> dict[str, JsonValue]:
-    """Return what was used, each figure once: none that is zero, and no line like the total."""
+    """Return the usage as data, without zeros and without ledger lines that repeat the total."""
     lines: list[JsonValue] = [one.to_json() for one in used.ledger]
     if len(used.ledger) == 1:
         (only,) = used.ledger
@@ -249,13 +249,13 @@ def _usage(used: Used) -> dict[str, JsonValue]:
 
 def _used_line(used: Used) -> str:
     cost = "" if used.unpriced_calls else f", ${used.cost:.4f}"
-    silent = used.unpriced_calls and not used.tokens  # a client's model does not say
+    silent = used.unpriced_calls and not used.tokens  # a client's model does not report them
     tokens = "tokens not reported" if silent else f"{used.tokens:,} tokens"
     return f"Used: {count_of(used.model_calls, 'model call')}, {tokens}{cost}."
 
 
 def question_line(shown: dict[str, JsonValue]) -> str:
-    """Return a question, as `show` gives it, in words."""
+    """Return a question from `show` as a line of text."""
     line = f"- {shown['id']}: {shown['question']} (asked by {shown['asked_by']})"
     if "tool" in shown:
         return line + call_lines(shown)
@@ -300,7 +300,7 @@ def _next(snapshot: Snapshot) -> str:
 
 
 def example(questions: Sequence[Interrupt]) -> str:
-    """Return what answers of some questions look like, as JSON."""
+    """Return example answers for some questions, as JSON text."""
     answers = {one.id: "approve" if one.kind == "approval" else "…" for one in questions[:3]}
     return json.dumps(answers, ensure_ascii=False)
 

@@ -1,6 +1,6 @@
-"""Task options: what a caller chooses for one run, checked before anything is started.
+"""Options of `task` for one run, checked before the run starts.
 
-Files and images that come with a goal are here too, as content or as links to resources.
+Files and images for a goal are handled here, too; they are given as content or as resource links.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ class TaskLimits(BaseModel):
 
 
 def with_subagents(tool: Tool, subagents: str, *, main: bool = True) -> Tool:
-    """Return the definition of `task` with the subagents there are; of other tools as it is.
+    """Add the list of subagents to the definition of `task`; other tools stay unchanged.
 
     Args:
         tool: A definition.
-        subagents: A line for each; empty if there are none.
+        subagents: One line per subagent; empty if there are none.
         main: Whether the caller may give goals to the main agent.
     """
     if tool.name != "task" or (main and not subagents):
@@ -73,9 +73,9 @@ def with_subagents(tool: Tool, subagents: str, *, main: bool = True) -> Tool:
 
 
 def with_options(tool: Tool, settings: Settings) -> Tool:
-    """Return the definition of `task` with what the operator says about it; of others as it is.
+    """Add the operator's texts to the definition of `task`; other tools stay unchanged.
 
-    That is the models that may be chosen, and what the main agent is for.
+    The texts name the allowed models and the purpose of the main agent.
     """
     if tool.name != "task":
         return tool
@@ -101,18 +101,18 @@ async def checked_choices(
     effort: str,
     limits: TaskLimits | None,
 ) -> tuple[RunChoices | None, list[str]]:
-    """Return what is chosen, None for nothing, and notes for the caller.
+    """Return the checked options, or None if there are none, and notes for the caller.
 
     Args:
-        services: Those of all requests.
-        subagent: Who gets the goal; None for the main agent.
-        output_schema: What the answer shall be.
-        model: A model's name; empty for the agent's own.
-        effort: How much it shall think; empty for its own.
-        limits: Bounds of the run.
+        services: The server's services.
+        subagent: Subagent for the goal; None for the main agent.
+        output_schema: JSON schema of the answer.
+        model: Name of a model; empty for the agent's own.
+        effort: Thinking effort of the model; empty for the agent's own.
+        limits: Limits of the run.
 
     Raises:
-        HarnessError: It is not allowed, or cannot be; nothing was started.
+        HarnessError: An option is not allowed or not possible; nothing was started.
     """
     settings = services.settings
     bounds = limits or TaskLimits()
@@ -143,7 +143,7 @@ def _rest(choices: RunChoices) -> tuple[Any, ...]:
 
 
 def _schema(services: Services, schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a checked schema; imports what is slow to import, and blocks."""
+    """Return a checked schema. Blocks, because it imports slow modules."""
     from ...harness.structured_output.given_schemas import InvalidSchema, checked_schema
 
     try:
@@ -155,10 +155,10 @@ def _schema(services: Services, schema: dict[str, Any]) -> dict[str, Any]:
 def require_allowed(
     choices: RunChoices, settings: Settings, subagent: AnySubAgent | None = None
 ) -> RunChoices:
-    """Return choices with the model's full name, if the operator allows them.
+    """Return the options with the model's full name, if the operator allows them.
 
     Raises:
-        HarnessError: They do not.
+        HarnessError: The operator does not allow them.
     """
     if not choices.model and not choices.effort:
         return choices
@@ -194,7 +194,7 @@ def _own_model(settings: Settings, subagent: AnySubAgent | None) -> str:
 
 
 def _cut(asked: TaskLimits, settings: Settings) -> list[str]:
-    """Return a note for each limit that is wider than the operator's, which holds then."""
+    """Return a note for each limit above the operator's; the operator's limit applies instead."""
     notes: list[str] = []
     for name in TaskLimits.model_fields:
         wanted = cast("float | None", getattr(asked, name))
@@ -205,7 +205,7 @@ def _cut(asked: TaskLimits, settings: Settings) -> list[str]:
 
 
 MOST_FILES = 32
-"""Files that may come with one goal."""
+"""Maximum number of files for one goal."""
 
 MOST_BYTES = MAX_FILE_BYTES
 """Bytes of all of them together: they are written in one step."""
@@ -229,16 +229,16 @@ class TaskFile(BaseModel):
 async def task_inputs(
     ctx: Context, services: Services, files: Sequence[TaskFile], key: str
 ) -> tuple[TaskInput, ...]:
-    """Return files with the paths they will have.
+    """Return the files with their future paths.
 
     Args:
         ctx: The request.
-        services: Those of all requests.
-        files: What came with the goal.
-        key: The call's idempotency key: a second call names the same paths.
+        services: The server's services.
+        files: The files of the goal.
+        key: Idempotency key of the call: a repeated call gets the same paths.
 
     Raises:
-        HarnessError: One is none, or too large, or there are too many; nothing was started.
+        HarnessError: A file is invalid or too large, or there are too many; nothing was started.
     """
     if len(files) > MOST_FILES:
         raise _refused(f"{len(files)} files were given; at most {MOST_FILES} are allowed")
@@ -285,10 +285,10 @@ async def _data(ctx: Context, services: Services, one: TaskFile, number: int) ->
 
 
 def _decoded(coded: str) -> bytes:
-    """Return what base64 holds; line breaks in it mean nothing.
+    """Decode base64; line breaks are ignored.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The text is not valid base64.
     """
     try:
         return base64.b64decode(coded, validate=True)
@@ -314,7 +314,7 @@ async def _linked(ctx: Context, services: Services, uri: str, number: int) -> by
 
 
 def _name(one: TaskFile, number: int) -> str:
-    """Return a file's name without directories, and without what a path could mistake."""
+    """Return a file's name without directories and characters that are unsafe in paths."""
     said = one.name or unquote((one.uri or "").partition("?")[0])
     last = said.replace("\\", "/").rstrip("/").rpartition("/")[2]
     name = _ODD.sub("_", last).strip(" .")

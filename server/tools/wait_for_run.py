@@ -1,6 +1,6 @@
-"""Waiting for a run on behalf of a call: its questions and model calls go to the client.
+"""Waiting for a run during a tool call: the run's questions and model calls go to the client.
 
-If the client's user cancels the call, the run that the call started ends.
+If the client's user cancels the call, the run that the call started is ended.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ __all__ = ["OwnRun", "own_run", "resumed_run", "resumes_own", "wait_for_run"]
 
 
 LIVE_ANSWER_SECONDS = 600.0
-"""How long a person may think while the client's call stays open."""
+"""Maximum time to wait for a person's answer while the client's call is open."""
 
 MOST_ROUNDS = 8
-"""How often one call is answered with `input_required`; clients give up after 8 to 10."""
+"""Maximum `input_required` rounds of one call; clients give up after 8 to 10."""
 
 LAST_LOOK_SECONDS = 1.0
-"""How long a run has to come to its end after its client's model has answered."""
+"""Additional time for a run to end after an answer of the client's model."""
 
 
 @record
 class _Repetition:
-    """Repeated call of a client; the SDK has verified its seal.
+    """State of a repeated call; the SDK has verified its integrity.
 
     Attributes:
         run_id: The run.
-        rounds: How often the call was answered with `input_required`.
-        asked: What the last of these asked.
-        own: Whether the call has started the run.
+        rounds: Number of `input_required` results so far.
+        asked: Keys of the questions in the last of these results.
+        own: Whether the call started the run.
     """
 
     run_id: str
@@ -72,7 +72,7 @@ class _Repetition:
         return _Repetition(state["run_id"], rounds, asked, bool(state.get("own")))
 
     def next(self, asked: Iterable[str]) -> str:
-        """Return the state of the next round, which asks these keys."""
+        """Return the state for the next round, with the keys of its questions."""
         state = {"run_id": self.run_id, "rounds": self.rounds + 1, "asked": [*asked]}
         return json.dumps({**state, "own": True} if self.own else state)
 
@@ -86,7 +86,7 @@ def resumed_run(params: CallToolRequestParams) -> str | None:
 
 
 def resumes_own(params: CallToolRequestParams) -> bool:
-    """Whether a repeated call has started the run that it continues."""
+    """Return whether a repeated call itself started the run that it continues."""
     repetition = _Repetition.of(params)
     return repetition is not None and repetition.own
 
@@ -100,15 +100,15 @@ async def wait_for_run(
     *,
     own: bool = False,
 ) -> Snapshot | InputRequiredResult:
-    """Wait until a run pauses or ends, or the time is over; bring what it asks to the client.
+    """Wait until a run pauses or ends, or the time is over; ask the client its questions.
 
-    `own` says that the call has started the run; a repeated call knows by itself.
+    `own` says that the call started the run; for a repeated call, its state says so.
 
     Raises:
         HarnessError: The run cannot be waited for.
     """
     runs = services.runs
-    changes = not services.settings.read_only  # else nobody is asked what would make a run go on
+    changes = not services.settings.read_only  # a read-only server must not continue runs
     sampling = way_to_sample(ctx, run_id) if changes and seconds > 0 else "none"
     thread_id = ""
     if sampling != "none":
@@ -127,8 +127,8 @@ async def wait_for_run(
 async def _progress(ctx: Context, services: Services, run_id: str) -> AsyncGenerator[Emit | None]:
     """Report progress during the block.
 
-    Nothing is done for an HTTP client that asks for none: thousands of them may wait at once.
-    (A client within this process asks without a token.)
+    HTTP clients without a progress token get none: thousands of them may wait at the same time.
+    (Clients in this process get progress without a token.)
     """
     meta = (ctx.params or {}).get("_meta")
     is_wanted = isinstance(meta, Mapping) and "progressToken" in meta
@@ -141,7 +141,7 @@ async def _progress(ctx: Context, services: Services, run_id: str) -> AsyncGener
 
 
 class _Waiting:
-    """One call that waits for a run."""
+    """A tool call that waits for a run."""
 
     def __init__(
         self,
@@ -168,7 +168,7 @@ class _Waiting:
     async def settled(
         self, params: CallToolRequestParams, round_: _Repetition
     ) -> Snapshot | InputRequiredResult:
-        """Return where the run stands, or what the client must ask before it calls again."""
+        """Return a snapshot of the run, or the questions for the client before its next call."""
         if round_.rounds:
             await self._take_responses(params.input_responses or {}, round_.asked)
         until = anyio.current_time() + self._seconds
@@ -181,7 +181,7 @@ class _Waiting:
             goes_on = is_parked_now or self._was_answered_elsewhere(snapshot, round_)
             if goes_on and anyio.current_time() < until:
                 self._seconds = until - anyio.current_time()
-                if is_parked_now:  # it was on another server, or nobody was here until now
+                if is_parked_now:  # by another server, or before this client was here
                     await self._runs.unpark(self._run_id, self._seconds)
                 continue
             if not snapshot.questions or self._asking != "live":
@@ -190,25 +190,25 @@ class _Waiting:
                 self._asking = "none"
 
     def _was_answered_elsewhere(self, snapshot: Snapshot, round_: _Repetition) -> bool:
-        """Whether a run only seemed to want something, as another client has just answered it."""
+        """Return whether another client has just answered what the run was waiting for."""
         asks = self._sampling == "retry" and round_.rounds < MOST_ROUNDS
         return asks and snapshot.run.status == "running" and not snapshot.stopping
 
     async def _next_stop(self) -> Snapshot:
-        """Wait until the run pauses or ends, or wants something of a client that calls again."""
+        """Wait until the run pauses or ends, or needs an answer from a client that calls again."""
         to_lend = self._sampling == "retry"
         snapshot = await self._runs.wait(self._run_id, self._seconds, self._emit, to_lend=to_lend)
         if self._sampler is None or snapshot.run.status != "running":
             return snapshot
         if not await self._sampler.finish():
             return snapshot
-        # The time was over, but the client was at work for the run itself.
+        # The time is over, but the client's model was working for this run.
         return await self._runs.wait(self._run_id, LAST_LOOK_SECONDS, self._emit, to_lend=True)
 
     async def _required(
         self, snapshot: Snapshot, round_: _Repetition
     ) -> InputRequiredResult | None:
-        """Return what a client of 2026-07-28 is to ask; None if nothing, or too often already."""
+        """Return questions for a client of 2026-07-28; None without any or at the last round."""
         if round_.rounds >= MOST_ROUNDS:
             return None
         questions, calls = snapshot.questions, snapshot.calls
@@ -226,7 +226,7 @@ class _Waiting:
     async def _take_responses(
         self, responses: Mapping[str, InputResponse], asked: Collection[str]
     ) -> None:
-        """Hand over what a repeated call brings; what it leaves open is not asked again."""
+        """Store the answers of a repeated call; unanswered questions are not asked again."""
         snapshot = await self._runs.snapshot(self._run_id)
         if self._sampling == "retry":
             left = {one.key for one in snapshot.calls if one.key in asked} - responses.keys()
@@ -248,7 +248,7 @@ class _Waiting:
     async def _ask_now(self, snapshot: Snapshot) -> bool:
         """Ask over the open connection; return whether the run continues.
 
-        A form is taken back when somebody else has answered, or ended the run.
+        The form is withdrawn if somebody else answers the question or ends the run.
         """
         responses: dict[str, InputResponse] = {}
         moved_on = False
@@ -267,9 +267,9 @@ class _Waiting:
         return decided or moved_on
 
     async def _hand_over(self, found: Decisions) -> bool:
-        """Give the run what a person has decided; return whether that is everything.
+        """Pass a person's decisions to the run; return whether all questions are answered.
 
-        What the run does not take is noted for whoever called.
+        Problems with refused decisions are added to the caller's notes.
         """
         self._notes += found.problems
         if found.answers:
@@ -283,31 +283,31 @@ class _Waiting:
 
 
 END_SECONDS = 10.0
-"""How long the end of a connection may wait for the end of a run."""
+"""Maximum time that a closing connection waits for the end of a run."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class OwnRun:
-    """The run a call has started.
+    """The run that a call started.
 
     Attributes:
-        run_id: The run; None while there is none, or if another call has started it.
+        run_id: The run; None before it starts, or if another call started it.
     """
 
     run_id: str | None = None
 
     def began(self, run_id: str) -> None:
-        """Note that the call has started a run."""
+        """Record that the call started a run."""
         self.run_id = run_id
 
 
 @asynccontextmanager
 async def own_run(ctx: Context, services: Services) -> AsyncGenerator[OwnRun]:
-    """Yield what takes the run a call starts, and end that run if the call is cancelled.
+    """Yield an `OwnRun` for a call; end its run if the user cancels the call.
 
-    A call that was given up for its length, or whose connection was lost, leaves its run alone.
+    If the call times out or its connection is lost, the run continues.
     """
     own = OwnRun()
     with services.cancelled.serving(ctx) as request:
@@ -315,7 +315,7 @@ async def own_run(ctx: Context, services: Services) -> AsyncGenerator[OwnRun]:
             yield own
         except anyio.get_cancelled_exc_class():
             if own.run_id is not None:
-                # Here and not in the background, so that a server that is closing waits for it.
+                # Not in the background, so that a closing server waits for it.
                 with anyio.move_on_after(END_SECONDS, shield=True):
                     if await request.is_cancelled_by_user():
                         await _end(services, own.run_id)
