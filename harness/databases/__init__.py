@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from .._internal.records import record
 
-__all__ = ["Version"]
+__all__ = ["Version", "reason_of"]
 
 _UNIT = 1_000_000
 
@@ -51,3 +51,8 @@ class Version:
         The program may have to migrate older tables first.
         """
         return self.number <= program or self.readable_from <= program
+
+
+def reason_of(error: BaseException) -> str:
+    """Return what a driver's error says, on one line that can end a sentence."""
+    return "; ".join(line.strip() for line in str(error).strip().splitlines()).rstrip(".?")

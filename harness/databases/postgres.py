@@ -14,6 +14,7 @@ from typing import TypeVar
 import anyio
 
 from ..errors import HarnessError
+from . import reason_of
 
 __all__ = [
     "AsyncConnection",
@@ -266,7 +267,7 @@ class PostgresDatabase:
 
     def _failed(self, error: Exception, outcome: str) -> HarnessError:
         silent = isinstance(error, TimeoutError)
-        what = "it did not answer in time" if silent else str(error).strip()
+        what = "it did not answer in time" if silent else reason_of(error)
         away = silent or isinstance(error, OperationalError | InterfaceError)
         made = self._kind.away if away and self._kind.away is not None else self._kind.error
         return made(f"the database of the {self._kind.name} failed: {what}. {outcome}.")

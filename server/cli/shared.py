@@ -83,6 +83,8 @@ def output_file(file: str) -> Generator[TextIO]:
 
     try:
         output = open(file, "x", encoding="utf-8", newline="\n", opener=private)  # noqa: SIM115 - closed below
+    except FileExistsError:
+        raise Failed(f"{file} exists already. Nothing was written. Name a new file.") from None
     except OSError as error:
         raise Failed(f"{file} cannot be written: {error.strerror}. Nothing was done.") from None
     try:

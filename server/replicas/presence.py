@@ -26,6 +26,7 @@ import anyio.to_thread
 
 from ...harness.checkpoint.lease import Holder
 from ...harness.checkpoint.postgres.lease import SharedLease
+from ...harness.databases import reason_of
 from ...harness.databases.postgres import AsyncConnection, Error
 from ...harness.databases.postgres_tables import Tables
 from ...harness.errors import CheckpointError
@@ -227,7 +228,7 @@ class Presence:
             except (Error, OSError, TimeoutError) as error:
                 if not self._was_there:
                     raise CheckpointError(
-                        f"the journal's database cannot be used: {str(error).strip()}."
+                        f"the journal's database cannot be used: {reason_of(error)}."
                     ) from error
                 if self._judges_from is not None:
                     logger.warning("the journal's database is away: %s", str(error).strip())

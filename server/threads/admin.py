@@ -29,7 +29,7 @@ from ..runs.accounts import event_page
 from ..settings.settings import Settings
 from .journals import Beside, journal_beside_servers
 from .listing import cost_of, run_facts, show_thread, transcript
-from .rewinding import Rewound, rewind
+from .rewinding import Rewound, no_checkpoint, rewind
 
 __all__ = ["ThreadAdmin"]
 
@@ -254,8 +254,10 @@ class ThreadAdmin:
         """
         thread_id = await self._id(thread_id)
         await self._require(thread_id)
-        if checkpoint_id is not None:
-            await self._agent().get_state(thread_id, checkpoint_id)
+        known = checkpoint_id and await self._journal.load(thread_id, checkpoint_id=checkpoint_id)
+        if checkpoint_id is not None and not known:
+            advice = f"`threads show {thread_id}` lists them."
+            raise await no_checkpoint(self._journal, thread_id, checkpoint_id, advice)
         target = target or new_id("thr")
         await self._journal.copy_thread(thread_id, target)
         if checkpoint_id is not None:

@@ -23,6 +23,7 @@ from ...harness.agent_file.places import (
 from ...harness.checkpoint.base import Checkpointer
 from ...harness.checkpoint.lease import Claimable, Holder, Lease
 from ...harness.checkpoint.memory import MemoryCheckpointer
+from ...harness.databases import reason_of
 from ...harness.errors import CheckpointError, LeaseLost
 from ..settings.settings import Settings
 from ..settings.state_dir import StateDir, StateDirError
@@ -177,7 +178,7 @@ async def shared(settings: Settings, owner: str) -> AsyncGenerator[None]:
         try:
             await stack.enter_async_context(lease.held(WAIT_SECONDS))
         except (Error, TimeoutError) as error:
-            why = str(error).strip() or "it does not answer"
+            why = reason_of(error) or "it does not answer"
             raise CheckpointError(f"the database of the journal cannot be used: {why}.") from error
         yield
 

@@ -12,7 +12,7 @@ from ...harness._internal.records import changed, record
 from ...harness.agent import Agent
 from ...harness.backends.base import Backend, FileError, Restorable
 from ...harness.backends.transfer import runtime_between_calls
-from ...harness.checkpoint.base import Batch
+from ...harness.checkpoint.base import Batch, Checkpointer
 from ...harness.errors import UnknownCheckpoint
 from ...harness.policy import CallAuthorization, Verdict, strictest
 from ...harness.policy.command_path_access import FILE_WRITERS, path_verdict
@@ -22,7 +22,14 @@ from ...harness.tools.tool import ToolRuntime
 from ..auth.caller import current_caller
 from ..results import unknown
 
-__all__ = ["Rewound", "guarded_files", "reading_policy", "reading_runtime", "rewind"]
+__all__ = [
+    "Rewound",
+    "guarded_files",
+    "no_checkpoint",
+    "reading_policy",
+    "reading_runtime",
+    "rewind",
+]
 
 
 _NAMED = 5
@@ -50,6 +57,15 @@ class Rewound:
         if not self.left:
             return put_back
         return f"{put_back}\n{left}" if self.files else left
+
+
+async def no_checkpoint(
+    journal: Checkpointer, thread_id: str, checkpoint_id: str, advice: str
+) -> UnknownCheckpoint:
+    """Return the error for an unknown checkpoint, with similar ids."""
+    known = [one.id for one in await journal.history(thread_id, limit=50)]
+    owner = f"Thread {thread_id!r} has"
+    return UnknownCheckpoint(unknown("checkpoint", checkpoint_id, known, advice, owner=owner))
 
 
 async def rewind(
@@ -82,9 +98,7 @@ async def rewind(
     journal = agent.checkpointer
     target = await journal.load(thread_id, checkpoint_id=checkpoint_id)
     if target is None:
-        known = [one.id for one in await journal.history(thread_id, limit=50)]
-        owner = f"Thread {thread_id!r} has"
-        raise UnknownCheckpoint(unknown("checkpoint", checkpoint_id, known, advice, owner=owner))
+        raise await no_checkpoint(journal, thread_id, checkpoint_id, advice)
     before = await _files(agent, thread_id)
     changes = await journal.file_changes(thread_id, target.checkpoint.seq)
     guarded = guarded_files(agent, {one.path for one in changes})

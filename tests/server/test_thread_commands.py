@@ -306,6 +306,15 @@ def test_a_wrong_setting_is_named_with_its_source(admin: Admin) -> None:
     assert "setting 'root' = /no/such/dir (from flag --root)" in done.stderr
 
 
+@pytest.mark.parametrize("url", ["postgresql://127.0.0.1:1/x", "redis://127.0.0.1:1"])
+def test_a_database_that_is_away_is_said_in_one_sentence(url: str, tmp_path: Path) -> None:
+    command = ["threads", "--state-dir", str(tmp_path), "--journal", url, "list"]
+    done = CliRunner().invoke(cli, command)
+    assert done.exit_code == 1
+    assert "of the journal cannot be used: " in done.stderr
+    assert done.stderr.count("\n") == 1 and not done.stderr.endswith(("..\n", "?.\n"))
+
+
 def test_a_fork_is_a_thread_of_its_own_that_stands_where_it_was_asked_to(written: Admin) -> None:
     target = checkpoint_after(written, "tools", 0)
     done = written.threads("fork", "notes", "--at", target, "--to", "copy")
@@ -317,12 +326,19 @@ def test_a_fork_is_a_thread_of_its_own_that_stands_where_it_was_asked_to(written
     written.work({"text": "Otherwise."}, thread_id="copy")
     assert "Otherwise." not in written.threads("show", "notes", "--transcript").stdout
     assert written.threads("fork", "notes", "--to", "copy").exit_code == 1
-    assert written.threads("fork", "notes", "--at", "nowhere").exit_code == 1
+    lost = written.threads("fork", "notes", "--at", "nowhere")
+    assert (lost.exit_code, lost.stdout) == (1, "")
+    assert (
+        "Thread 'notes' has no checkpoint 'nowhere'. Nothing was done. Nearest: ckpt_"
+        in lost.stderr
+    )
 
 
 def test_an_exported_thread_can_be_imported_elsewhere(written: Admin, tmp_path: Path) -> None:
     file = tmp_path / "notes.jsonl"
     assert written.threads("export", "notes", str(file)).exit_code == 0
+    again = written.threads("export", "notes", str(file))
+    assert again.exit_code == 1 and "exists already. Nothing was written." in again.stderr
     assert written.threads("export", "notes").stdout == file.read_text(encoding="utf-8")
     there = Admin(tmp_path / "other", written.root)
     done = there.threads("import", str(file))

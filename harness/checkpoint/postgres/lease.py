@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 from psycopg.conninfo import make_conninfo
 
+from ...databases import reason_of
 from ...databases.postgres import AsyncConnection, Error
 from ...errors import CheckpointError, LeaseLost
 from ..lease import Holder
@@ -80,7 +81,7 @@ class PostgresLease:
                 return await self._locked()
         except (Error, TimeoutError) as error:
             silent = isinstance(error, TimeoutError)
-            why = "it does not answer" if silent else str(error).strip()
+            why = "it does not answer" if silent else reason_of(error)
             raise CheckpointError(f"the database of the journal cannot be used: {why}.") from error
 
     async def take_over(self, dead: Holder) -> None:

@@ -8,6 +8,7 @@ import anyio
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from ...databases import reason_of
 from ...errors import CheckpointError
 from ..lease import Holder
 
@@ -70,7 +71,7 @@ class RedisLease:
             with anyio.fail_after(2 * _SECONDS):
                 return str(await self._redis.eval(script, 1, self._key, *arguments))
         except (RedisError, OSError, TimeoutError) as error:
-            why = "it does not answer" if isinstance(error, TimeoutError) else str(error)
+            why = "it does not answer" if isinstance(error, TimeoutError) else reason_of(error)
             raise CheckpointError(f"the Redis server of the journal cannot be used: {why}.") from (
                 error
             )
