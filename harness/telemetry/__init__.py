@@ -1,6 +1,6 @@
 """Telemetry: traces of runs, model calls and tool calls in OpenTelemetry's GenAI conventions.
 
-A journal can be wrapped in one that traces its commits.
+`TracedCheckpointer` traces the commits of a journal, too.
 """
 
 from __future__ import annotations
@@ -47,34 +47,34 @@ SCOPE: Final = "deep-agent-mcp"
 """Name of the instrumentation scope."""
 
 INSIDE: Final = contexts.create_key("deep_agent.inside")
-"""Thread and namespace of the agent whose tool call a context belongs to."""
+"""Context key for the thread and namespace of the agent whose tool call is running."""
 
 _NAME = 200
-"""Characters of a tool's name that a model made up."""
+"""Maximum characters of an unknown tool's name, which a model may have made up."""
 
 
 class TelemetryMiddleware(AgentMiddleware):
-    """Makes a span of each run, model call and tool call, and counts them.
+    """Creates a span for each run, model call and tool call, and counts them.
 
-    List it last, so that it sees what is really asked and run: then each attempt of a retrying
-    middleware, and each model of a fallback, has a span of its own. Give the same one to subagents
-    (`create_deep_agent` does so by itself); theirs stand below the call that runs them. A call that
-    an outer middleware answers by itself has no span.
+    List it last, so that it sees the final requests: then each attempt of a retrying middleware,
+    and each model of a fallback, has its own span. Pass the same instance to subagents
+    (`create_deep_agent` does so automatically); their spans are children of the tool call that runs
+    them. A call that an outer middleware answers itself has no span.
 
-    A run has a span for each leg, from its begin or resume to its pause or end. What is current in
-    OpenTelemetry when it begins is its parent, so it stands below the request that asked for it.
-    A leg that goes on is linked to the one before if that was in the same process.
+    A run has a span for each leg, from its start or resume to its pause or end. Its parent is
+    OpenTelemetry's current span at the start, so it is a child of the request that started it. The
+    span of a resumed leg is linked to the previous leg if that was in the same process.
 
     Put `TracedCheckpointer` around the journal to see its commits too.
 
     Args:
-        capture_content: Record what models and tools are given and say, as what redaction leaves
-            of it, and the texts of errors. Otherwise no span holds any of it.
-        tracer_provider: Makes the tracer; the global one by default.
-        meter_provider: Makes the meter; the global one by default.
+        capture_content: Record inputs and outputs of models and tools (after redaction), and the
+            texts of errors. By default spans contain none of these.
+        tracer_provider: Provider of the tracer; by default the global one.
+        meter_provider: Provider of the meter; by default the global one.
 
     Attributes:
-        tracer: For spans of whoever works with it.
+        tracer: Tracer for additional spans.
         metrics: The instruments.
         spans: The open spans of runs.
     """
@@ -95,7 +95,7 @@ class TelemetryMiddleware(AgentMiddleware):
         self._chats = Chats(self.tracer, self.metrics, capture_content=capture_content)
 
     async def wrap_model_call(self, request: ModelRequest, handler: ModelHandler) -> ModelResponse:
-        """Surround one model call with a `chat` span."""
+        """Trace a model call with a `chat` span."""
         runtime = request.runtime
         agent = self.spans.agent(runtime.run_id, runtime.thread_id, runtime.ns, runtime.agent_path)
         model, at_work = request.model, current_agent()
@@ -110,7 +110,7 @@ class TelemetryMiddleware(AgentMiddleware):
             return response
 
     async def wrap_internal_call(self, call: InternalCall, handler: InternalHandler) -> AIMessage:
-        """Surround a model call that a middleware makes for itself with a `chat` span."""
+        """Trace a model call of a middleware with a `chat` span."""
         runtime = call.runtime
         parent = contexts.get_current()
         if contexts.get_value(INSIDE, parent) != (runtime.thread_id, runtime.ns):
@@ -125,11 +125,11 @@ class TelemetryMiddleware(AgentMiddleware):
     async def wrap_tool_call(
         self, request: ToolCallRequest, handler: ToolHandler
     ) -> ToolCallOutcome:
-        """Surround one tool call with an `execute_tool` span."""
+        """Trace a tool call with an `execute_tool` span."""
         call, runtime = request.call, request.runtime
         path = runtime.agent_path[:-1]
         agent = self.spans.agent(runtime.run_id, runtime.thread_id, runtime.ns, path)
-        # A model may make up any name; those of tools that are there are few.
+        # A model may make up any number of names; the number of existing tools is small.
         known = "" if request.tool is None else call.name
         told = call.name[:_NAME] if self.capture_content else "unknown"
         span = self.tracer.start_span(
@@ -177,7 +177,7 @@ class TelemetryMiddleware(AgentMiddleware):
     def _note_outcome(
         self, span: Span, tool: str, outcome: ToolCallOutcome
     ) -> tuple[str, str | None]:
-        """Return how a call ended and the type of its error, and note that on its span."""
+        """Record a call's outcome on its span; return the outcome and the type of its error."""
         message = outcome.message
         if message.status != "error":
             return "ok", None
@@ -205,22 +205,22 @@ class TelemetryMiddleware(AgentMiddleware):
 
 
 _OPEN_QUESTIONS = 10_000
-"""Questions of which it is known when they were asked; of others, when their run paused."""
+"""Maximum number of questions whose time is remembered; others use the time of the pause."""
 
 _DECISIONS = frozenset({"approve", "edit", "reject", "respond"})
 
 
 class TracedCheckpointer:
-    """A `Checkpointer` that makes a span of each commit, below that of the agent it is for.
+    """A `Checkpointer` that creates a span for each commit, as a child of the agent's span.
 
-    Stand it outermost: what an encrypted journal is given is sealed already.
+    It must be the outermost wrapper: inside an encrypting journal, the data is already encrypted.
 
-    It also begins a run's span with the run's first commit instead of its first call, and tells
-    how long people took to answer.
+    With it, a run's span starts with the run's first commit instead of its first call. It also
+    measures how long people take to answer.
 
     Args:
-        journal: Where it is stored.
-        telemetry: That of the agents which use the journal.
+        journal: The journal.
+        telemetry: Telemetry middleware of the agents that use the journal.
     """
 
     def __init__(self, journal: Checkpointer, telemetry: TelemetryMiddleware) -> None:
@@ -273,7 +273,7 @@ class TracedCheckpointer:
                     telemetry.spans.end(run)
 
     def _place(self, batch: Batch) -> Context:
-        """Return the context of whoever stores: a tool call, an agent, or else the current one."""
+        """Return the context for a commit: of a tool call, of an agent, or else the current one."""
         current = contexts.get_current()
         if contexts.get_value(INSIDE, current) == (batch.thread_id, batch.ns):
             return current

@@ -1,4 +1,4 @@
-"""Spans and metrics of model calls: those of agents, and those that middleware makes for itself."""
+"""Spans and metrics of model calls, by agents and by middleware."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _SETTINGS = {
 
 
 class Chat:
-    """One model call that is under way.
+    """A model call in progress.
 
     Args:
-        span: Its span.
-        metrics: Where it is counted.
-        counted: What it is counted by.
-        capture_content: Whether the span holds what the model said.
+        span: Span of the call.
+        metrics: Instruments that count the call.
+        counted: Attributes for the metrics.
+        capture_content: Whether to record the model's answer in the span.
     """
 
     def __init__(
@@ -52,22 +52,22 @@ class Chat:
         self._cached = False
 
     def watched(self, model: ChatModel) -> ChatModel:
-        """Return a model that answers as this one, and notes when the first piece has come."""
+        """Return a wrapper of the model that records the time of the first piece."""
         return _Watched(model, self)
 
     def note_piece(self) -> None:
-        """Note that a piece has come."""
+        """Record that a piece of the answer has arrived."""
         if self._first is None:
             self._first = time.perf_counter() - self._begun
 
     def note_cached(self, answer: AIMessage) -> None:
-        """Note an answer that nobody was asked for: it is in no metric, and has no tokens."""
+        """Record an answer from a cache: it counts in no metric and has no tokens."""
         self._cached = True
         self._span.set_attribute(conventions.CACHED, True)
         self._describe(answer, {})
 
     def note_answer(self, answer: AIMessage) -> None:
-        """Note what the model has answered, and count its tokens."""
+        """Record the model's answer, and count its tokens."""
         told: dict[str, AttributeValue] = {}
         if answer.model:
             told[conventions.RESPONSE_MODEL] = model = _provider_and_model(answer.model)[1]
@@ -84,7 +84,7 @@ class Chat:
         self._describe(answer, told)
 
     def note_raised(self, raised: BaseException) -> None:
-        """Note what ended the call instead of an answer."""
+        """Record the exception that ended the call."""
         if note_raised(self._span, raised, texts=self._capture) == "error":
             self._counted[conventions.ERROR] = error_type(raised)
 
@@ -107,12 +107,12 @@ class Chat:
 
 
 class Chats:
-    """Makes a `chat` span of each model call, and counts it.
+    """Creates a `chat` span for each model call, and counts the calls.
 
     Args:
-        tracer: Makes spans.
-        metrics: Where calls are counted.
-        capture_content: Whether spans hold what models are given and say.
+        tracer: Creates the spans.
+        metrics: Instruments that count the calls.
+        capture_content: Whether to record inputs and outputs of models in spans.
     """
 
     def __init__(self, tracer: Tracer, metrics: Metrics, *, capture_content: bool) -> None:
@@ -132,11 +132,11 @@ class Chats:
         """Trace a model call until the block ends.
 
         Args:
-            model: Who is asked.
-            request: What is asked.
-            runtime: That of the agent.
-            parent: What the span stands below.
-            internal: For what a middleware asks; empty if the agent does.
+            model: The called model.
+            request: The request.
+            runtime: Runtime of the agent.
+            parent: Context of the parent span.
+            internal: Purpose of a middleware's call; empty for the agent's own calls.
         """
         provider, name = _provider_and_model(model.name)
         told: dict[str, AttributeValue] = {
@@ -179,7 +179,7 @@ class Chats:
 
 
 class _Watched:
-    """A model whose pieces are noted."""
+    """Wrapper of a model that records when pieces of the answer arrive."""
 
     def __init__(self, model: ChatModel, chat: Chat) -> None:
         self._model = model
@@ -208,6 +208,6 @@ def current(context: Context) -> Generator[None]:
 
 
 def _provider_and_model(name: str) -> tuple[str, str]:
-    """Return the two halves of a name such as `anthropic:claude-…`."""
+    """Return provider and model of a name such as `anthropic:claude-…`."""
     provider, colon, model = name.partition(":")
     return (provider, model) if colon else ("unknown", name)

@@ -1,10 +1,10 @@
 """Conventions of GenAI telemetry: names of attributes, metrics, and messages as JSON text.
 
-Names are those of OpenTelemetry's GenAI conventions, then our own. The conventions are in
-development; https://github.com/open-telemetry/semantic-conventions-genai is where they change.
+The names are from OpenTelemetry's GenAI conventions, followed by our own. The conventions are in
+development at https://github.com/open-telemetry/semantic-conventions-genai.
 
-Attributes of metrics take few values (models, tools, agents, statuses), never ids. Messages are
-only made on request.
+Attributes of metrics have few different values (models, tools, agents, statuses), and never ids.
+Messages are only recorded on request.
 """
 
 from __future__ import annotations
@@ -107,10 +107,10 @@ Attributes = dict[str, str | bool]
 
 _TOKENS = [float(4**power) for power in range(14)]
 _OPERATION_SECONDS = [0.01 * 2**power for power in range(14)]
-"""Buckets that the GenAI conventions advise, for tokens and for operations."""
+"""Histogram buckets that the GenAI conventions recommend, for operations and for tokens."""
 
 _NAMES = 200
-"""How many names of models are counted separately: clients and providers may invent any number."""
+"""Maximum number of model names with separate counts; clients can send any number of names."""
 
 _OTHER = "_OTHER"
 
@@ -120,19 +120,19 @@ _APPROVAL_SECONDS = [1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0, 86_4
 
 
 class Metrics:
-    """Every instrument.
+    """All metric instruments.
 
     Attributes:
-        operations: Seconds of model calls.
+        operations: Duration of model calls, in seconds.
         first_chunks: Seconds from a model call to the first piece of its answer.
-        agents: Seconds of runs, from their begin or resume to their pause or end, and of subagents.
-        tools: Seconds of tool calls.
-        commits: Seconds of commits to the journal.
+        agents: Duration of runs (from start or resume to pause or end) and of subagents.
+        tools: Duration of tool calls, in seconds.
+        commits: Duration of commits to the journal, in seconds.
         approvals: Seconds from a question to its answer.
-        tool_calls: Tool calls, by outcome.
-        started: Runs that began or were resumed.
-        ended: Runs that paused or ended, by status.
-        active: Runs at work.
+        tool_calls: Number of tool calls, by outcome.
+        started: Number of started or resumed runs.
+        ended: Number of paused or ended runs, by status.
+        active: Number of running runs.
     """
 
     def __init__(self, meter: Meter) -> None:
@@ -170,7 +170,7 @@ class Metrics:
         self.active = meter.create_up_down_counter(RUNS_ACTIVE, "{run}", "Runs at work.")
 
     def few(self, name: str) -> str:
-        """Return a name that somebody else gives, or a common one once there are too many."""
+        """Return an external name, or a common replacement if there are too many names."""
         if name not in self._names:
             if len(self._names) >= _NAMES:
                 return _OTHER
@@ -178,30 +178,30 @@ class Metrics:
         return name
 
     def count_tokens(self, usage: Usage, attributes: Attributes) -> None:
-        """Record what one model call has used."""
+        """Record the tokens of one model call."""
         given = {**attributes, TOKEN_TYPE: "input"}
         self._tokens.record(usage.total - usage.output_tokens, given)
         self._tokens.record(usage.output_tokens, {**attributes, TOKEN_TYPE: "output"})
 
 
 _TEXT = 16_384
-"""Characters of one text, such as a tool's result."""
+"""Maximum characters of one text, such as a tool's result."""
 
 _MOST = 131_072
-"""Characters of all that one attribute holds: collectors refuse what is too large."""
+"""Maximum characters of one attribute; collectors refuse larger ones."""
 
 _Part = dict[str, JsonValue]
 
 
 def system_json(sections: Sequence[PromptSection]) -> str:
-    """Return the system prompt."""
+    """Return the system prompt as JSON text."""
     return _json([_text(one.text) for one in sections])
 
 
 def messages_json(messages: Sequence[Message]) -> str:
-    """Return what a model is given. Of images and the like it says only what they are.
+    """Return a model's input messages as JSON text. Of media only the type is included.
 
-    Of a conversation that is too long the newest part is left.
+    If a conversation is too long, only its newest part is returned.
     """
     shown: list[JsonValue] = []
     room = _MOST
@@ -217,24 +217,24 @@ def messages_json(messages: Sequence[Message]) -> str:
 
 
 def answer_json(answer: AIMessage) -> str:
-    """Return what a model has answered."""
+    """Return a model's answer as JSON text."""
     parts: JsonValue = [_answered(block) for block in answer.content]
     reason = answer.stop_reason or "stop"
     return _json([{"role": "assistant", "parts": parts, "finish_reason": reason}])
 
 
 def call_json(call: ToolCall) -> str:
-    """Return the arguments of a call."""
+    """Return the arguments of a call as JSON text."""
     return _json(call.args)
 
 
 def result_json(message: ToolMessage) -> str:
-    """Return the result of a call."""
+    """Return the result of a call as JSON text."""
     return _json(_result(message.content))
 
 
 def clean_text(text: str) -> str:
-    """Return a text as it may leave the process: redacted, and made of whole characters."""
+    """Return a text for export: redacted, and without lone surrogates."""
     redactor = _redactor()
     text = text if redactor is None else redactor(text)
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
@@ -288,7 +288,7 @@ def _text(text: str) -> _Part:
 
 
 def _redactor() -> Redactor | None:
-    """Return what cleans all that the agent at work takes in and gives out."""
+    """Return the redactor of the current agent, or None."""
     agent = current_agent()
     if agent is None or not agent.run.screens:
         return None
@@ -306,7 +306,7 @@ def _json(value: JsonValue) -> str:
 
 
 def _bounded(value: JsonValue) -> JsonValue:
-    """Return data that is no larger than a span may be; what is redacted was so before."""
+    """Return data cut to the maximum size of an attribute; it must be redacted already."""
     cut = _cut(value)
     text = _encoded(cut)
     return cut if len(text) <= _MOST else _shortened(text, _MOST // 2)
@@ -331,5 +331,5 @@ def _shortened(text: str, most: int) -> str:
 def _encoded(value: JsonValue) -> str:
     try:
         return to_json(value).decode()
-    except ValueError:  # half a character, such as in the name of a file
+    except ValueError:  # a lone surrogate, such as in a file's name
         return json.dumps(value)

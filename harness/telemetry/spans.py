@@ -1,8 +1,8 @@
-"""Open spans of runs and agents, found by the calls that belong to them.
+"""Open spans of runs and agents, with lookup by run and namespace.
 
-A run outlives the request that asked for it, and its steps know neither. A span that is kept by run
-and namespace can be found from every hook and every commit. Failed spans tell errors from questions
-and from cancellations.
+A run lives longer than the request that started it, and its steps know neither the request nor its
+span. So open spans are stored by run and namespace, where every hook and every commit can find
+them. Ended spans distinguish errors from questions and cancellations.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ __all__ = ["AgentSpan", "Ending", "RunSpans", "error_type", "note_error", "note_
 
 
 _REASON = 1_000
-"""Characters of why a run failed."""
+"""Maximum characters of the reason for a failed run."""
 
 _REMEMBERED = 1_000
-"""Runs that may go on whose last span is still known then."""
+"""Maximum number of paused runs whose last span is remembered for a link."""
 
 
 @record
@@ -49,10 +49,10 @@ class AgentSpan:
 
     Attributes:
         span: The span.
-        context: With the span as the current one.
+        context: Context in which the span is the current one.
         thread_id: The run's thread.
         path: Agent and call names from the root to the agent.
-        begun: When, on the clock of `time.perf_counter`.
+        begun: Start time, from `time.perf_counter`.
     """
 
     span: Span
@@ -70,13 +70,14 @@ class AgentSpan:
 class RunSpans:
     """Opens, finds and ends the spans of runs and of the agents in them.
 
-    A run has one span for each *leg*: from its begin or resume to its pause or end. The span of a
-    leg is that of the main agent; its parent is what is current when it opens, such as a request.
+    A run has one span for each *leg*: from its start or resume to its pause or end. The span of a
+    leg is the span of the main agent. Its parent is the current span at its start, such as a
+    request.
 
     Args:
-        tracer: Makes spans.
-        metrics: Told of runs and agents.
-        texts: Whether to tell why a run failed: that may hold anything.
+        tracer: Creates the spans.
+        metrics: Counts runs and agents.
+        texts: Whether to record why a run failed. The reason may contain any text.
     """
 
     def __init__(self, tracer: Tracer, metrics: Metrics, *, texts: bool = False) -> None:
@@ -88,7 +89,7 @@ class RunSpans:
         self._stopped: OrderedDict[str, tuple[SpanContext, int]] = OrderedDict()
 
     def run(self, run_id: str, thread_id: str, agent: str) -> AgentSpan:
-        """Return the span of a run's leg, opened if there is none."""
+        """Return the span of a run's current leg; open it if needed."""
         known = self._legs.get(run_id)
         if known is not None:
             return known[""]
@@ -101,16 +102,16 @@ class RunSpans:
         return opened
 
     def note_running(self, run: Run) -> None:
-        """Open the span of a leg that is recorded, unless it is known to have ended.
+        """Open the span of a leg for a run's record, unless the leg is known to have ended.
 
-        A run that was left where it was is recorded as `running` still, also by who leaves it.
+        A run that a process leaves unfinished keeps the status `running` in its record.
         """
         before = self._stopped.get(run.id)
         if before is None or before[1] < run.attempt:
             self.run(run.id, run.thread_id, run.agent)
 
     def agent(self, run_id: str, thread_id: str, ns: str, path: tuple[str, ...]) -> AgentSpan:
-        """Return the span of an agent in a run, opened if there is none."""
+        """Return the span of an agent in a run; open it if needed."""
         leg = self.run(run_id, thread_id, path[0])
         if not ns:
             return leg
@@ -120,16 +121,16 @@ class RunSpans:
         return agents[ns]
 
     def at(self, thread_id: str, ns: str) -> AgentSpan | None:
-        """Return the open span of whoever moves a namespace of a thread."""
+        """Return the open span of the agent that works in a namespace of a thread."""
         return self._places.get((thread_id, ns))
 
     def end_below(self, run_id: str, call: tuple[str, ...], error: str | None) -> None:
-        """End the spans of the agents that a call has run, innermost first.
+        """End the spans of all agents that a call has run, innermost first.
 
         Args:
             run_id: The run.
             call: Agent and call names from the root to the call.
-            error: What the call failed with, if it did.
+            error: Error of the call; None if it succeeded.
         """
         agents = self._legs.get(run_id)
         if agents is None or len(agents) == 1:
@@ -139,7 +140,7 @@ class RunSpans:
                 self._end_agent(agents, ns, error)
 
     def end(self, run: Run) -> None:
-        """End the leg of a run that has paused or ended, and what is still open in it."""
+        """End the leg of a run that has paused or ended, with all open spans in it."""
         agents = self._legs.get(run.id)
         if agents is None:
             return
@@ -150,7 +151,7 @@ class RunSpans:
         span.set_attribute(conventions.RUN_KIND, run.kind)
         span.set_attribute(conventions.RUN_STATUS, run.status)
         span.set_attribute(conventions.RUN_ATTEMPT, run.attempt)
-        if run.kind == "drive":  # a client's own model has invoked a tool, not our agent
+        if run.kind == "drive":  # the client's model called the tool, not our agent
             span.update_name(f"drive {leg.name}")
             span.set_attribute(conventions.OPERATION, "drive")
         if run.status == "failed":
@@ -219,21 +220,21 @@ class RunSpans:
 
 
 Ending: TypeAlias = Literal["error", "waiting", "cancelled"]
-"""How something ended that raised."""
+"""Outcome of a block that raised an exception."""
 
 _MOST = 1_000
-"""Characters of an error's text."""
+"""Maximum characters of an error's text."""
 
 _PLACES = 50
-"""Places that an error passed, innermost ones."""
+"""Maximum number of stack frames of an error; the innermost are kept."""
 
 
 def note_raised(span: Span, raised: BaseException, *, texts: bool) -> Ending:
-    """Note on a span what left its block; a question and a cancellation are no errors.
+    """Record on a span how its block ended; questions and cancellations are not errors.
 
     Args:
         span: The span.
-        raised: What left its block.
+        raised: Exception that left the block.
         texts: See `note_error`.
     """
     if _is_question(raised):
@@ -246,18 +247,18 @@ def note_raised(span: Span, raised: BaseException, *, texts: bool) -> Ending:
 
 
 def note_error(span: Span, error: BaseException, *, texts: bool) -> None:
-    """Mark a span as failed, with the error's type and the places it passed.
+    """Mark a span as failed, with the error's type and stack trace.
 
     Args:
         span: The span.
-        error: What failed.
-        texts: Whether to record its text too: it can quote people, models, tools and files. The
-            text of a limit contains only numbers, and is always recorded.
+        error: The error.
+        texts: Whether to record its text, too: it can quote people, models, tools and files. The
+            text of a limit contains only numbers and is always recorded.
     """
     if not span.is_recording():
         return
     text = _text_of(error) if texts or isinstance(error, LimitReached) else None
-    # Lines of code, no values.
+    # A traceback contains lines of code but no values.
     passed = "".join(traceback.format_tb(error.__traceback__, limit=-_PLACES))
     told = {"exception.type": type(error).__qualname__, "exception.stacktrace": passed}
     span.set_attribute(conventions.ERROR, error_type(error))
@@ -266,7 +267,7 @@ def note_error(span: Span, error: BaseException, *, texts: bool) -> None:
 
 
 def error_type(error: BaseException) -> str:
-    """Return a word for errors of this kind, of which there are few."""
+    """Return the error's type for metrics; there are only few different values."""
     if isinstance(error, ModelError) and error.kind != "unknown":
         return error.kind
     if isinstance(error, LimitReached):
