@@ -1,1 +1,1 @@
-"""Tools: how they are declared, described, called, and what they return."""
+"""Tools: their declaration, description, calls and results."""

@@ -1,7 +1,7 @@
-"""Tool marks: what an author declares besides name and schema, such as retries.
+"""Tool marks: declarations in addition to name and schema, such as retries.
 
-A retry policy says which errors are worth another attempt, and how long to wait before it. Marks
-that do not fit together are refused.
+A retry policy defines which errors lead to another attempt, and how long to wait before it. Marks
+that contradict each other are refused.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
 RetryOn: TypeAlias = (
     type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool] | None
 )
-"""Kinds of errors that are worth another attempt, a predicate, or None for `may_pass`."""
+"""Types of errors to retry, a predicate, or None for `may_pass`."""
 
 _NETWORK = frozenset(
     getattr(errno, name)
@@ -57,10 +57,10 @@ _NETWORK = frozenset(
 def may_pass(error: BaseException) -> bool:
     """Return whether an error may be temporary.
 
-    That is: no connection, a timeout, another network failure, or anything whose `retryable` is
-    True, such as a `ModelError` of an overloaded provider. A group of errors may pass when all
-    of them may. What the arguments or the code cause (`ToolError`, `ValueError`, `TypeError`)
-    never does, nor what was repeated for as long as allowed already (`given_up`).
+    Temporary errors are failed connections, timeouts, other network failures, and errors with
+    `retryable`, such as a `ModelError` of an overloaded provider. A group is temporary if all its
+    errors are. Errors in arguments or code (`ToolError`, `ValueError`, `TypeError`) are never
+    temporary, nor are errors after the last allowed retry (`given_up`).
     """
     if isinstance(error, BaseExceptionGroup):
         group = cast("BaseExceptionGroup[BaseException]", error)
@@ -79,7 +79,7 @@ _REPEATED: ContextVar[bool] = ContextVar("repeated", default=False)
 
 @contextmanager
 def repeating() -> Generator[None]:
-    """Tell the model calls in this block that whoever is around them repeats those that fail."""
+    """Disable retries of model calls in this block, because the caller retries them."""
     token = _REPEATED.set(True)
     try:
         yield
@@ -88,9 +88,9 @@ def repeating() -> Generator[None]:
 
 
 def is_repeated() -> bool:
-    """Whether somebody around repeats a model call that fails.
+    """Return whether an outer caller already retries failed model calls.
 
-    Then nobody below does so too, and only the attempt that succeeds counts.
+    Then inner code must not retry, and only the successful attempt counts.
     """
     return _REPEATED.get()
 
@@ -100,12 +100,12 @@ class RetryPolicy:
     """Retries: how often, how long to wait in between, and after which errors.
 
     Attributes:
-        attempts: All attempts together, the first included.
+        attempts: Maximum number of attempts, including the first.
         initial_delay: Seconds to wait after the first attempt.
         factor: Factor by which each wait grows; 1.0 for equal waits.
-        max_delay: Seconds that no wait exceeds, jitter included.
-        jitter: Vary each wait by up to a quarter, so that many runs don't come back at once.
-        retry_on: Error types, or a predicate; by default whatever `may_pass`.
+        max_delay: Maximum seconds of a wait, jitter included.
+        jitter: Vary each wait by up to a quarter, so that many runs do not retry at the same time.
+        retry_on: Error types, or a predicate; by default `may_pass`.
 
     Raises:
         AgentBuildError: A value is out of range.
@@ -161,9 +161,9 @@ class CachePolicy:
     """Caching of results: for how long, and for which calls.
 
     Attributes:
-        ttl: Seconds a result is good for; None for as long as the cache keeps it.
-        key: Makes the key of a call from its arguments; by default all of them, in any order.
-            The tool's name belongs to each key anyway.
+        ttl: Seconds that a result stays valid; None for as long as the cache keeps it.
+        key: Returns the cache key for a call's arguments; by default all arguments count, in any
+            order. The tool's name is always part of the key.
 
     Raises:
         AgentBuildError: `ttl` is not positive.
@@ -178,7 +178,7 @@ class CachePolicy:
 
 
 class ToolOptions(TypedDict, total=False):
-    """Further options of `tool`, `Tool.from_model` and `Tool.from_schema`; see `Tool`."""
+    """Additional options of `tool`, `Tool.from_model` and `Tool.from_schema`; see `Tool`."""
 
     title: str
     read_only: bool
@@ -195,7 +195,7 @@ class ToolOptions(TypedDict, total=False):
 
 
 class Marked(Protocol):
-    """Marks of a tool that are checked when it is made; see `Tool`."""
+    """Marks of a tool that are checked when it is created; see `Tool`."""
 
     @property
     def name(self) -> str: ...
@@ -214,7 +214,7 @@ class Marked(Protocol):
 
 
 def wrong_marks(tool: Marked) -> Iterator[str]:
-    """Yield what makes no sense about a tool."""
+    """Yield the problems of a tool's name and marks."""
     if not _NAME.fullmatch(tool.name):
         yield "a tool's name has 1 to 128 letters, digits, _ or -; give it one with name="
     if tool.timeout is not None and not tool.timeout > 0:

@@ -1,4 +1,4 @@
-"""Tool runtime: what a running tool can use, and how its return value becomes a `ToolResult`."""
+"""Tool runtime: services for a running tool, and conversion of its return value."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ __all__ = [
 
 @record
 class ToolResult:
-    """Result of a tool, for when text alone is not enough.
+    """Result of a tool that returns more than text.
 
     Attributes:
-        content: What the model sees.
+        content: Content for the model.
         artifact: The same facts for programs, as JSON data.
         status: `error` tells the model that the call failed.
-        update: State writes, by key; they join the step's other writes through the reducers.
+        update: State writes, by key; reducers merge them with the step's other writes.
         writes: Additional writes, in order, for a key that is written more than once.
     """
 
@@ -69,11 +69,11 @@ class ToolResult:
 
 @record
 class SubagentPlace:
-    """Place where a subagent stopped, and continues when its caller sends another message.
+    """Place where a subagent stopped; it continues there after its caller's next message.
 
     Attributes:
-        ns: Its namespace in the thread.
-        checkpoint_id: Its newest checkpoint.
+        ns: Namespace of the subagent in the thread.
+        checkpoint_id: Newest checkpoint of the subagent.
     """
 
     ns: str
@@ -82,10 +82,10 @@ class SubagentPlace:
 
 @record
 class Fork:
-    """Stands for the calling agent itself: a child with its messages, state, prompt and tools.
+    """A copy of the calling agent as subagent, with its messages, state, prompt and tools.
 
     Attributes:
-        name: How the child is called, in paths and events.
+        name: Name of the copy, in paths and events.
         update: State writes that make the child different from its caller, by key.
     """
 
@@ -98,14 +98,14 @@ class SubagentResult:
     """Result of a subagent.
 
     Attributes:
-        text: Its structured answer as JSON, or its last answer that is not empty; what it had
-            said by then, marked, if it failed as that was cut off.
-        writes: What it wrote to state keys that it shares with its parent.
+        text: The structured answer as JSON, or the last answer that is not empty. If the answer was
+            cut off, this is the marked part so far.
+        writes: Writes to state keys that it shares with its parent.
         failed: Why it did not finish, or None.
-        failure: What kind of failure that is: the name of a limit, or of an error's class.
-        structured: Its structured answer as JSON data, if it owed one.
-        place: Where it stopped; None if it never began.
-        wrapped_up: Why it was asked for its final answer early, or None.
+        failure: Kind of failure: the name of a limit, or of an error's class.
+        structured: The structured answer as JSON data, if one was required.
+        place: Where it stopped; None if it never started.
+        wrapped_up: Why it had to give its final answer early, or None.
     """
 
     text: str
@@ -118,7 +118,7 @@ class SubagentResult:
 
 
 class SubagentRunner(Protocol):
-    """Runs another agent as a child of the current tool call, durably."""
+    """Runs another agent as a durable child of the current tool call."""
 
     async def __call__(
         self,
@@ -132,22 +132,22 @@ class SubagentRunner(Protocol):
 
         Args:
             agent: An `Agent`, or a `Fork` of the caller.
-            description: Its task, as it reads it.
-            limits: Its bounds beneath those of the run tree, for this call.
-            after: Where an earlier call of it stopped: it goes on with its transcript.
+            description: Its task, as the agent reads it.
+            limits: Limits for this call, in addition to those of the run tree.
+            after: Where an earlier call of the agent stopped; it continues with its transcript.
 
         Raises:
-            ToolError: It would be nested too deep or be one too many, its place is gone, or
-                another call of the same answer continues it already; nothing was run.
+            ToolError: Subagents are nested too deep or there are too many, `after` no longer
+                exists, or another call of the same answer already continues it; nothing was run.
         """
         ...
 
 
 class PathPolicy(Protocol):
-    """Paths that the policy lets a call see, besides those in its arguments."""
+    """Policy for paths that a call finds, in addition to those in its arguments."""
 
     def hides(self, path: str, *, contents: bool = False) -> bool:
-        """Whether the call's result must leave out a path, or what a file of it holds."""
+        """Return whether the call's result must leave out a path, or the content of its file."""
         ...
 
 
@@ -155,7 +155,7 @@ class JournalWriter(Protocol):
     """Stores batches of the current run."""
 
     async def commit(self, batch: Batch) -> None:
-        """Store a batch, all of it or nothing; see `Checkpointer.commit`."""
+        """Store a batch atomically; see `Checkpointer.commit`."""
         ...
 
 
@@ -171,13 +171,13 @@ class InterruptFn(Protocol):
     ) -> Any:
         """Return the stored answer, or stop the call until there is one.
 
-        The tool runs again from its start once the question is answered, so ask before acting.
+        After the answer the tool runs again from its start, so ask before you change anything.
         """
         ...
 
 
 def _nothing_to_drain() -> None:
-    """Stand in where no run can be drained."""
+    """Do nothing: placeholder for `request_drain` outside a run."""
 
 
 @record
@@ -185,28 +185,26 @@ class ToolRuntime:
     """Runtime of a tool: gives access to its run.
 
     Attributes:
-        state: The agent's state as it was when the step began.
-        tool_call_id: The call being answered.
+        state: The agent's state at the start of the step.
+        tool_call_id: Id of the current call.
         thread_id: The thread.
         run_id: The run.
         ns: Namespace of the agent.
         agent_path: Agent and call names from the root to here.
-        context: What the caller passed as context.
-        journal: Stores what must be known before the world changes, such as a file's content.
+        context: Context that the caller passed.
+        journal: Stores data before a tool changes something, such as a file's old content.
         stream_writer: Emits a `custom` event.
         interrupt: Asks a durable question.
         run_subagent: Runs another agent below this call.
-        store: The agent's long-term memory, or None when it was built without one.
-        checkpoint_id: The checkpoint that `state` was read at, or None before the first one.
-        attempt: Which attempt at this call it is, counted from 1; above 1 only for a tool with
-            a `RetryPolicy`.
-        request_drain: Asks the run to stop after the current step; what is committed stays, and
-            the run can be resumed. Does nothing outside of a run.
-        principal: On whose behalf the run is carried out; see `RunOptions.principal`.
-        policy: What the policy says of paths that the call comes to besides those in its
-            arguments, such as entries of a directory; None outside of an agent.
-        meter: What the run tree has used; for tools that call models themselves. None outside of
-            an agent.
+        store: The agent's long-term memory, or None if it was built without one.
+        checkpoint_id: The checkpoint of `state`, or None before the first one.
+        attempt: Number of this attempt, from 1; above 1 only for a tool with a `RetryPolicy`.
+        request_drain: Asks the run to stop after the current step; committed work stays, and the
+            run can be resumed. Does nothing outside a run.
+        principal: The user for whom the run works; see `RunOptions.principal`.
+        policy: Policy for paths that the call finds in addition to those in its arguments, such as
+            entries of a directory; None outside an agent.
+        meter: Usage of the run tree; for tools that call models themselves. None outside an agent.
     """
 
     state: State
@@ -233,47 +231,47 @@ class Injected(Enum):
     """Marks a parameter that the harness fills in: `Annotated[dict, Injected.STATE]`.
 
     Like a parameter of type `ToolRuntime`, it is hidden from the model, which cannot set it. Values
-    are handed over as they are, not validated.
+    are passed without validation.
     """
 
     RUNTIME = "runtime"
-    """The `ToolRuntime`; what a parameter of that type gets without a mark."""
+    """The `ToolRuntime`; a parameter of that type needs no mark."""
     STATE = "state"
-    """The agent's state as it was when the step began; treat it as immutable."""
+    """The agent's state at the start of the step; treat it as immutable."""
     TOOL_CALL_ID = "tool_call_id"
-    """The id of the call being answered."""
+    """The id of the current call."""
     CONTEXT = "context"
-    """What the caller passed as context."""
+    """The context that the caller passed."""
     STORE = "store"
     """The agent's long-term memory, or None."""
 
     def of(self, runtime: ToolRuntime) -> Any:
-        """Return what the parameter gets."""
+        """Return the value of the parameter."""
         return runtime if self is Injected.RUNTIME else getattr(runtime, self.value)
 
 
 ToolFunction: TypeAlias = Callable[[dict[str, Any], ToolRuntime], Awaitable[Any]]
-"""A tool's body: takes what `Tool.validate` returned; `result_of` reads what it returns."""
+"""A tool's body: takes the result of `Tool.validate`; `result_of` converts its return value."""
 
 
 NO_OUTPUT = "(no output)"
-"""What a model sees of a tool that returned nothing; providers refuse empty results."""
+"""Content of an empty result; providers refuse empty results."""
 
 
 def result_of(value: object, name: str = "the tool") -> ToolResult:
-    """Return the result that a tool's return value stands for.
+    """Convert a tool's return value to a `ToolResult`.
 
-    Text and content blocks (one, or a list of blocks and texts) are shown as they are, None and
-    empty text as `(no output)`. Anything else becomes JSON with non-ASCII kept:
-    pydantic models, dataclasses, enums, dates, sets, numbers and what is made of them. Of a
-    `ToolMessage` the content, artifact and status count.
+    Text and content blocks (one, or a list of blocks and texts) stay unchanged. None and empty text
+    become `(no output)`. Anything else becomes JSON with non-ASCII characters kept: pydantic
+    models, dataclasses, enums, dates, sets, numbers, and combinations of these. From a
+    `ToolMessage`, the content, artifact and status are used.
 
-    It never raises: bytes, NaN, values that contain themselves and other things that are no JSON
-    data give an error result.
+    It never raises: values that cannot be JSON, such as bytes, NaN and values that contain
+    themselves, give an error result.
 
     Args:
-        value: What the tool returned.
-        name: The tool, for the error.
+        value: Return value of the tool.
+        name: Name of the tool, for the error.
     """
     try:
         if isinstance(value, ToolResult):
@@ -292,11 +290,11 @@ def result_of(value: object, name: str = "the tool") -> ToolResult:
 
 
 def as_json(value: object) -> str:
-    """Return the value as JSON text, non-ASCII kept.
+    """Return the value as JSON text, with non-ASCII characters kept.
 
     Raises:
-        TypeError: It holds something that is no JSON data, such as bytes.
-        ValueError: It holds NaN or infinity, or contains itself.
+        TypeError: It contains values that cannot be JSON, such as bytes.
+        ValueError: It contains NaN, infinity or itself.
     """
     return storable_text(_JSON.encode(value))
 
@@ -321,14 +319,14 @@ def _content(value: object) -> Content:
         parts = cast(Sequence[object], value)
         blocks = [TextBlock(one) if isinstance(one, str) else one for one in parts]
         shown = [one for one in blocks if isinstance(one, TextBlock) or is_media(one)]
-        # A list of nothing but texts is data, like any other list.
+        # A list that contains only texts is data, like any other list.
         if len(shown) == len(parts) and not all(isinstance(one, str) for one in parts):
             return _blocks(shown)
     return as_json(cast(object, value))
 
 
 def _blocks(blocks: Sequence[ContentBlock]) -> Content:
-    """Return the blocks without empty ones, which providers refuse."""
+    """Return the blocks without empty ones, because providers refuse those."""
     shown = tuple(
         _storable(one) for one in blocks if not isinstance(one, TextBlock) or one.text.strip()
     )
@@ -353,7 +351,7 @@ def storable_text(text: str) -> str:
 
 
 def _jsonable(value: Any) -> Any:
-    """Return what `json` must write in place of a value it does not know."""
+    """Return a JSON value in place of a value that `json` does not support."""
     match value:
         case bytes() | bytearray() | memoryview():
             raise TypeError(

@@ -1,10 +1,11 @@
-"""Schemas of tools: what a model sees of them, made from signatures and docstrings.
+"""Schemas of tools for models, created from signatures and docstrings.
 
-JSON schemas are written out flat, and arguments are checked against them.
+References in JSON schemas are replaced by their definitions, and arguments are checked against the
+schemas.
 
-The descriptions of parameters come from a tool's docstring, in google, numpy or reST style. All
-other text stays verbatim, also after a section: to a model the whole text is guidance. (The common
-parsers drop such text.)
+Descriptions of parameters come from a tool's docstring, in google, numpy or reST style. All other
+text stays verbatim, even after a section: the whole text helps the model. (The common parsers drop
+such text.)
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ _SIGNATURE_DEPTH = 3
 def flat_schema(schema: Mapping[str, Any]) -> dict[str, JsonValue]:
     """Return a JSON schema without `$ref`, `$defs` and generated titles.
 
-    Several clients drop or mangle references, so definitions are written out in place. Where a
-    type contains itself, the inner one is left open: only its `type` is stated.
+    Some clients drop or break references, so each is replaced by its definition. If a type contains
+    itself, only the `type` of the inner one is given.
     """
 
     def flatten(node: Any, inside: tuple[str, ...]) -> Any:
@@ -82,7 +83,7 @@ def flat_schema(schema: Mapping[str, Any]) -> dict[str, JsonValue]:
 
 
 def _target(schema: Mapping[str, Any], ref: str) -> dict[str, Any] | None:
-    """Return what a reference inside the schema points to, if it is there."""
+    """Return the target of a reference inside the schema, or None if it does not exist."""
     node: Any = schema
     for part in filter(None, ref.removeprefix("#").split("/")):
         name = part.replace("~1", "/").replace("~0", "~")
@@ -100,7 +101,7 @@ def check_schema(schema: Mapping[str, JsonValue], owner: str) -> None:
     """Check that a schema can describe a tool's arguments.
 
     Raises:
-        AgentBuildError: It is not valid, not of an object, or refers to something outside.
+        AgentBuildError: It is not valid, does not describe an object, or has an external reference.
     """
     # Slow to import, and only tools with a hand-written schema need it.
     from jsonschema import SchemaError
@@ -116,7 +117,7 @@ def check_schema(schema: Mapping[str, JsonValue], owner: str) -> None:
     except SchemaError as error:
         raise AgentBuildError(f"{owner}: not a valid JSON schema: {error.message}") from error
     for ref in _references(schema):
-        # Anything else would be fetched from the network at the first call.
+        # Other references would be fetched from the network at the first call.
         if not (ref == "#" or (ref.startswith("#/") and _target(schema, ref) is not None)):
             raise AgentBuildError(
                 f"{owner}: the JSON schema refers to {ref!r}, which is not in it. Write the "
@@ -139,7 +140,7 @@ def _references(node: Any) -> Iterator[str]:
 def schema_problems(
     schema: Mapping[str, JsonValue], args: Mapping[str, JsonValue]
 ) -> Iterator[str]:
-    """Yield what is wrong with arguments, each with its place."""
+    """Yield the problems of arguments, each with its path."""
     errors = problems_of(bounded(schema), dict(args))
     errors.sort(key=lambda error: list(map(str, error.path)))
     for error in errors[:_MAX_PROBLEMS]:
@@ -148,7 +149,7 @@ def schema_problems(
 
 
 def model_problems(error: ValidationError) -> str:
-    """Return what is wrong with the arguments of a model; of many problems the first ones."""
+    """Return the first problems of arguments, as text."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
     told = [
         f"{_short('.'.join(map(str, one['loc']))) or 'arguments'}: {_short(_said(one['msg']))}"
@@ -159,12 +160,12 @@ def model_problems(error: ValidationError) -> str:
 
 
 def _said(problem: str) -> str:
-    """Return what pydantic says; the empty word, which stands for leaving out, helps nobody."""
+    """Return pydantic's message without the empty word, which only means "not given"."""
     return problem.replace("be '', ", "be ")
 
 
 def refusal(error: ValidationError, schema: Mapping[str, Any]) -> str:
-    """Return what is wrong with arguments; if some are missing or unknown, also which there are."""
+    """Return the problems of arguments; if any are missing or unknown, add the expected ones."""
     problems = model_problems(error)
     found = error.errors(include_url=False, include_context=False, include_input=False)
     if any(one["type"] in ("missing", "extra_forbidden") for one in found):
@@ -173,12 +174,12 @@ def refusal(error: ValidationError, schema: Mapping[str, Any]) -> str:
 
 
 def expected(schema: Mapping[str, Any]) -> str:
-    """Return a sentence with the arguments a schema accepts."""
+    """Return a sentence that lists the arguments of a schema."""
     return f"Expected arguments: {signature(schema)}."
 
 
 def signature(schema: Mapping[str, Any]) -> str:
-    """Return the arguments a schema accepts on one line, optional ones with a question mark.
+    """Return the arguments of a schema on one line; optional ones have a question mark.
 
     For example `goal: string, files?: {name?: string}[], mode?: fast | slow`.
     """
@@ -197,7 +198,7 @@ def _fields(schema: Mapping[str, Any], depth: int) -> str:
 
 
 def _kind(schema: Any, depth: int) -> str:
-    """Return what a value may be: a type, or the allowed words."""
+    """Return the type of a value, or the allowed words."""
     if not isinstance(schema, Mapping):
         return "any"
     schema = cast(Mapping[str, Any], schema)
@@ -233,11 +234,11 @@ _REST_ENTRY = re.compile(r":(?!type)\w+\s+(?:[^:]*\s)?(\w+)\s*:\s*(.*)")
 
 @record
 class Docstring:
-    """A docstring, taken apart.
+    """A parsed docstring.
 
     Attributes:
-        text: All of it but the parameters.
-        parameters: What it says about each parameter, on one line.
+        text: The text without the parameters.
+        parameters: Description of each parameter, on one line.
     """
 
     text: str
@@ -245,7 +246,7 @@ class Docstring:
 
 
 def read_docstring(docstring: str | None) -> Docstring:
-    """Take a docstring, as `inspect.getdoc` gives it, apart."""
+    """Parse a docstring from `inspect.getdoc`."""
     lines = (docstring or "").splitlines()
     kept: list[str] = []
     parameters: dict[str, str] = {}
@@ -317,9 +318,9 @@ class _Style(NamedTuple):
     """Docstring style: how its sections are found and read.
 
     Attributes:
-        head: Lines of a section's headline.
-        end: Where the section that begins at a place ends; that place if none begins there.
-        entry: Matches the first line of an entry: its names and text.
+        head: Number of lines of a section's headline.
+        end: Returns the end of the section at a position; the same position if there is none.
+        entry: Matches the first line of an entry, with names and text.
     """
 
     head: int
@@ -336,7 +337,7 @@ _STYLES = (
 
 @record
 class ToolSpec:
-    """A tool as the model sees it. `cache` marks a prompt-cache breakpoint after it."""
+    """Definition of a tool for a model. `cache` sets a prompt-cache breakpoint after it."""
 
     name: str
     description: str
@@ -348,13 +349,13 @@ _CLIENT_TYPES = ("custom", "function")
 
 
 def is_provider_tool(value: object) -> TypeGuard[Mapping[str, JsonValue]]:
-    """Say whether a value is a tool that runs at the model's provider.
+    """Return whether a value is a tool that the model's provider runs.
 
     Such a tool is a mapping in the provider's own form, such as `{"type": "web_search_20250305",
     "name": "web_search"}`. It is sent with each request and never run here.
 
     Raises:
-        AgentBuildError: A mapping that is no such tool.
+        AgentBuildError: The value is a mapping, but not such a tool.
     """
     if not isinstance(value, Mapping):
         return False

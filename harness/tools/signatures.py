@@ -1,4 +1,4 @@
-"""Tool signatures: a function's parameters, injected arguments, and how it is called."""
+"""Tool signatures: parameters, injected arguments and calls of a tool's function."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ __all__ = [
 ]
 
 ALL_ARGUMENTS = "arguments"
-"""The key under which a tool whose function takes all arguments as one value finds them."""
+"""Key of the arguments for a function that takes all of them as one value."""
 
 SYNC_TOOLS = 200
-"""Most sync tool functions that run at once in a process, those of cancelled calls included."""
+"""Maximum number of sync tool functions that run at once, including those of cancelled calls."""
 
 _RUNTIME_TYPES = (ToolRuntime, ToolRuntime | None)
 _SCHEMA_ERRORS = (PydanticSchemaGenerationError, PydanticUserError, TypeError, ValueError)
@@ -60,12 +60,12 @@ class Slot:
     """One parameter of a tool's function.
 
     Attributes:
-        name: The parameter.
-        field: Its key in what `Tool.validate` returns.
-        positional: It can only be passed by place.
+        name: Name of the parameter.
+        field: Its key in the result of `Tool.validate`.
+        positional: Whether it is positional-only.
         annotation: Its type.
-        default: Its default, `...` if it has none.
-        injected: What the harness fills in; None if the model sets it.
+        default: Its default; `...` if it has none.
+        injected: Value that the harness fills in; None if the model sets it.
     """
 
     name: str
@@ -76,7 +76,7 @@ class Slot:
     injected: Injected | None
 
     def value(self, args: Mapping[str, Any], runtime: ToolRuntime) -> Any:
-        """Return what the parameter gets."""
+        """Return the value of the parameter."""
         return args[self.field] if self.injected is None else self.injected.of(runtime)
 
 
@@ -93,12 +93,12 @@ def target_of(function: Any) -> Any:
 
 
 def is_async(function: Any) -> bool:
-    """Say whether calling it gives a coroutine."""
+    """Return whether a call of the function returns a coroutine."""
     return inspect.iscoroutinefunction(target_of(function))
 
 
 def is_generator(function: Any) -> bool:
-    """Say whether calling it gives a generator, sync or async."""
+    """Return whether a call of the function returns a generator, sync or async."""
     target = target_of(function)
     return inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target)
 
@@ -116,7 +116,7 @@ def name_of(function: Any) -> str:
 
 
 def docstring_of(function: Any) -> str | None:
-    """Return a callable's docstring; of an object its `__call__`'s, or else its class's."""
+    """Return a callable's docstring; for an object, that of `__call__` or of its class."""
     text = inspect.getdoc(target_of(function))
     if text or inspect.isroutine(function) or isinstance(function, functools.partial):
         return text
@@ -130,11 +130,11 @@ def slots_of(owner: str, function: Any) -> list[Slot]:
     """Return the parameters of a tool's function. Arguments bound by a partial are left out.
 
     Args:
-        owner: How errors name the tool.
+        owner: Name of the tool in errors.
         function: The function.
 
     Raises:
-        AgentBuildError: The function cannot be a tool.
+        AgentBuildError: The function cannot be used as a tool.
     """
     if not callable(function) or isinstance(function, type):
         raise AgentBuildError(
@@ -166,7 +166,7 @@ def _slot(owner: str, function: Any, parameter: inspect.Parameter, place: int) -
             f"{owner}: *args and **kwargs have no schema ({parameter}). Name each parameter."
         )
     annotation = _annotation(owner, function, parameter)
-    # A pydantic field may not be named like this, so there the name is an alias.
+    # Pydantic does not allow such a field name, so the name becomes an alias.
     odd = parameter.name.startswith("_") or hasattr(BaseModel, parameter.name)
     return Slot(
         name=parameter.name,
@@ -210,7 +210,7 @@ def single_slot(owner: str, slots: Sequence[Slot]) -> list[Slot]:
     """Return the parameters of a function that takes all arguments as one value.
 
     Raises:
-        AgentBuildError: It takes none, or several.
+        AgentBuildError: The function has no such parameter, or several.
     """
     own = [slot for slot in slots if slot.injected is None]
     if len(own) != 1:
@@ -226,12 +226,12 @@ def single_slot(owner: str, slots: Sequence[Slot]) -> list[Slot]:
 
 
 class _QuietSchema(GenerateJsonSchema):
-    # A default that is no JSON value (a sentinel) is simply not shown.
+    # Defaults that are not JSON values, such as sentinels, are left out.
     ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}
 
 
 def json_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """Return a model's JSON schema, references and all."""
+    """Return a model's JSON schema, including references."""
     return model.model_json_schema(schema_generator=_QuietSchema)
 
 
@@ -252,7 +252,7 @@ def arguments_model(owner: str, slots: Sequence[Slot]) -> tuple[type[BaseModel],
 
 
 def _without_schema(owner: str, slots: Sequence[Slot], error: Exception) -> AgentBuildError:
-    """Return the error that names the first parameter whose type has no schema."""
+    """Return an error about the first parameter without a JSON schema."""
     for slot in slots:
         try:
             TypeAdapter(slot.annotation).json_schema(schema_generator=_QuietSchema)
@@ -271,7 +271,7 @@ _threads: anyio.lowlevel.RunVar[anyio.CapacityLimiter] = anyio.lowlevel.RunVar("
 
 
 def _limiter() -> anyio.CapacityLimiter:
-    """Return the limiter of sync tools: slow ones must not hold up files and hooks."""
+    """Return the thread limiter of sync tools; slow tools must not delay files and hooks."""
     try:
         return _threads.get()
     except LookupError:
@@ -283,8 +283,8 @@ def _limiter() -> anyio.CapacityLimiter:
 def function_body(function: Callable[..., Any], slots: Sequence[Slot]) -> ToolFunction:
     """Return a tool's body that calls the function.
 
-    A sync function runs in a worker thread, in a copy of the caller's context. Cancelling the
-    call does not wait for it: its late result is thrown away, but it may still act.
+    A sync function runs in a worker thread, with a copy of the caller's context. Cancelling the
+    call does not stop the function: its result is discarded, but it may still have effects.
     """
     waits = is_async(function)
     placed = [slot for slot in slots if slot.positional]
@@ -306,7 +306,7 @@ def function_body(function: Callable[..., Any], slots: Sequence[Slot]) -> ToolFu
 
 
 def with_artifact(owner: str, call: ToolFunction) -> ToolFunction:
-    """Return the body of a tool whose function returns a pair: content, and data for programs."""
+    """Return the body of a tool whose function returns a pair of content and artifact."""
 
     async def split(args: dict[str, Any], runtime: ToolRuntime) -> ToolResult:
         value: object = await call(args, runtime)

@@ -1,7 +1,8 @@
-"""Tools: what a model can call, made from functions, pydantic models or JSON schemas.
+"""Tools that a model can call, created from functions, pydantic models or JSON schemas.
 
-The schema a model sees comes from the function's signature and docstring; what the harness
-injects (`ToolRuntime`, `Injected`) is hidden. Arguments are validated before the function runs.
+The schema for the model comes from the function's signature and docstring. Parameters that the
+harness injects (`ToolRuntime`, `Injected`) are hidden. Arguments are validated before the function
+runs.
 """
 
 from __future__ import annotations
@@ -77,46 +78,45 @@ __all__ = [
 ]
 
 Returns: TypeAlias = Literal["content", "content_and_artifact"]
-"""What a function returns: what the model sees, or a pair of that and data for programs."""
+"""Return value of a function: content for the model, or a pair of content and artifact."""
 
 
 class InvalidArguments(Exception):
-    """Arguments do not fit the tool's schema; the text tells the model what is expected."""
+    """Arguments do not match the tool's schema; the text tells the model what is expected."""
 
 
 @dataclass(frozen=True)
 class Tool:
-    """One tool. Make it with `tool`, `Tool.from_model` or `Tool.from_schema`.
+    """A tool. Create it with `tool`, `Tool.from_model` or `Tool.from_schema`.
 
     A subclass may override `validate`, and then needs no `arguments`.
 
     Attributes:
         name: Letters, digits, `_` and `-`; unique within an agent.
-        description: When to use it, when not, what comes back.
+        description: When to use it, when not to use it, and what it returns.
         parameters: JSON schema of the arguments, without `$ref`.
-        function: The body; receives what `validate` returns, and the runtime.
-        arguments: The pydantic model that validates them, if one does.
+        function: The body; it gets the result of `validate`, and the runtime.
+        arguments: The pydantic model that validates the arguments, if there is one.
         title: A name for people.
         read_only: It changes nothing.
-        destructive: It may overwrite or delete.
-        idempotent: The same call twice does no more than once.
-        open_world: It may reach beyond this thread and its files (the protocol's default too).
+        destructive: It may overwrite or delete data.
+        idempotent: A repeated call has no additional effect.
+        open_world: It may have effects outside this thread and its files (also MCP's default).
         return_direct: A successful result ends the run as its answer; an error result goes to
             the model.
-        timeout: Seconds after which the call is answered with an error; None for no limit.
-        output_schema: JSON schema of the artifact, when the tool promises one.
-        cacheable: A result may answer the same call later. True is for read-only tools whose
-            result depends on nothing but the arguments; anything else takes a `CachePolicy`.
+        timeout: Seconds after which the call ends with an error result; None for no limit.
+        output_schema: JSON schema of the artifact, if the tool guarantees one.
+        cacheable: A result may be reused for the same call. Use True only for read-only tools whose
+            result depends only on the arguments; for others use a `CachePolicy`.
         retry: How to retry after a temporary error; only for tools that are read-only
             or idempotent.
-        once: A call must not run twice, also after a crash in the middle of it; it is then
-            answered with an error that says so. With `ask`, a person decides whether it runs
-            again.
-        strict: An exception ends the run, instead of becoming an error result.
+        once: A call must never run twice, not even after a crash during the call; then it ends with
+            an error result instead. With `ask`, a person decides whether it runs again.
+        strict: An exception ends the run instead of becoming an error result.
 
     Raises:
-        AgentBuildError: The name or a combination of marks is not valid, or nothing validates
-            the arguments.
+        AgentBuildError: The name or a combination of marks is not valid, or the arguments have no
+            validation.
     """
 
     name: str
@@ -153,13 +153,13 @@ class Tool:
         return ToolSpec(self.name, self.description, self.parameters)
 
     def spec(self) -> ToolSpec:
-        """Return what the model sees."""
+        """Return the tool's definition for the model."""
         return self._spec
 
     def with_body(self, body: Callable[..., Awaitable[Any]]) -> Tool:
         """Return the tool with another body, which takes the arguments and `runtime` by name.
 
-        A schema takes a millisecond to build, so tools that every agent has share theirs.
+        A schema takes a millisecond to build, so the standard tools of all agents share theirs.
         """
 
         def call(args: dict[str, Any], runtime: ToolRuntime) -> Awaitable[Any]:
@@ -168,10 +168,11 @@ class Tool:
         return replace(self, function=call)
 
     def validate(self, args: Mapping[str, JsonValue]) -> dict[str, Any]:
-        """Return the arguments as `function` takes them.
+        """Return the validated arguments for `function`.
 
         Raises:
-            InvalidArguments: They do not fit; the text names each problem and what is accepted.
+            InvalidArguments: The arguments are invalid; the text names each problem and the
+                accepted values.
         """
         return {**self._checked(args).__dict__}
 
@@ -202,12 +203,12 @@ class Tool:
         returns: Returns = "content",
         **options: Unpack[ToolOptions],
     ) -> Tool:
-        """Make a tool whose arguments are a pydantic model.
+        """Create a tool whose arguments are a pydantic model.
 
         Args:
-            model: The arguments; its fields are the schema, its docstring the description, and
-                its name in snake case the tool's name, unless given.
-            function: Takes an instance of the model, and injected arguments; sync or async.
+            model: The model of the arguments. Its fields define the schema. By default its
+                docstring is the description, and its name in snake case is the tool's name.
+            function: Function with an instance of the model and injected arguments; sync or async.
             name: The tool's name.
             description: The tool's description.
             returns: What the function returns; see `tool`.
@@ -246,13 +247,13 @@ class Tool:
         returns: Returns = "content",
         **options: Unpack[ToolOptions],
     ) -> Tool:
-        """Make a tool from a JSON schema of its arguments.
+        """Create a tool from a JSON schema of its arguments.
 
         Args:
             name: The tool's name.
             description: The tool's description.
-            parameters: The schema; its type must be `object`, its references its own.
-            function: Takes the arguments as a dict, and injected arguments; sync or async.
+            parameters: The schema; its type must be `object`, and all references internal.
+            function: Function with the arguments as a dict and injected arguments; sync or async.
             returns: What the function returns; see `tool`.
             **options: Attributes of `Tool`.
 
@@ -273,7 +274,7 @@ class Tool:
 
 
 class _ModelTool(Tool):
-    """Hands its function the model itself."""
+    """Tool whose function gets the pydantic model itself."""
 
     def validate(self, args: Mapping[str, JsonValue]) -> dict[str, Any]:
         return {ALL_ARGUMENTS: self._checked(args)}
@@ -281,10 +282,10 @@ class _ModelTool(Tool):
 
 @dataclass(frozen=True)
 class _SchemaTool(Tool):
-    """Hands its function the arguments as they came.
+    """Tool whose function gets the arguments unchanged, as a dict.
 
     Attributes:
-        schema: The schema as it was given; validates what the flat one leaves open.
+        schema: The original schema; it validates also what the flat one leaves out.
     """
 
     schema: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
@@ -323,26 +324,26 @@ def tool(
     returns: Returns = "content",
     **options: Unpack[ToolOptions],
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
-    """Make a tool from a function, sync or async: a function, method, partial, lambda or object.
+    """Create a tool from a sync or async function, method, partial, lambda or callable object.
 
-    A sync function runs in a worker thread. Cancelling a run does not wait for it: its late
-    result is thrown away, but it may still act.
+    A sync function runs in a worker thread. Cancelling a run does not stop the function: its result
+    is discarded, but it may still have effects.
 
     A parameter is described by `Annotated[type, Field(description=…)]`, or by the docstring
-    (google, numpy or reST style); the rest of the docstring describes the tool. Values arrive as
-    the types of the annotations say. Parameters that are a `ToolRuntime`, named `runtime` without
-    an annotation, or marked `Injected` are filled in by the harness and hidden from the model.
+    (google, numpy or reST style); the rest of the docstring describes the tool. Values have the
+    types of the annotations. The harness fills in parameters that are a `ToolRuntime`, named
+    `runtime` without an annotation, or marked `Injected`; they are hidden from the model.
 
     Args:
         function: The function; its name is the tool's. Arguments bound by a partial are hidden.
-        name: Another name.
-        description: Another description.
-        returns: `content` for what the model sees (see `result_of`), `content_and_artifact` for
-            a pair of that and JSON data for programs.
+        name: Name of the tool, instead of the function's.
+        description: Description of the tool, instead of the docstring's.
+        returns: `content` if the function returns content for the model (see `result_of`),
+            `content_and_artifact` for a pair of content and JSON data for programs.
         **options: Attributes of `Tool`.
 
     Raises:
-        AgentBuildError: The function has no schema, or the options make no sense.
+        AgentBuildError: The function has no schema, or the options are not valid.
     """
 
     def make(function: Callable[..., Any]) -> Tool:
