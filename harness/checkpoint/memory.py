@@ -1,4 +1,4 @@
-"""A journal in memory: the same laws as the journal on disk, gone with the process."""
+"""A journal in memory: it follows the same rules as one on disk but ends with the process."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ How: TypeAlias = Literal["new", "changed", "deleted"]
 
 @record
 class ChangedFile:
-    """What became of a file.
+    """Change of a file by a run.
 
     Attributes:
         path: The file.
@@ -64,7 +64,7 @@ class ChangedFile:
 
 @record
 class Account:
-    """What a run has done.
+    """Account of a run: its changes and its failed or refused calls.
 
     Attributes:
         files: The files it has changed, in the order of their last change.

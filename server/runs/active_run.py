@@ -127,8 +127,8 @@ class Writing:
 
 
 ThreadPart: TypeAlias = Literal["todos", "transcript", "checkpoints", "files", "steps", "writing"]
-"""What of a thread can be read; `files` is the listing, `steps` those of subagents too, `writing`
-the answers that models write just now."""
+"""Parts of a thread that can be read. `files` is the list of files, `steps` includes the steps of
+subagents, and `writing` contains the answers that models are writing now."""
 
 PARTS: tuple[ThreadPart, ...] = ("todos", "transcript", "checkpoints", "files", "steps")
 """The parts that are in the journal."""

@@ -182,7 +182,7 @@ async def reporting(
                 yield emit
             except HarnessError as error:  # raised again below, so that the group does not wrap it
                 refused = error
-            send.close()  # what is left goes out before the result
+            send.close()  # the remaining lines are sent before the result
             tasks.cancel_scope.deadline = anyio.current_time() + FLUSH_SECONDS
     if refused is not None:
         raise refused

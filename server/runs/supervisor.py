@@ -249,7 +249,7 @@ class RunSupervisor:
         note_event(live, event, self.changed)
 
     async def _let_go(self, result: RunResult) -> None:
-        """Leave a run that waits for answers, unless it goes on at once."""
+        """Release a run that waits for answers, unless it can continue at once."""
         run_id = result.run.id
         decided = self._undecided[run_id] = LazyEvent()
         await self._go_on_if_answered(result)
@@ -346,7 +346,7 @@ class RunSupervisor:
         self._group.start_soon(self.queue.withdraw, run.id)
 
     async def is_left(self, run: Run) -> bool:
-        """Whether nobody works on a run that is recorded as `running`.
+        """Return whether a run has the status `running` although no process executes it.
 
         This process can abandon a run as well, if the journal could not store how it ended.
         """

@@ -129,7 +129,7 @@ class RunWatcher(RunStarter):
                     await watch.next(run)
                 elif run.status == "needs_approval" and supervisor.goes_on(run_id):
                     await supervisor.decided(run_id)
-                elif run.status == "needs_approval":  # whoever has it goes on at once, or is dead
+                elif run.status == "needs_approval":  # its process continues at once, or is dead
                     with anyio.move_on_after(2 * POLL_SECONDS):
                         await watch.next(run)
                     await supervisor.adopt(run)

@@ -71,12 +71,12 @@ def damage(what: str) -> Generator[None]:
 
 
 def as_bytes(text: str) -> bytes:
-    """Return text as a column holds it; any string that Python can hold."""
+    """Return text in the form of a column; works for every Python string."""
     return text.encode("utf-8", "surrogatepass")
 
 
 def maybe_bytes(text: str | None) -> bytes | None:
-    """Return text as a column holds it, or None."""
+    """Return text in the form of a column, or None."""
     return None if text is None else as_bytes(text)
 
 
@@ -90,7 +90,7 @@ def as_text(data: bytes) -> str:
 
 
 def as_json(value: JsonValue) -> bytes:
-    """Return a value as a column holds it.
+    """Return a value in the form of a column.
 
     Raises:
         CheckpointError: It is not JSON.
@@ -201,7 +201,7 @@ def event_body(events: Sequence[RunEvent]) -> bytes:
 
 
 def events(run_id: str, last: int, body: bytes) -> list[RunEvent]:
-    """Return the events of a body, of which the last has this number."""
+    """Return the events of a body; `last` is the number of its last event."""
     with damage(f"an event of run {run_id!r}"):
         found = json.loads(decompress(body))
         first = last - len(found) + 1

@@ -24,7 +24,7 @@ NUMBERS = """
 SELECT {next_of_numbers}, extract(epoch FROM clock_timestamp())::float8
 FROM generate_series(1, %(count)s)
 """
-"""Gives numbers that nobody else has, each with the Unix time."""
+"""Returns unique numbers, each with the current Unix time."""
 
 _TRY = """
 SELECT pg_try_advisory_xact_lock(key)

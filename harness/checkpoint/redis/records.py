@@ -75,7 +75,7 @@ _RUN = (
 _INTERRUPT = (get_args(InterruptKind), (list,), _TEXT, (dict,), (dict,), _WHOLE)
 _CHANGE = (_TEXT, _TEXT, _MAYBE, ("none", "here", "shared"))
 _EVENT = (_TEXT, (list,), (dict,), _TIME)
-"""For each column the types of its values, or the values there are."""
+"""Types or allowed values of each column."""
 
 
 def checkpoint_row(made: Checkpoint) -> bytes:

@@ -1,8 +1,8 @@
 """The Lua scripts of the Redis journal: each is one atomic step of the server.
 
-How the keys hang together, below the journal's prefix. `meta` holds the version, the counter that
-all numbers come from, and the clock. A thread is named by the digest of its id, 32 hex digits; it
-has a hash of its own, `t:<thread>`, which every change of the thread touches, and beside it
+Layout of the keys below the journal's prefix: `meta` has the version, the counter for all numbers,
+and the clock. A thread is named by the digest of its id, 32 hex digits. Each thread has a hash,
+`t:<thread>`, which every change of the thread updates, and these keys with the same prefix:
 
     :n         namespaces by the seq of their first checkpoint, 0 without one
     :o:<ns>    ids of checkpoints by seq

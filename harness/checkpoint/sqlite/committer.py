@@ -284,7 +284,7 @@ class Committer:
 def _settle(group: Sequence[_Commit]) -> None:
     """Wake the callers of a group, all of an event loop at once; safe from any thread."""
     for loop in {commit.loop for commit in group}:
-        with suppress(RuntimeError):  # it was closed, so nobody waits there any more
+        with suppress(RuntimeError):  # the loop is closed, so nobody waits
             loop.call_soon_threadsafe(_wake, loop, group)
 
 

@@ -98,7 +98,7 @@ ORDER BY r.run DESC
 )
 
 _UNFINISHED = ("queued", "running", "needs_approval", "paused")
-"""Runs of these are in an index, which is used if the condition says what it holds."""
+"""Statuses of unfinished runs. A partial index covers them; a query must repeat its condition."""
 
 # As text of any bytes; text compares by its bytes.
 _BEGINS = "{column} >= CAST(:start AS TEXT) AND {column} < CAST(:end AS TEXT)"

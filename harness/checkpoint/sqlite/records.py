@@ -76,7 +76,7 @@ _INTERRUPT = (
 )
 FILE_CHANGE = (_TEXT, _TEXT, (bytes, type(None)), _MAYBE, _WHOLE, _WHOLE)
 _THREAD = (_TEXT, _WHOLE, (float,), (float,))
-"""For each column the types of its values, or the values there are."""
+"""Types or allowed values of each column."""
 
 
 def check(row: Sequence[Any], columns: Sequence[tuple[Any, ...]], what: str) -> None:

@@ -46,7 +46,7 @@ ON CONFLICT (id) DO UPDATE SET
 WHERE thread = excluded.thread
 """
 
-# Of a run that goes on: no column of an index, which would be written for nothing.
+# For a run that continues: sets no indexed column, so that no index has to be written.
 _RUN_GOES_ON = """
 UPDATE runs SET agent = ?, goal = ?, owner = ?, answer = ?, reason = ?, updated_at = ?, used = ?,
                 base = ?

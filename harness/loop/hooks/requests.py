@@ -283,7 +283,7 @@ class ExtendedModelResponse(ModelResponse):
 
 
 ModelResult: TypeAlias = ModelResponse | AIMessage
-"""What `wrap_model_call` returns."""
+"""Return value of `wrap_model_call`."""
 
 ModelHandler: TypeAlias = Callable[[ModelRequest], Coroutine[Any, Any, ModelResponse]]
 
@@ -361,6 +361,6 @@ class ToolCallOutcome:
 
 
 ToolCallResult: TypeAlias = ToolCallOutcome | ToolMessage | Command
-"""What `wrap_tool_call` returns; a `Command` brings the `ToolMessage` in its update."""
+"""Return value of `wrap_tool_call`; a `Command` has the `ToolMessage` in its update."""
 
 ToolHandler: TypeAlias = Callable[[ToolCallRequest], Coroutine[Any, Any, ToolCallOutcome]]

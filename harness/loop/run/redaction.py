@@ -307,7 +307,7 @@ class RedactedJournal:
 def redaction_at(
     path: tuple[str, ...], screens: Mapping[tuple[str, ...], RunRedaction]
 ) -> RunRedaction | None:
-    """Return what is redacted at a path: what the nearest agent above it redacts."""
+    """Return the redaction for a path: that of the nearest agent above it."""
     places = (path[:end] for end in range(len(path), 0, -1))
     return next((screens[one] for one in places if one in screens), None)
 
