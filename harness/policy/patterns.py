@@ -241,9 +241,9 @@ def literal_in(pattern: str) -> str:
 
 
 _ADVICE = (
-    r"Rules take no look-around such as (?=…) or (?<!…), no references such as \1, no atomic or "
-    "possessive repeats, no counts above 1000: these can take for ever on an argument that is made "
-    "for it. Write a simpler expression, or several rules, of which the first that matches decides"
+    r"Rules do not support look-around such as (?=…) or (?<!…), references such as \1, atomic or "
+    "possessive repeats, or counts above 1000, because a crafted argument could make them run "
+    "forever. Write a simpler expression, or several rules: the first one that matches decides"
 )
 
 

@@ -153,8 +153,9 @@ def settings_of(
             extra[key] = value
     if extra and vendor.api not in _OPEN_BODIES:
         raise ModelError(
-            f"{vendor.name} takes no setting {', '.join(map(repr, sorted(extra)))}. Nothing was "
-            f"sent. It takes: {', '.join(sorted(_KNOWN))}, and those that begin with its name.",
+            f"{vendor.name} has no setting {', '.join(map(repr, sorted(extra)))}. Nothing was "
+            f"sent. Available settings: {', '.join(sorted(_KNOWN))}, and all that begin with its "
+            "name.",
             kind="invalid_request",
         )
     if extra:
