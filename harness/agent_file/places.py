@@ -43,7 +43,7 @@ __all__ = [
     "open_store",
     "scheme_of",
     "shown_place",
-    "split_schema",
+    "split_database_url",
 ]
 
 Scheme: TypeAlias = Literal["memory", "sqlite", "postgresql", "redis"]
@@ -175,13 +175,13 @@ def open_checkpointer(
 
 
 def _in_postgres(what: str, url: str, made: Any, **options: Any) -> Any:
-    url, schema = split_schema(url)
+    url, schema = split_database_url(url)
     named = {} if schema is None else {"schema": f"{schema}_{what}"}
     return made(_conninfo(what, url), **named, **options)
 
 
 def _in_redis(what: str, url: str, made: Any, **options: Any) -> Any:
-    url, schema = split_schema(url)
+    url, schema = split_database_url(url)
     kind = "" if what == "journal" else f"{what}:"
     named = {} if schema is None else {"prefix": f"{schema}:{kind}"}
     try:
@@ -242,8 +242,8 @@ def scheme_of(url: str) -> Scheme | None:
     return _SCHEMES.get(url.partition(":")[0].lower()) if ":" in url else None
 
 
-def split_schema(url: str) -> tuple[str, str | None]:
-    """Return a URL without its `schema`, and that."""
+def split_database_url(url: str) -> tuple[str, str | None]:
+    """Split a database URL into the URL without its `schema` parameter, and the schema."""
     parts = _split(url)
     given = [] if parts is None else parts.query.split("&")
     schemas = [one for one in given if one.startswith("schema=")]

@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from ...harness.agent_file.places import split_schema
+from ...harness.agent_file.places import split_database_url
 from ...harness.databases.postgres import AsyncConnection, PostgresDatabase
 from ...harness.databases.postgres_tables import DatabaseKind
 from ...harness.errors import CheckpointError, JournalAway, NewerDatabase
@@ -43,7 +43,7 @@ class PostgresTables:
     """
 
     def __init__(self, url: str) -> None:
-        conninfo, schema = split_schema(url)
+        conninfo, schema = split_database_url(url)
         name = "deep_agent_agenda" if schema is None else f"{schema}_agenda"
         self._database = PostgresDatabase(_AGENDA, conninfo, name, connections=2, timeout=10.0)
 

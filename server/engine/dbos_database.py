@@ -17,7 +17,7 @@ from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy import URL
 
 from ...harness._internal.records import record
-from ...harness.agent_file.places import split_schema
+from ...harness.agent_file.places import split_database_url
 from . import USUAL_PRIORITY, Bounds
 
 __all__ = [
@@ -67,7 +67,7 @@ def place_of(journal: str | None, directory: Path) -> Place:
     """
     if journal is None or not journal.startswith(("postgresql:", "postgres:")):
         return Place(f"sqlite:///{directory / 'engine.db'}", None)
-    conninfo, schema = split_schema(journal)
+    conninfo, schema = split_database_url(journal)
     return Place(_url(conninfo), "deep_agent_engine" if schema is None else f"{schema}_engine")
 
 

@@ -13,7 +13,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from ...harness._internal.concurrency import raising_one
-from ...harness.agent_file.places import split_schema
+from ...harness.agent_file.places import split_database_url
 from ...harness.checkpoint.base import Checkpointer
 from ...harness.checkpoint.postgres.survey import JournalSurvey
 from ...harness.databases.postgres import PostgresDatabase
@@ -60,7 +60,7 @@ class Fleet:
         self.signals = Signals(database, channel, owner, self._survey)
         self._sealer = sealer_of(settings)
         self.presence = Presence(
-            split_schema(url)[0],
+            split_database_url(url)[0],
             database.tables,
             schema,
             owner,

@@ -6,7 +6,7 @@ journal does. If there is a journal key, secrets are encrypted before they are s
 
 from __future__ import annotations
 
-from ...harness.agent_file.places import split_schema
+from ...harness.agent_file.places import split_database_url
 from ...harness.databases.postgres import PostgresDatabase
 from ...harness.databases.postgres_tables import DatabaseKind
 from ...harness.errors import CheckpointError, JournalAway, NewerDatabase
@@ -112,11 +112,11 @@ def open_database(url: str, *, connections: int = 4, timeout: float = 10.0) -> P
 
 def place_of(url: str) -> tuple[str, str]:
     """Return the connection string, and the schema of the replicas' tables, at a journal's URL."""
-    conninfo, schema = split_schema(url)
+    conninfo, schema = split_database_url(url)
     return conninfo, "deep_agent_replicas" if schema is None else f"{schema}_replicas"
 
 
 def journal_schema(url: str) -> str:
     """Return the schema of the journal's own tables at a URL."""
-    schema = split_schema(url)[1]
+    schema = split_database_url(url)[1]
     return "deep_agent_journal" if schema is None else f"{schema}_journal"

@@ -18,7 +18,7 @@ from ...harness.agent_file.places import (
     open_checkpointer,
     scheme_of,
     shown_place,
-    split_schema,
+    split_database_url,
 )
 from ...harness.checkpoint.base import Checkpointer
 from ...harness.checkpoint.lease import Claimable, Holder, Lease
@@ -173,7 +173,7 @@ async def shared(settings: Settings, owner: str) -> AsyncGenerator[None]:
     assert settings.journal is not None
     url = settings.journal.get_secret_value()
     holder = Holder(owner, platform.node(), COMMAND)
-    lease = SharedLease(split_schema(url)[0], holder, schema=journal_schema(url))
+    lease = SharedLease(split_database_url(url)[0], holder, schema=journal_schema(url))
     async with AsyncExitStack() as stack:
         try:
             await stack.enter_async_context(lease.held(WAIT_SECONDS))

@@ -17,7 +17,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from deep_agent_mcp.harness.agent_file.places import split_schema
+from deep_agent_mcp.harness.agent_file.places import split_database_url
 from deep_agent_mcp.harness.checkpoint.base import Batch, Interrupt, Run, RunEvent
 from deep_agent_mcp.harness.checkpoint.postgres import PostgresCheckpointer
 from deep_agent_mcp.harness.checkpoint.postgres.survey import (
@@ -282,7 +282,7 @@ async def test_connections_of_a_dead_replica_are_ended(
 
 
 async def test_a_survey_finds_all_runs_in_pages(database: Database, url: str) -> None:
-    plain, schema = split_schema(url)
+    plain, schema = split_database_url(url)
     assert schema is not None
     async with PostgresCheckpointer(plain, schema=f"{schema}_journal") as journal:
         for number in range(7):
