@@ -296,6 +296,5 @@ def at_server(
     except* LinkError as group:  # raised through the task groups of the connection
         refused += leaves(group)
     if refused:
-        # The errors of a connection are those of `run`, which starts something.
-        raise Failed(str(refused[0]).replace("Nothing was started", "Nothing was done"))
+        raise Failed(str(refused[0]))
     return done[0]

@@ -113,7 +113,7 @@ async def remote_place(
         server = HttpServer(url=url, headers=headers)
     except HarnessError:
         raise NotStarted(
-            f"--connect {url} is not an http or https URL. Nothing was started. Give one such as "
+            f"--connect {url} is not an http or https URL. Nothing was done. Give one such as "
             "http://host:8000/mcp."
         ) from None
     await _require_server(server)
@@ -144,7 +144,7 @@ async def _require_server(server: HttpServer) -> None:
         raise NotStarted(_unreachable(server.place, why)) from None
     if response.status_code in (401, 403):
         raise NotStarted(
-            f"{server.place} asks for a token, or does not accept this one. Nothing was started. "
+            f"{server.place} asks for a token, or does not accept this one. Nothing was done. "
             "Set DEEP_AGENT_TOKEN, or pass --token; `deep-agent-mcp token create NAME`, run where "
             "the server is, makes one."
         )
@@ -154,6 +154,6 @@ async def _require_server(server: HttpServer) -> None:
 
 def _unreachable(place: str, why: str) -> str:
     return (
-        f"{place} cannot be reached ({why}). Nothing was started. Check that a server listens "
+        f"{place} cannot be reached ({why}). Nothing was done. Check that a server listens "
         "there (`deep-agent-mcp serve --transport http`), and the URL, which usually ends in /mcp."
     )

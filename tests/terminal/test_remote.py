@@ -98,7 +98,7 @@ def test_what_the_server_decides_is_refused_here(url: str, tmp_path: Path) -> No
     for words in (("--connect", "127.0.0.1:9"), ("--model", "scripted:none.yaml")):
         done = run(tmp_path, "run", "x", *words)
         assert done.returncode == 2
-        assert "Nothing was started" in done.stderr
+        assert "Nothing was done" in done.stderr
 
 
 def test_runs_and_threads_are_looked_after_from_elsewhere(
