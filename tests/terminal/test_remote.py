@@ -95,10 +95,13 @@ def test_what_the_server_decides_is_refused_here(url: str, tmp_path: Path) -> No
     done = run(tmp_path, "run", "write it", "--connect", url, "--model", "anthropic:x")
     assert done.returncode == 2
     assert "does not let callers choose model" in done.stderr
-    for words in (("--connect", "127.0.0.1:9"), ("--model", "scripted:none.yaml")):
-        done = run(tmp_path, "run", "x", *words)
+    for option, value, did in [
+        ("--connect", "127.0.0.1:9", "done"),
+        ("--model", "scripted:none.yaml", "started"),
+    ]:
+        done = run(tmp_path, "run", "x", option, value)
         assert done.returncode == 2
-        assert "Nothing was done" in done.stderr
+        assert f"Nothing was {did}" in done.stderr
 
 
 def test_runs_and_threads_are_looked_after_from_elsewhere(
