@@ -68,7 +68,7 @@ def test_a_met_limit_says_what_was_used_and_what_to_do():
     error = ended(one)
     assert error.limit == "model_calls"
     assert str(error).startswith("limit: 2 model calls allowed, 2 used")
-    assert "Raise the limit model_calls" in str(error)
+    assert "higher limit model_calls" in str(error)
     one.before_tool_call()
     with pytest.raises(LimitReached, match="limit: 1 tool calls allowed, 1 used") as caught:
         one.before_tool_call()

@@ -317,11 +317,11 @@ def shown(amount: float) -> str:
 
 def limit_met(limit: LimitName, allowed: float, used: float, note: str = "") -> LimitReached:
     """Return the error for a run that has reached a limit."""
-    instead = "start a new thread" if limit.startswith(THREAD) else "continue with a smaller goal"
+    instead = "in a new thread" if limit.startswith(THREAD) else "with a smaller goal"
     return LimitReached(
         limit,
-        f"{counted(limit, allowed, used)}{note}. What was done is kept. Raise the limit "
-        f"{limit} and resume, or {instead}.",
+        f"{counted(limit, allowed, used)}{note}. What was done is kept. Continue with a "
+        f"higher limit {limit}, or {instead}.",
     )
 
 

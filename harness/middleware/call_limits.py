@@ -130,7 +130,7 @@ class ModelCallLimitMiddleware(AgentMiddleware):
         text = f"The model was not called again: {met}."
         if self._exit_behavior == "error":
             raise LimitReached(
-                "model_calls", f"{text} What was done is kept. Raise the limit to continue."
+                "model_calls", f"{text} What was done is kept. Continue with a higher limit."
             )
         return {"messages": [AIMessage((TextBlock(text),), source=_MODEL_SOURCE)], "jump_to": "end"}
 
@@ -262,7 +262,7 @@ class ToolCallLimitMiddleware(AgentMiddleware):
             raise LimitReached(
                 "tool_calls",
                 f"{limit}, and the answer asks for more; nothing of it was run ({names}). What "
-                "was done before is kept. Raise the limit and resume.",
+                "was done before is kept. Continue with a higher limit.",
             )
         if self._exit_behavior == "continue":
             return {"messages": [_refusal(call, limit) for call in beyond]}

@@ -192,7 +192,9 @@ class Remembered:
         """
         rule = next((one for one in await self.of(owner) if one.id == rule_id), None)
         if rule is None:
-            raise HarnessError(f"There is no rule {rule_id!r}; nothing was done.")
+            raise HarnessError(
+                f"There is no rule {rule_id!r}; nothing was done. List the rules for their ids."
+            )
         revoked: dict[str, JsonValue] = {"revoked_by": by, "revoked_at": time.time()}
         await self._journal.commit(Batch(_place(owner), answers={rule_id: revoked}))
         return rule

@@ -102,7 +102,10 @@ class StepUp:
             await self._app(scope, receive, send)
             return
         if not any(map(caller.may, ALL_SCOPES)):
-            text = "Your token has none of this server's scopes; nothing was done."
+            text = (
+                "Your token has none of this server's scopes; nothing was done. Ask the operator "
+                "for a token that has one."
+            )
             await self._challenge.insufficient(send, FIRST_SCOPES, text)
             return
         if scope["method"] != "POST":
@@ -115,7 +118,9 @@ class StepUp:
             await self._app(scope, request.receive, send)
             return
         wanted = "delegate" if "delegate" in needed else min(needed)
-        text = f"{tool} needs the scope '{wanted}'; nothing was done."
+        text = (
+            f"{tool} needs the scope '{wanted}'; nothing was done. Get a token that has it as well."
+        )
         # With the scopes it has: a client that requests only the missing one would lose the others.
         await self._challenge.insufficient(send, {wanted, *caller.scopes & KNOWN_SCOPES}, text)
 

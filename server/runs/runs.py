@@ -261,7 +261,8 @@ class RunManager(RunWatcher):
         caller = current_caller.get()
         if not caller.may("delegate") and not (run.kind == "drive" and caller.may("drive")):
             raise HarnessError(
-                f"Cancelling run {run_id} needs the scope 'delegate'; nothing was done."
+                f"Cancelling run {run_id} needs the scope 'delegate'; nothing was done. Ask the "
+                "operator for a token with this scope."
             )
         run = await self._supervisor.cancellation.end(run, reason)
         if run.status == "cancelled" and self._supervisor.tasks is not None and not is_task(run):

@@ -242,9 +242,10 @@ def keys_of(settings: Settings) -> Keyring:
     """
     if settings.journal_key is None:
         raise SettingsError(
-            "no journal key is set; nothing was done. Make one with `deep-agent-mcp threads "
-            "new-key`, keep it in a file that only you can read, and name the file with "
-            "--journal-key-file FILE or DEEP_AGENT_JOURNAL_KEY_FILE."
+            "no journal key is set; nothing was done. Name the file that has it with "
+            "--journal-key-file FILE or DEEP_AGENT_JOURNAL_KEY_FILE. If the journal is not "
+            "encrypted yet, make a key with `deep-agent-mcp threads new-key`, and keep it in a "
+            "file that only you can read."
         )
     return Keyring.parse(settings.journal_key.get_secret_value())
 
