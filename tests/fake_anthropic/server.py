@@ -204,7 +204,10 @@ class Connection:
         request: h11.Request | None = None
         data = b""
         while True:
-            event = self._http.next_event()
+            try:
+                event = self._http.next_event()
+            except h11.RemoteProtocolError:  # someone looks for what had this port before
+                raise HangUp from None
             if event is h11.NEED_DATA:
                 self._http.receive_data(await self._stream.receive())
             elif isinstance(event, h11.Request):
