@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import uuid4
+
 import anyio
 import pytest
 from psycopg import AsyncConnection
@@ -119,7 +121,7 @@ async def test_tables_of_somebody_else_are_refused_untouched(
 
 
 async def test_a_user_needs_no_more_than_its_own_schema(database: Database, schema: str) -> None:
-    role = f"journal {schema}"
+    role = f"journal {uuid4().hex[:12]}"  # roles are of the whole server
     database.execute(f'CREATE ROLE "{role}" LOGIN')
     try:
         database.execute(f'CREATE SCHEMA "{schema}" AUTHORIZATION "{role}"')

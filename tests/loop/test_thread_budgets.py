@@ -59,7 +59,7 @@ async def test_runs_of_a_thread_share_a_budget_that_warns_wraps_up_and_ends(
     assert statuses == ["done", "done", "done", "done", bound]
     assert isinstance(result.error, LimitReached)
     assert "1,000" in str(result.error) and "1,010 used" in str(result.error)
-    assert "start a new thread" in str(result.error)
+    assert "in a new thread" in str(result.error)
     assert "76 % of the 1,000" in told(model.requests[2])
     assert "92 % of the 1,000" in told(model.requests[3])
     assert model.requests[3].tool_choice == "none"

@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
+from uuid import uuid4
 
 import anyio
 import anyio.lowlevel
@@ -134,7 +135,7 @@ async def test_tables_of_somebody_else_are_refused_untouched(
 
 
 async def test_a_user_needs_no_more_than_its_own_schema(database: Database, schema: str) -> None:
-    role = f"limited {schema}"
+    role = f"limited {uuid4().hex[:12]}"  # roles are of the whole server
     database.execute(f'CREATE ROLE "{role}" LOGIN')
     try:
         database.execute(f'CREATE SCHEMA "{schema}" AUTHORIZATION "{role}"')
