@@ -29,7 +29,15 @@ from .base import (
 from .expressions import line_expression
 from .search import Budget, find_lines, meant
 
-__all__ = ["FileData", "FilesState", "StateBackend", "StateFiles", "merge_files"]
+__all__ = [
+    "FileData",
+    "FilesState",
+    "StateBackend",
+    "StateFiles",
+    "keep_both",
+    "merge_files",
+    "same_content",
+]
 
 MAX_BYTES = 16 << 20
 

@@ -156,8 +156,8 @@ def _require_none_of_a_new_run(ctx: click.Context) -> None:
     given = [f"--{one.replace('_', '-')}" for one in names if ctx.params[one] not in (None, ())]
     if given:
         raise click.UsageError(
-            f"{', '.join(given)}: a run that resumes keeps what it was started with. Leave it out, "
-            'or start another run on its thread: run --thread THREAD "…".'
+            f"{', '.join(given)} cannot be used with --resume, because a run keeps what it was "
+            'started with. To change that, start another run on its thread: run --thread THREAD "…".'
         )
 
 

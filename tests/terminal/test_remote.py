@@ -161,8 +161,14 @@ NOWHERE = ("--connect", "http://127.0.0.1:1/mcp")
         (("runs", "cancel", "run_1", "--reason", "late", *NOWHERE), "--reason cannot be used"),
         (("runs", "approve", "run_1", "--yes", "--reject", *NOWHERE), "Choose one of"),
         (("runs", "approve", "run_1", "--message", "no", *NOWHERE), "with --reject"),
-        (("run", "--resume", "run_1", "--thread", "notes", *NOWHERE), "--thread: a run that"),
-        (("run", "--resume", "run_1", "--max-cost", "1"), "--max-cost: a run that resumes"),
+        (
+            ("run", "--resume", "run_1", "--thread", "notes", *NOWHERE),
+            "--thread cannot be used with --resume",
+        ),
+        (
+            ("run", "--resume", "run_1", "--max-cost", "1"),
+            "--max-cost cannot be used with --resume",
+        ),
     ],
 )
 def test_options_that_do_not_fit_are_refused_before_anything_is_asked_or_connected(
