@@ -157,7 +157,7 @@ def _require_none_of_a_new_run(ctx: click.Context) -> None:
     if given:
         raise click.UsageError(
             f"{', '.join(given)} cannot be used with --resume, because a run keeps what it was "
-            'started with. To change that, start another run on its thread: run --thread THREAD "…".'
+            'started with. Start another run on its thread instead: run --thread THREAD "…".'
         )
 
 
