@@ -123,7 +123,7 @@ async def test_what_cannot_be_started_is_said_and_the_next_time_comes(open_: Ope
     await Scheduler(book, starts).fire_due()
     found = await one(book)
     assert (found.last_error, found.status) == ("no agent", "active")
-    await due(tables)
+    await due(tables, 60)  # its key is a time of milliseconds
     await Scheduler(book, starts).fire_due()
     found = await one(book)
     assert (found.last_error, found.status) == ("no", "paused")
