@@ -221,6 +221,7 @@ async def serve_http(
     "ui_url", "port", "pid"}`.
     """
     import uvicorn
+    from sse_starlette.sse import AppStatus
 
     from .http_sessions import TimedProtocol
 
@@ -240,7 +241,11 @@ async def serve_http(
     with listener:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_announce_and_stop, web, settings, listener, stop, drain)
-            await web.serve(sockets=[listener])
+            try:
+                await web.serve(sockets=[listener])
+            finally:
+                # `handle_exit` sets it for the process; streams of later servers would end at once
+                AppStatus.should_exit = False
             tasks.cancel_scope.cancel()
 
 

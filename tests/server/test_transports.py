@@ -7,6 +7,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from select import select
 from tempfile import TemporaryFile
@@ -18,12 +19,21 @@ import uvicorn
 from mcp import Client, StdioServerParameters
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCError, JSONRPCNotification, JSONRPCRequest
+from sse_starlette.sse import AppStatus
 
 from deep_agent_mcp.harness.mcp_servers.transports import sse_streams
 from deep_agent_mcp.server.auth.tokens import TokenFile
+from deep_agent_mcp.server.settings.sources import load_settings
 from deep_agent_mcp.server.transports.lines import MAX_LINE_BYTES, LineSplitter
-from deep_agent_mcp.server.transports.transports import AddressError, _server_class, bind
+from deep_agent_mcp.server.transports.signals import Stop
+from deep_agent_mcp.server.transports.transports import (
+    AddressError,
+    _server_class,
+    bind,
+    serve_http,
+)
 from tests.fork_server import environment, run, stand_in, start
+from tests.server.tiny_server import tiny_server
 
 if sys.platform != "win32":
     from deep_agent_mcp.server.transports.stdio import LineReader, LineWriter
@@ -433,6 +443,7 @@ async def test_a_server_at_rest_wakes_for_the_date_only_and_ends_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("deep_agent_mcp.server.transports.transports.DATE_SECONDS", 600.0)
+    monkeypatch.setattr(AppStatus, "should_exit", False)  # `handle_exit` sets it for the process
     web = _server_class()(uvicorn.Config(lambda: None))
     ticks: list[int] = []
     tick = web.on_tick
@@ -450,6 +461,21 @@ async def test_a_server_at_rest_wakes_for_the_date_only_and_ends_at_once(
             web.handle_exit(signal.SIGTERM, None)
     assert len(ticks) == 2
     assert any(name == b"date" for name, _ in web.server_state.default_headers)
+
+
+async def test_a_process_can_serve_again_after_its_server_has_stopped() -> None:
+    settings = load_settings({"transport": "http"}, {})
+    for _ in range(2):
+        stop, listener = Stop(), bind("127.0.0.1", 0)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(
+                    partial(serve_http, tiny_server(), settings, stop, listener=listener)
+                )
+                async with Client(url, mode="legacy") as client:
+                    assert len((await client.list_tools()).tools) == 3
+                stop.asked.set()
 
 
 def test_a_name_that_is_allowed_is_served_and_the_missing_lock_is_said() -> None:
