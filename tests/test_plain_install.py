@@ -64,7 +64,7 @@ place = "--state-dir state --journal postgresql://host/name"
 missing = "pip install 'deep-agent-mcp[postgres]'. Nothing was done."
 for words, code, said in (
     ("models", 0, "anthropic-vertex:  no: extra google"),
-    (f"replicas {place}", 1, missing),
+    (f"replicas {place}", 2, missing),
 ):
     done = CliRunner().invoke(cli, words.split())
     assert (done.exit_code, said in done.output) == (code, True), (words, done, done.output)

@@ -56,10 +56,12 @@ def servers_in(
         return servers_from_json(file, environ=environ, tokens=tokens)
     try:
         data = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise AgentBuildError(f"{file} cannot be read as TOML: {error}. Nothing was done.") from (
-            error
-        )
+    except OSError as error:
+        raise AgentBuildError(
+            f"{file} cannot be read: {error.strerror}. Nothing was done. Name a readable file."
+        ) from error
+    except ValueError as error:
+        raise AgentBuildError(f"{file} is not TOML: {error}. Nothing was done.") from error
     given: Any = data.get("mcp_servers", {})
     if isinstance(given, str):
         return servers_from_json(file.parent / given, environ=environ, tokens=tokens)

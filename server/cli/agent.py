@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from .shared import Failed, json_option, with_settings
+from .shared import Failed, Refused, json_option, with_settings
 
 if TYPE_CHECKING:
     from ...harness.agent import Agent
@@ -265,15 +265,16 @@ def _with_servers(
     work: Callable[[Mapping[str, MCPServer], LoginStore], Awaitable[T]],
 ) -> T:
     if file is None:
-        raise Failed(f"name the agent file with --agent FILE or {_ENVIRONMENT}; nothing was done.")
+        raise Refused(f"name the agent file with --agent FILE or {_ENVIRONMENT}; nothing was done.")
 
     async def main(settings: Settings) -> T:
         from ..auth.mounted_logins import login_store, servers_in
         from ..settings.state_dir import StateDir
 
-        StateDir.open(settings.state_dir)
         tokens = login_store(settings)
-        return await work(servers_in(file, os.environ, tokens), tokens)
+        servers = servers_in(file, os.environ, tokens)
+        StateDir.open(settings.state_dir)
+        return await work(servers, tokens)
 
     return with_settings(flags, main)
 

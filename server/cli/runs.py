@@ -215,7 +215,9 @@ def reply(flags: dict[str, str | None], run: str, message: str, as_json: bool) -
             given = json.loads(message)
         except ValueError as error:
             schema = json.dumps(asked[0].schema)
-            raise Failed(f"the answer has to be JSON that fits {schema}: {error}.") from None
+            raise Refused(
+                f"the answer has to be JSON that fits {schema}: {error}. Nothing was stored."
+            ) from None
     print_answer(_within(flags, lambda admin: admin.answer(run, {asked[0].id: given})), as_json)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
 
-from .shared import OptionsFirst, json_option, print_answer, with_settings
+from .shared import OptionsFirst, Refused, json_option, print_answer, with_settings
 
 if TYPE_CHECKING:
     from ..results import Answer
@@ -89,7 +90,18 @@ def add(
 
     if not name.strip() or not goal.strip():
         raise click.UsageError("NAME and GOAL must not be empty.")
+    _require_time(cron, timezone)
     print_answer(with_settings(flags, work), as_json)
+
+
+def _require_time(cron: str, timezone: str) -> None:
+    from ...harness.errors import HarnessError
+    from ..agenda.cron import next_time
+
+    try:
+        next_time(cron, timezone, time.time())
+    except HarnessError as error:
+        raise Refused(str(error)) from None
 
 
 @schedules.command("list")

@@ -167,12 +167,13 @@ def with_settings(flags: Mapping[str, Any], work: Callable[[Settings], Awaitable
     """Load the settings from flags, environment and file, and call `work` with them.
 
     Raises:
-        Failed: It failed with an expected error.
+        Refused: A setting or an agent file is wrong, or a package is missing.
+        Failed: It failed with another expected error.
     """
     import anyio
 
     from ...harness.backends.base import FileError
-    from ...harness.errors import HarnessError
+    from ...harness.errors import AgentBuildError, HarnessError
     from ..settings.settings import SettingsError
     from ..settings.sources import load_settings
     from ..settings.state_dir import StateDirError
@@ -190,8 +191,10 @@ def with_settings(flags: Mapping[str, Any], work: Callable[[Settings], Awaitable
     except ImportError as error:
         if "needs the extra" not in str(error):
             raise
-        raise Failed(f"{error}. Nothing was done.") from None
-    except (SettingsError, StateDirError, HarnessError, FileError, OSError) as error:
+        raise Refused(f"{error}. Nothing was done.") from None
+    except (SettingsError, AgentBuildError) as error:
+        raise Refused(str(error)) from None
+    except (StateDirError, HarnessError, FileError, OSError) as error:
         raise Failed(str(error)) from None
 
 
@@ -276,12 +279,13 @@ def at_server(
     """Call `work` with a connection to the server of `--connect`.
 
     Raises:
-        Failed: The server refused the request, or cannot be reached.
+        Refused: The server cannot be reached, or lets nobody in with this token.
+        Failed: The server refused the request, or was lost.
     """
     import anyio
 
     from ...harness._internal.concurrency import leaves
-    from ..terminal.states import LinkError
+    from ..terminal.states import LinkError, NotStarted
 
     done: list[T] = []
     refused: list[BaseException] = []
@@ -296,5 +300,6 @@ def at_server(
     except* LinkError as group:  # raised through the task groups of the connection
         refused += leaves(group)
     if refused:
-        raise Failed(str(refused[0]))
+        kind = Refused if isinstance(refused[0], NotStarted) else Failed
+        raise kind(str(refused[0]))
     return done[0]

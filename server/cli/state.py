@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from .shared import Failed, OptionsFirst, json_option, print_answer, with_settings
+from .shared import Failed, OptionsFirst, Refused, json_option, print_answer, with_settings
 
 if TYPE_CHECKING:
     from ..auth.caller import Scope
@@ -168,10 +168,10 @@ def create(
     drive belong to `main`.
     """
     if not principal.strip() or not principal.isprintable():
-        raise Failed("a principal needs a name of printable characters. Nothing was done.")
+        raise Refused("a principal needs a name of printable characters. Nothing was done.")
     wanted = cast("tuple[Scope, ...]", scopes or _DEFAULT_SCOPES)
     if "remember" in wanted and not {"approve", "admin"} & {*wanted}:
-        raise Failed(
+        raise Refused(
             "the scope `remember` is for those who decide: add `--scope approve`. Nothing was done."
         )
     from ..auth.tokens import new_token

@@ -134,7 +134,7 @@ def test_every_command_works_on_an_encrypted_journal(admin: Admin, tmp_path: Pat
 
 def test_sealing_needs_a_key_and_a_journal(admin: Admin, tmp_path: Path) -> None:
     done = threads(admin, "seal", "--plain")
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "no journal key is set" in done.stderr and "threads new-key" in done.stderr
     nowhere = Admin(tmp_path / "nowhere", admin.root)
     done = threads(nowhere, "seal", keys=[new_key()])
@@ -197,5 +197,5 @@ def test_a_key_file_that_others_can_read_is_refused(admin: Admin) -> None:
     path = key_file(admin.state.parent, new_key())
     path.chmod(0o640)
     done = admin.threads("--journal-key-file", str(path), "list")
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "mode 0640" in done.stderr and f"chmod 600 {shlex.quote(str(path))}" in done.stderr

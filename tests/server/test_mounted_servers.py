@@ -112,7 +112,7 @@ def test_what_cannot_be_logged_in_to_is_explained(tmp_path, remote, args, words)
 def test_without_a_file_it_says_how_to_name_one(tmp_path, monkeypatch):
     monkeypatch.delenv("DEEP_AGENT_AGENT_FILE", raising=False)
     done = mcp(tmp_path, "list")
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "--agent FILE" in done.stderr
 
 
@@ -120,7 +120,7 @@ def test_without_a_file_it_says_how_to_name_one(tmp_path, monkeypatch):
     ("text", "words"),
     [
         ("mcp_servers = 1", "a table of servers"),
-        ("[", "cannot be read as TOML"),
+        ("[", "is not TOML"),
         ('mcp_servers = "missing.json"', "missing.json is not an existing file"),
         ("[mcp_servers.x]\ncomand = 'c'", "MCP server 'x'"),
     ],
@@ -129,7 +129,7 @@ def test_a_file_that_is_wrong_is_named(tmp_path, text, words):
     path = tmp_path / "agent.toml"
     path.write_text(text, encoding="utf-8")
     done = mcp(tmp_path, "list", "--agent", str(path))
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert words in done.stderr
 
 

@@ -302,7 +302,7 @@ def test_what_a_living_server_works_on_is_not_touched(written: Admin) -> None:
 
 def test_a_wrong_setting_is_named_with_its_source(admin: Admin) -> None:
     done = CliRunner().invoke(cli, ["threads", "--root", "/no/such/dir", "list"])
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "setting 'root' = /no/such/dir (from flag --root)" in done.stderr
 
 

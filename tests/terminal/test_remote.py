@@ -182,5 +182,5 @@ def test_options_that_do_not_fit_are_refused_before_anything_is_asked_or_connect
 
 def test_a_server_that_is_not_there_is_said_in_the_words_of_the_command() -> None:
     done = CliRunner().invoke(cli, ["runs", "list", *NOWHERE])
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "cannot be reached" in done.stderr and "Nothing was done." in done.stderr
