@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -128,7 +129,8 @@ class Session:
         after = 0
         try:
             state = await self._link.look(run_id)
-            if state.status in ("paused", "failed", "needs_approval"):
+            stopped = state.status in ("paused", "failed", "needs_approval")
+            if stopped and await self._link.is_of_main_agent(run_id):
                 self._require_model()
             if state.status in ("paused", "failed"):
                 after = await self._newest_event(run_id)
@@ -183,17 +185,19 @@ class Session:
         return Outcome(state, code)
 
 
-def advice(is_local: bool, options: str) -> Callable[[RunState, Exit], str]:
+def advice(is_local: bool, options: str, subagent: str = "") -> Callable[[RunState, Exit], str]:
     """Return the command that continues a run.
 
     Args:
         is_local: Whether the run ends with this process.
         options: The options that find the run again, such as ` --state-dir DIR`.
+        subagent: The subagent that had the goal; empty for the main agent.
     """
+    to = f" --subagent {shlex.quote(subagent)}" if subagent else ""
 
     def advise(state: RunState, code: Exit) -> str:
         resume = f"{COMMAND} run --resume {state.run_id}{options}"
-        another = f'{COMMAND} run --thread {state.thread_id}{options} "…"'
+        another = f'{COMMAND} run --thread {state.thread_id}{options}{to} "…"'
         match state.status:
             case "done":
                 return f"Go on: {another}"

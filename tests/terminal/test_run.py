@@ -255,6 +255,22 @@ def test_without_the_key_of_a_subagents_model_it_stores_nothing_either(home: Pat
     assert unknown.returncode == 2 and "nobody" in unknown.stderr
 
 
+def test_a_subagents_run_goes_on_without_the_key_of_the_main_model(home: Path) -> None:
+    (home / "agents").mkdir()
+    scout = "---\nname: scout\ndescription: looks\nmodel: openai:gpt-5\n---\nLook.\n"
+    (home / "agents" / "scout.md").write_text(scout)
+    key = {"OPENAI_API_KEY": "none", "OPENAI_BASE_URL": "http://127.0.0.1:1"}
+    stopped = run(
+        home, "run", "look", "--subagent", "scout", "--agents", "agents", "--max-seconds", "0.001",
+        **key,
+    )  # fmt: skip
+    assert stopped.returncode == 4
+    assert ' --agents agents --subagent scout "…"' in stopped.stderr
+    (left,) = json.loads(run(home, "runs", "list", "--json").stdout)["runs"]
+    again = run(home, "run", "--resume", left["run_id"], "--agents", "agents", **key)
+    assert "ANTHROPIC_API_KEY" not in again.stderr and again.returncode == 4
+
+
 def test_an_answer_with_a_schema_is_json(home: Path) -> None:
     town = {"title": "town", "type": "object", "properties": {"name": {"type": "string"}}}
     (home / "town.json").write_text(json.dumps(town))
