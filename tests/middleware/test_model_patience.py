@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import anyio
 import pytest
@@ -317,13 +318,18 @@ async def test_a_stop_acts_at_once_while_the_model_is_waited_for(
 # --- with other middleware -----------------------------------------------------------------
 
 
-async def test_another_model_is_asked_before_anybody_waits() -> None:
+async def test_another_model_is_asked_before_anybody_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Slow(ModelRetryMiddleware):
+        def __init__(self, **options: Any) -> None:
+            super().__init__(initial_delay=500, max_delay=500, **options)
+
+    monkeypatch.setattr("deep_agent_mcp.harness.deep_agent.ModelRetryMiddleware", Slow)
     first, second = Down(9), Turns(says("from the second"))
     agent = create_deep_agent(first, middleware=[ModelFallbackMiddleware(second)])
     with anyio.fail_after(60):
-        began = time.monotonic()
         assert (await agent.ainvoke("go")).run.answer == "from the second"
-        assert time.monotonic() - began < 0.7  # the first wait would be longer
     assert len(first.requests) == 1
 
 

@@ -112,7 +112,7 @@ async def test_who_waits_elsewhere_is_woken_at_once_and_hears_what_happens(fleet
         async with anyio.create_task_group() as group:
             for name, client in (("a", a), ("b", b), ("c", c)):
                 group.start_soon(wait, name, client)
-    assert max(ended.values()) - min(ended.values()) < 1.5  # a look without a signal takes 5 s
+    assert max(ended.values()) - min(ended.values()) < 3  # a look without a signal takes 5 s
     assert any("nap" in one for one in heard)
 
 
