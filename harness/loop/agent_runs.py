@@ -200,7 +200,7 @@ class AgentRuns(ThreadAccess):
         if options.choices is not None and options.choices.model:  # a model that does not exist
             await self._chosen(RunChoices(model=options.choices.model))
         definition = self.definition
-        run = new_run("drive", definition.name, thread_id, names, options)
+        run = new_run("drive", definition.name, thread_id, options.goal or names, options)
         first: Next = definition.answered or "tools"
         used = [definition.tools.get(call.name) for call in calls]
         inside = all(one is not None and not one.open_world for one in used)

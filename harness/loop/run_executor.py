@@ -97,6 +97,8 @@ class RunOptions:
             are stored with the run's input; a resumed run keeps its own.
         accepted: The stored record of the run, if it was accepted before and is `queued`. It
             starts as its next attempt, with the same id and key.
+        goal: For driven calls: what they are for, as lists of runs show it. It is stored as it is,
+            and not redacted. By default, the names of the tools.
     """
 
     run_id: str | None = None
@@ -116,6 +118,7 @@ class RunOptions:
     principal: str = ""
     choices: RunChoices | None = None
     accepted: Run | None = None
+    goal: str = ""
 
 
 @record

@@ -252,7 +252,15 @@ class Goal:
             return await own.ainvoke(said, thread_id=thread_id, options=options)
         args["description"] = told(self.text, self.inputs)
         call = ToolCall(call_id(run_id), "task", args)
+        options = replace(options, goal=self._shown(main))
         return await main.adrive([call], thread_id=thread_id, options=options)
+
+    def _shown(self, agent: Agent) -> str:
+        """Return the goal as lists may show it; nothing if it must stay in its thread."""
+        try:
+            return self.screened(agent).text
+        except HarnessError:
+            return ""
 
     @property
     def kind(self) -> Literal["drive", "delegate"]:

@@ -132,11 +132,13 @@ async def test_the_agent_of_a_file_works_with_its_tool_its_redaction_and_its_app
 
 
 async def test_a_subagent_of_the_file_is_offered_and_works(tmp_path: Path) -> None:
-    async with Served(tmp_path).running() as (_, client):
+    async with Served(tmp_path).running() as (app, client):
         tools = {one.name: one for one in (await client.list_tools()).tools}
         assert "Reviews a change" in json.dumps(tools["task"].input_schema)
-        done = await call(client, "task", goal="Do a review", agent="reviewer")
+        done = await call(client, "task", goal="Do a review for ann@example.com", agent="reviewer")
         assert "It is fine." in done["answer"]
+        shown = (await app.runs.snapshot(done["run_id"])).run.goal
+        assert shown == "Do a review for [REDACTED_EMAIL]"
 
 
 async def test_clients_are_told_what_the_agent_is_for_and_which_models_they_may_choose(
