@@ -54,5 +54,9 @@ class Version:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return what a driver's error says, on one line that can end a sentence."""
-    return "; ".join(line.strip() for line in str(error).strip().splitlines()).rstrip(".?")
+    """Return what a driver's error says, on one line that can end a sentence.
+
+    Questions such as libpq's "Is the server running …?" are left out.
+    """
+    lines = [line.strip() for line in str(error).strip().splitlines()]
+    return "; ".join(line for line in lines if not line.endswith("?")).rstrip(".")

@@ -21,7 +21,7 @@ from ..mcp.offered_agents import offered_agents
 from ..replicas.sealed_values import sealer_of
 from ..results import Answer, moment
 from ..runs.goals import Goal
-from ..settings.settings import Settings
+from ..settings.settings import Settings, SettingsError
 from .running import App
 
 __all__ = [
@@ -288,14 +288,15 @@ async def test_webhook(settings: Settings, url: str) -> Answer:
     """Send a test event to a URL, once.
 
     Raises:
-        HarnessError: There is no secret.
+        SettingsError: There is no secret.
     """
     from ..agenda.webhooks import send
 
     if settings.webhook_secret is None:
-        raise HarnessError(
-            "webhooks are signed, and there is no secret. Name a file with --webhook-secret-file, "
-            "or set DEEP_AGENT_WEBHOOK_SECRET; `deep-agent-mcp webhooks new-secret` prints one."
+        raise SettingsError(
+            "webhooks are signed, and there is no secret. Nothing was sent. Name a file with "
+            "--webhook-secret-file, or set DEEP_AGENT_WEBHOOK_SECRET; `deep-agent-mcp webhooks "
+            "new-secret` prints one."
         )
     id_ = new_id("evt_test")
     event: dict[str, JsonValue] = {

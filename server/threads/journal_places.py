@@ -179,7 +179,10 @@ async def shared(settings: Settings, owner: str) -> AsyncGenerator[None]:
             await stack.enter_async_context(lease.held(WAIT_SECONDS))
         except (Error, TimeoutError) as error:
             why = reason_of(error) or "it does not answer"
-            raise CheckpointError(f"the database of the journal cannot be used: {why}.") from error
+            raise CheckpointError(
+                f"the database of the journal cannot be used: {why}. Check that it runs, and the "
+                "URL of the journal."
+            ) from error
         yield
 
 

@@ -16,6 +16,7 @@ SCHEDULE = ["schedules", "add", "tidy", "Tidy up.", "--cron"]
         ([*SCHEDULE, "0 7 * * *", "--timezone", "Mars"], "'Mars' is not a time zone"),
         (["token", "create", " "], "a principal needs a name"),
         (["token", "create", "ann", "--scope", "remember"], "add `--scope approve`"),
+        (["webhooks", "test", "https://127.0.0.1:9"], "there is no secret. Nothing was sent."),
         (["mcp", "list"], "--agent FILE"),
         (["mcp", "list", "--agent", "no.toml"], "no.toml cannot be read: No such file"),
         (["threads", "list", "--connect", "foo"], "foo is not an http or https URL"),

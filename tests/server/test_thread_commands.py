@@ -311,7 +311,7 @@ def test_a_database_that_is_away_is_said_in_one_sentence(url: str, tmp_path: Pat
     command = ["threads", "--state-dir", str(tmp_path), "--journal", url, "list"]
     done = CliRunner().invoke(cli, command)
     assert done.exit_code == 1
-    assert "of the journal cannot be used: " in done.stderr
+    assert "of the journal cannot be used: " in done.stderr and "Check that it runs" in done.stderr
     assert done.stderr.count("\n") == 1 and not done.stderr.endswith(("..\n", "?.\n"))
 
 

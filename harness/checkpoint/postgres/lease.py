@@ -82,7 +82,10 @@ class PostgresLease:
         except (Error, TimeoutError) as error:
             silent = isinstance(error, TimeoutError)
             why = "it does not answer" if silent else reason_of(error)
-            raise CheckpointError(f"the database of the journal cannot be used: {why}.") from error
+            raise CheckpointError(
+                f"the database of the journal cannot be used: {why}. Check that it runs, and the "
+                "URL of the journal."
+            ) from error
 
     async def take_over(self, dead: Holder) -> None:
         """See `Lease`; the server lets go of it with the connection."""

@@ -72,6 +72,7 @@ class RedisLease:
                 return str(await self._redis.eval(script, 1, self._key, *arguments))
         except (RedisError, OSError, TimeoutError) as error:
             why = "it does not answer" if isinstance(error, TimeoutError) else reason_of(error)
-            raise CheckpointError(f"the Redis server of the journal cannot be used: {why}.") from (
-                error
-            )
+            raise CheckpointError(
+                f"the Redis server of the journal cannot be used: {why}. Check that it runs, and "
+                "the URL of the journal."
+            ) from error
