@@ -31,6 +31,7 @@ from tests.checkpoint.records import THREAD, grow, loaded, loads, run, step_batc
 from tests.checkpoint.test_processes import check_whole, line
 from tests.checkpoint.test_redis import full, journal_at
 from tests.fork_server import environment
+from tests.ports_and_waits import free_port
 from tests.redis_server import SERVER, Keys, keys
 
 pytestmark = pytest.mark.anyio
@@ -656,7 +657,8 @@ async def test_a_server_with_a_synced_log_loses_no_acknowledged_commit_when_kill
 
 
 async def test_a_cluster_is_refused(tmp_path: Path):
-    async with own_server(tmp_path, "--cluster-enabled", "yes") as (url, _):
+    cluster = ("--cluster-enabled", "yes", "--cluster-port", str(free_port()))
+    async with own_server(tmp_path, *cluster) as (url, _):
         with pytest.raises(CheckpointError, match=r"Redis Cluster.*Nothing was touched"):
             await RedisCheckpointer(url).open()
 
