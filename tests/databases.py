@@ -67,7 +67,8 @@ class Database:
         """End all other connections, like a server that shuts down, and wait for their end."""
         ended = self.execute(
             "SELECT pid, pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
-            f" WHERE pid <> pg_backend_pid() AND datname = current_database() AND {which}"
+            " WHERE pid <> pg_backend_pid() AND datname = current_database()"
+            f" AND backend_type = 'client backend' AND {which}"
         )
         assert all(gone for _, gone in ended), ended
 

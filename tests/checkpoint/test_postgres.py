@@ -339,6 +339,7 @@ async def test_cancelled_callers_cost_no_connection(database: Database, schema: 
         busy = database.execute(
             "SELECT count(*) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
             " AND datname = current_database() AND state <> 'idle'"
+            " AND backend_type = 'client backend'"
         )
         assert busy == [(0,)]
 

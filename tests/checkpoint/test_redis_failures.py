@@ -54,6 +54,7 @@ class Relay:
 
     Attributes:
         url: Where it listens.
+        name: Name of the journal's connections on the server; no others have it.
         hold: Whether commits are kept from the server.
         mute: Whether answers to commits are kept from the journal.
         held: Set when one was.
@@ -65,7 +66,8 @@ class Relay:
 
     def __init__(self, port: int) -> None:
         place = urlsplit(SERVER)
-        self.url = f"redis://127.0.0.1:{port}{place.path}?client_name=relayed"
+        self.name = f"relayed-{port}"
+        self.url = f"redis://127.0.0.1:{port}{place.path}?client_name={self.name}"
         self.server = (place.hostname or "127.0.0.1", place.port or 6379)
         self.hold = self.mute = False
         self.held = anyio.Event()
@@ -140,7 +142,7 @@ async def test_a_connection_killed_in_a_commit_is_replaced(keys: Keys):
         async with create_task_group() as group:
             group.start_soon(commit)
             await between.held.wait()
-            kill(keys, "relayed")
+            kill(keys, between.name)
         assert len(errors) == 1
         between.hold = False
         await journal.commit(step_batch(step_id(None), "b"))

@@ -33,6 +33,7 @@ NS = ("notes",)
 BUSY = """
 SELECT count(*) FROM pg_stat_activity
 WHERE pid <> pg_backend_pid() AND datname = current_database() AND state <> 'idle'
+AND backend_type = 'client backend'
 """
 
 
