@@ -23,6 +23,7 @@ from deep_agent_mcp.harness.backends.state import StateBackend
 from deep_agent_mcp.harness.errors import ToolError
 from tests.backends.patterns import PATTERNS
 from tests.backends.workbench import Bench
+from tests.ports_and_waits import growing
 
 pytestmark = pytest.mark.anyio
 
@@ -198,13 +199,16 @@ async def test_ripgrep_is_ended_in_time_and_the_answer_says_there_may_be_more(
     script.write_text('#!/bin/sh\nprintf "./a\\0./b"\necho $$ > "$0.pid"\nexec sleep 1000\n')
     script.chmod(0o755)
     monkeypatch.setattr(directory_search, "find_ripgrep", lambda: str(script))
-    monkeypatch.setattr(directory_search, "LIKELY_SHARE", 0.05)
     root = tmp_path / "root"
     root.mkdir()
     for name in "ab":
         (root / name).write_text("needle\n")
     with anyio.fail_after(60):
-        page = await Bench(DirectoryBackend(root), root).files().grep("needle")
+        for share in growing(0.05, 0.8):
+            monkeypatch.setattr(directory_search, "LIKELY_SHARE", share)
+            page = await Bench(DirectoryBackend(root), root).files().grep("needle")
+            if page.matches:
+                break
     assert page == Page([GrepMatch("/a", 1, "needle")], truncated=True)
     with pytest.raises(ProcessLookupError):
         os.kill(int(Path(f"{script}.pid").read_text()), 0)
