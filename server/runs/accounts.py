@@ -18,6 +18,7 @@ from pydantic import JsonValue
 from ...harness._internal.records import record
 from ...harness.checkpoint.base import ENDED, Checkpointer, Interrupt, Run, RunEvent
 from ...harness.errors import HarnessError
+from ...harness.limits.carried_limits import used_by
 from ...harness.loop.tools.execution import REFUSED
 from ...harness.loop.tools.outcomes import NOT_ALLOWED, REJECTED
 from ...harness.messages.message import AIMessage, MediaBlock, ToolMessage, is_media
@@ -38,7 +39,7 @@ __all__ = [
 
 PAGE = 1_000
 MOST_PAGES = 10
-"""How many events of a run are read. The account of a run with more, which is rare, is cut."""
+"""How many events of a run are read. Few journals keep as many: by default, the newest 1,000."""
 
 MOST_KEPT = 1_000
 
@@ -72,7 +73,7 @@ class Account:
         refused: Calls that the policy or a person refused, in words.
         open_todos: The todos that are not done.
         media: Images and recordings in its answer.
-        is_cut: Whether it has more events than were read.
+        is_cut: Whether events are missing: no longer stored, or more than were read.
         has_unlisted: Whether commands may have changed further, unknown files.
     """
 
@@ -116,14 +117,16 @@ class Accounts:
         return self._kept[key]
 
     async def _made(self, run: Run) -> Account:
-        tally, after = _Tally(run), 0
+        tally, newest, read = _Tally(run), 0, 0
         for _ in range(MOST_PAGES):
-            events = await self._journal.events(run.id, after=after, limit=PAGE)
+            events = await self._journal.events(run.id, after=newest, limit=PAGE)
             for event in events:
                 tally.take(event)
+                newest = event.seq
+            read += len(events)
             if len(events) < PAGE:
+                tally.is_cut = read < newest if read else _has_worked(run)
                 break
-            after = events[-1].seq
         else:
             tally.is_cut = True
         todos, media = await self._left(run)
@@ -148,6 +151,12 @@ class Accounts:
         last = state.values["messages"][-1] if state.values.get("messages") else None
         content = last.content if isinstance(last, AIMessage) else ""
         return todos, [] if isinstance(content, str) else [one for one in content if is_media(one)]
+
+
+def _has_worked(run: Run) -> bool:
+    """Whether a run has called a model or a tool, so that it had events."""
+    used = used_by(run)
+    return used is not None and used.model_calls + used.tool_calls > 0
 
 
 _COMMANDS = ("execute", "shell")

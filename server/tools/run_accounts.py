@@ -71,7 +71,7 @@ def account_facts(thread_id: str, account: Account | None) -> AccountFacts:
                 lines.append(f"{head}: {'; '.join(map(str, said))}.")
     if account.is_cut:
         data["account_cut"] = True
-        lines.append("It did more than was looked at, so this account is not complete.")
+        lines.append("Some of its events are missing, so this account is not complete.")
     links = [_link(thread_id, one) for one in newest if one.how != "deleted"]
     media = [block for one in account.media if (block := media_block(one)) is not None]
     return AccountFacts(lines, data, [*media, *links])

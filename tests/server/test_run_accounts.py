@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,14 @@ from mcp.client.extension import ClientExtension
 from mcp.types import CallToolResult, ImageContent, Implementation, ResourceLink, TextContent
 
 from deep_agent_mcp.harness.backends.file_tools.file_guards import counted_lines
+from deep_agent_mcp.harness.checkpoint import EventLimits
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.messages.message import ImageBlock
 from deep_agent_mcp.server.app import create_app
 from deep_agent_mcp.server.runs import accounts
 from deep_agent_mcp.server.runs.accounts import Account
 from deep_agent_mcp.server.settings.sources import load_settings
+from deep_agent_mcp.server.threads import journals
 from deep_agent_mcp.server.tools.run_accounts import account_facts
 from tests.e2e.task_client import Tasks, ask
 from tests.shell.support import need_bubblewrap
@@ -217,6 +221,21 @@ async def test_an_answer_says_that_its_account_is_not_complete(
         assert "this account is not complete" in text_of(many)
         rest = (await client.call_tool("task", {"goal": "rest"})).structured_content
         assert rest is not None and "account_cut" not in rest
+
+
+@pytest.mark.parametrize("limits", [EventLimits(per_run=10), EventLimits(seconds=0.0)])
+async def test_an_answer_says_that_events_are_no_longer_stored(
+    limits: EventLimits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = partial(SqliteCheckpointer, event_limits=limits)
+    monkeypatch.setattr(journals, "SqliteCheckpointer", few)
+    async with client_of(tmp_path) as client:
+        many = await client.call_tool("task", {"goal": "write many"})
+        data = many.structured_content
+        assert data is not None and data["status"] == "done"
+        assert len(data.get("changes", ())) + data.get("changes_more", 0) < 12
+        assert data["account_cut"] is True
+        assert "this account is not complete" in text_of(many)
 
 
 def test_images_of_an_answer_are_content_that_clients_show() -> None:
