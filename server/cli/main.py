@@ -130,7 +130,8 @@ def cli(ctx: click.Context) -> None:
 @click.option(
     "--model",
     metavar="NAME",
-    help="Model of delegated runs: anthropic:<id>, or sampling for the client's model.",
+    help="Model of delegated runs, such as anthropic:<id> or openai:<id>; sampling for the "
+    "client's own.",
 )
 @click.option(
     "--task-model",
