@@ -16,7 +16,7 @@ The events of a new checkpoint are the checkpoint, its writes, and the state aft
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from itertools import groupby
 from operator import attrgetter
@@ -42,6 +42,7 @@ __all__ = [
     "claim_mark",
     "decoded",
     "fingerprint",
+    "has_begun",
     "kept_mark",
     "snapshot_of",
     "weighed",
@@ -177,6 +178,18 @@ def decoded(schema: StateSchema, writes: Sequence[StoredWrite]) -> list[ChannelW
 def begun_mark(call_id: str, answers: int) -> str:
     """Return the task id of the mark that a call has begun, after this many answers."""
     return f"{call_id}{_BEGUN}{answers}"
+
+
+def has_begun(marks: Iterable[str], call_id: str, answers: int) -> bool:
+    """Whether a call has begun after this many answers, or more.
+
+    Another run that continues the step may know fewer of the answers.
+    """
+    for mark in marks:
+        name, _, number = mark.rpartition(_BEGUN)
+        if name == call_id and number.isdecimal() and int(number) >= answers:
+            return True
+    return False
 
 
 def claim_mark(call_id: str, ns: str) -> str:

@@ -1,9 +1,12 @@
 """A tool marked `once` runs at most once, whatever dies and whoever resumes."""
 
+from dataclasses import replace
+
 import anyio
 import pytest
 
 from deep_agent_mcp.harness.agent import RunOptions, create_agent
+from deep_agent_mcp.harness.checkpoint.base import Batch
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.loop.hooks.decorators import wrap_tool_call
 from deep_agent_mcp.harness.loop.run.context import RunControl
@@ -12,6 +15,8 @@ from deep_agent_mcp.harness.tools.tool import ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio
+
+ASK = Policy([Rule("ask", "pay")])
 
 
 class Bank:
@@ -204,3 +209,40 @@ async def test_a_wrapper_that_repeats_the_call_asks_nobody():
     result = await bank.agent(once="ask", middleware=[twice]).ainvoke("go")
     assert bank.paid == [5]
     assert result.run.status == "done"
+
+
+async def approved_and_dead(bank: Bank, *, noted: bool) -> str:
+    """Begin a payment that a person has approved, and die in it; return the run.
+
+    A server notes who decided, and does so only after the run has gone on.
+    """
+    waiting = await bank.agent(policy=ASK).ainvoke("go", thread_id="t")
+    (question,) = waiting.interrupts
+    answers = {question.id: {"decision": "approve"}}
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as group:
+            group.start_soon(lambda: bank.agent(policy=ASK).aresume(waiting.run.id, answers))
+            await bank.entered.wait()
+            group.cancel_scope.cancel()
+    if noted:
+        note = replace(question, id="dec_1", ns="decisions", step_id="", kind="decision")
+        await bank.journal.commit(Batch("t", interrupts=[replace(note, answered=True)]))
+    return waiting.run.id
+
+
+@pytest.mark.parametrize("noted", [False, True], ids=["", "with a note of who approved it"])
+async def test_an_approved_call_that_had_begun_is_not_made_again(noted: bool):
+    bank = Bank()
+    run_id = await approved_and_dead(bank, noted=noted)
+    done = await bank.agent(policy=ASK).aresume(run_id)
+    assert bank.paid == [5]
+    assert "whether it finished is not known" in done.state["messages"][2].text
+
+
+@pytest.mark.parametrize("noted", [False, True], ids=["", "with a note of who approved it"])
+async def test_an_approved_call_that_had_begun_is_not_made_again_by_another_run(noted: bool):
+    bank = Bank()
+    await approved_and_dead(bank, noted=noted)
+    done = await bank.agent(policy=ASK).ainvoke(None, thread_id="t")
+    assert bank.paid == [5]
+    assert "whether it finished is not known" in done.state["messages"][2].text

@@ -26,7 +26,7 @@ from ...messages.message import Message, TextBlock, ToolCall, ToolMessage
 from ...policy import Verdict
 from ...tools.runtime import NO_OUTPUT, result_of, storable_text
 from ...tools.tool import Tool, ToolResult
-from ..checkpoints import begun_mark
+from ..checkpoints import begun_mark, has_begun
 from ..hooks.calling import FAILURES, as_failure
 from ..hooks.requests import Command, Send, ToolCallOutcome, ToolCallRequest
 from ..run.context import RunContext
@@ -300,25 +300,31 @@ class AtMostOnceMark:
         Raises:
             Interrupted: A person has to decide.
         """
-        asked = [
-            one
-            for one in await self.run.checkpointer.interrupts(self.run.run.id)
-            if one.answered and call.id in one.path
-        ]
+        asked = await self._answered(call)
         refused = next((one for one in asked if _refuses(one)), None)
         if refused is not None:
             return _decided(call, refused)
-        mark = begun_mark(call.id, len(asked))
-        if mark in self.thread.begun:
+        if has_begun(self.thread.begun, call.id, len(asked)):
             if once == "ask" and not self.is_ours:
                 self._ask(call, len(asked))
             return failure(call, _unknown(call))
         self.is_ours = True
+        mark = begun_mark(call.id, len(asked))
         self.thread.begun.add(mark)
         writes = [TaskWrites(self.step, mark, self.index, ())]
         with anyio.CancelScope(shield=True):
             await self.run.journal.commit(Batch(self.run.thread_id, self.thread.ns, writes=writes))
         return None
+
+    async def _answered(self, call: ToolCall) -> list[Interrupt]:
+        """Return the answered questions of a call: of this run, and of one that it continues."""
+        ours = await self.run.checkpointer.interrupts(self.run.run.id)
+        known = {one.id: one for one in (*self.thread.interrupts.values(), *ours)}
+        return [
+            one
+            for one in known.values()
+            if one.is_question and one.answered and call.id in one.path
+        ]
 
     def _ask(self, call: ToolCall, beginning: int) -> None:
         self.asker.approval(
