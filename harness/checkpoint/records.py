@@ -82,13 +82,22 @@ def step_id(parent_id: str | None, salt: str = "") -> str:
     return f"ckpt_{blake2b(text, digest_size=8).hexdigest()}"
 
 
-def turn_step_id(parent_id: str | None, thread_id: str, ns: str = "") -> str:
+def turn_step_id(parent_id: str | None, thread_id: str, ns: str = "", run_id: str = "") -> str:
     """Return the id of the step that accepts input on a new thread, or after a finished turn.
 
     It is unique to this thread and namespace, and so are the ids after it: threads that share ids
-    because of a copy or an import share no later ones.
+    because of a copy or an import share no later ones. The first id of a thread is unique to its
+    run, too: a thread that was deleted and begun again shares no ids with the deleted one, so no
+    process takes its cached state of one for that of the other.
+
+    Args:
+        parent_id: The checkpoint before it; None for the first.
+        thread_id: The thread.
+        ns: The namespace.
+        run_id: The run that begins the thread.
     """
-    return step_id(parent_id, f"{len(ns)} {ns}{thread_id}")
+    own = run_id if parent_id is None and not ns else ns
+    return step_id(parent_id, f"{len(own)} {own}{thread_id}")
 
 
 @record

@@ -111,10 +111,10 @@ class ThreadState:
 
     def step_id(self, salt: str = "") -> str:
         """Return the id of the current step; salt starts a branch."""
-        head = self.head
-        if not salt and (head is None or head.next == "end"):
-            return turn_step_id(head.id if head else None, self.run.thread_id, self.ns)
-        return step_id(head.id if head else None, salt)
+        head, run = self.head, self.run
+        if salt or (head is not None and head.next != "end"):
+            return step_id(head.id if head else None, salt)
+        return turn_step_id(head.id if head else None, run.thread_id, self.ns, run.run.id)
 
     @property
     def next(self) -> Next:

@@ -209,7 +209,8 @@ class BackgroundSubAgentMiddleware(AgentMiddleware):
             "kind": kind_of(self._registry.get(subagent_type)),
             "description": description[:500],
             "started_at": view.run.created_at,
-            "merged": turn_step_id(None, view.run.thread_id),  # what it was given
+            # the step with what it was given
+            "merged": turn_step_id(None, view.run.thread_id, run_id=view.run.id),
         }
         waits = " It waits for its turn." if view.status == "pending" else ""
         return ToolResult(

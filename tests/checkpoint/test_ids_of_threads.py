@@ -229,3 +229,19 @@ async def test_a_run_that_an_older_version_left_goes_on_and_gives_ids_of_its_thr
     assert {id_ for id_, same in known.items() if len(same) == 2} <= later.keys()
     heads = {(await journal.history(thread))[0].id for thread in ("t", "u")}
     assert len(heads) == 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_thread_begun_again_after_its_deletion_has_nothing_of_the_deleted_one(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    async with opened_journal(kind, tmp_path, request) as journal:
+        here, elsewhere = Turns(*[says("ok")] * 3), Turns(*[says("ok")] * 3)
+        agent = create_agent(here, checkpointer=journal)
+        await agent.ainvoke("old secret", thread_id="t")
+        await journal.delete_thread("t")
+        other = create_agent(elsewhere, checkpointer=journal)  # as in another process
+        await other.ainvoke("new question", thread_id="t")
+        await agent.ainvoke("and then?", thread_id="t")
+    asked = [one.text for one in here.requests[-1].messages]
+    assert asked == ["new question", "ok", "and then?"]
