@@ -35,6 +35,7 @@ __all__ = [
     "all_threads",
     "check_prune",
     "count_prunable",
+    "is_subagents_input",
     "merged",
     "parents_of",
     "prunable",
@@ -184,21 +185,36 @@ def prunable_ids(
     keep_latest: int | None, older_than: float | None, made: Sequence[Checkpoint]
 ) -> list[str]:
     """Return the ids of the checkpoints that `prunable` returns."""
-    return prunable([(one.id, one.created_at) for one in made], keep_latest, older_than)
+    facts = [(one.id, one.created_at, is_subagents_input(one.ns, one.source)) for one in made]
+    return prunable(facts, keep_latest, older_than)
+
+
+def is_subagents_input(ns: str, source: str) -> bool:
+    """Whether a checkpoint accepted what a caller gave to a subagent, at first or later."""
+    return ns != "" and source != "loop"
 
 
 def prunable(
-    checkpoints: Sequence[tuple[str, float]], keep_latest: int | None, older_than: float | None
+    checkpoints: Sequence[tuple[str, float, bool]],
+    keep_latest: int | None,
+    older_than: float | None,
 ) -> list[str]:
     """Return the checkpoints of a namespace to which a prune applies.
 
+    The newest input of a subagent stays: what the subagent has written since belongs to its caller,
+    which may still be waiting for it.
+
     Args:
-        checkpoints: Each with its time, in order of commit.
+        checkpoints: Each with its time and whether it is a subagent's input, in order of commit.
         keep_latest: How many of the newest to keep, at least the head.
         older_than: Remove only those from before this Unix time.
     """
-    rest = checkpoints[: -(keep_latest or 1)]
-    return [place for place, made in rest if older_than is None or made < older_than]
+    inputs = [place for place, _, is_input in checkpoints if is_input]
+    return [
+        place
+        for place, made, _ in checkpoints[: -(keep_latest or 1)]
+        if place not in inputs[-1:] and (older_than is None or made < older_than)
+    ]
 
 
 _PAGE = 500

@@ -18,7 +18,7 @@ from deep_agent_mcp.harness.state.channels import Mark, Reducer
 from deep_agent_mcp.harness.subagents.definitions import SubAgent
 from deep_agent_mcp.harness.tools.tool import ToolResult, tool
 from tests.loop.models import call, says
-from tests.subagents.family import Cast, family, heard, task, told
+from tests.subagents.family import Cast, family, handle_in, heard, task, told
 
 pytestmark = pytest.mark.anyio
 
@@ -256,3 +256,46 @@ async def test_a_subagent_sees_none_of_its_callers_messages():
     (asked,) = model.asked_by("helper")
     assert heard(asked) == ["work"]
     assert not [one for one in asked.messages if isinstance(one, AIMessage | ToolMessage)]
+
+
+@pytest.mark.parametrize("continued", [False, True], ids=["a new one", "one that continues"])
+async def test_a_prune_while_a_subagent_works_takes_nothing_from_other_calls(continued: bool):
+    journal = MemoryCheckpointer()
+
+    @tool
+    async def note(text: str) -> ToolResult:
+        """Note."""
+        return ToolResult("noted", update={"open": [text]})
+
+    @tool
+    async def prune() -> str:
+        """Prune the thread."""
+        return str(await journal.prune("t", keep_latest=1))
+
+    def both(request):
+        known = handle_in(request) if continued else ""
+        return says("", call("s", "note", text="sibling"), task("2", "b", "helper", known))
+
+    def child(request):
+        name = heard(request)[-1]
+        return says("", call(f"n{name}", "note", text=f"child {name}"))
+
+    first = task("1", "a", "helper") if continued else call("0", "note", text="main")
+    model = Cast(
+        main=[says("", first), both, says("ok")],
+        helper=[
+            *([child, says("done")] if continued else []),
+            child,
+            says("", call("p1", "prune")),
+            says("", call("p2", "prune")),
+            says("done"),
+        ],
+    )
+    agent = family(
+        model, [note, prune], subagents=[HELPER], middleware=[Keeps()], checkpointer=journal
+    )
+    result = await agent.ainvoke("go", thread_id="t")
+    assert result.run.status == "done"
+    begin = "child a" if continued else "main"
+    assert result.state["open"] == [begin, "sibling", "child b"]
+    assert [one.text for one in told(result) if one.name == "task"][-1].startswith("done")

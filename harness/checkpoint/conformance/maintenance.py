@@ -16,6 +16,7 @@ from ..base import (
     TaskWrites,
     step_id,
 )
+from ..maintenance import count_prunable
 from .kit import (
     THREAD,
     Laws,
@@ -132,6 +133,24 @@ async def a_pruned_thread_keeps_its_newest_states_whole(journal: Checkpointer) -
     await journal.commit(step_batch(ids[5], "g"))
     equal(values((await loaded(journal)).writes), [*"abcdefg"])
     equal([one.checkpoints for one in await journal.threads()], [3])
+
+
+@LAWS.law
+async def a_prune_keeps_the_newest_input_of_a_subagent(journal: Checkpointer) -> None:
+    (first,) = await grow(journal, "old input", ns=_SUB, source="input")
+    old = await grow(journal, "a", "b", ns=_SUB, parent=first)
+    second = step_batch(old[1], "new input", ns=_SUB, source="fork", salt="call_2")
+    await journal.commit(second)
+    origin = second.checkpoints[0].id
+    new = await grow(journal, "c", "d", "e", ns=_SUB, parent=origin)
+    await grow(journal, "main 1", "main 2", source="input")
+    equal(await count_prunable(journal, THREAD, 1, None), 6)
+    equal(await journal.prune(THREAD, keep_latest=1), 6)
+    page = await journal.history(THREAD, _SUB)
+    equal([(one.id, one.parent_id) for one in page], [(new[2], origin), (origin, None)])
+    found = await loaded(journal, ns=_SUB, cached=origin)
+    equal((found.base, values(found.writes)), (origin, ["c", "d", "e"]))
+    equal(len(await journal.history(THREAD)), 1)
 
 
 @LAWS.law

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from ...errors import UnknownThread
 from ..admission import missing_ancestor, thread_exists
-from ..maintenance import prunable
+from ..maintenance import is_subagents_input, prunable
 from .changes import Namespace, delete_tasks, digests_of
 from .commits import SCOPES, ServerClock
 from .database import Row, Session, Statement, columns
@@ -179,13 +179,16 @@ async def prune(
     count, digests = 0, set[bytes]()
     for scope, ns in (await _scopes(session, thread)).items():
         made = await session.ask(
-            "SELECT id, created_at FROM {checkpoints} WHERE scope = %(scope)s ORDER BY seq",
+            "SELECT id, created_at, source FROM {checkpoints} WHERE scope = %(scope)s ORDER BY seq",
             scope=scope,
         )
         with damage(f"a checkpoint of thread {thread_id!r}"):
-            times = [(as_text(step), at) for step, at in made]
+            facts = [
+                (as_text(step), at, is_subagents_input(ns, as_text(source)))
+                for step, at, source in made
+            ]
         namespace = Namespace(session, thread_id, thread, scope, ns)
-        count += await namespace.remove(prunable(times, keep_latest, older_than))
+        count += await namespace.remove(prunable(facts, keep_latest, older_than))
         digests |= namespace.digests
     rows = await session.ask(
         "DELETE FROM {file_changes} WHERE thread = %(thread)s AND checkpoint_seq < ("

@@ -11,7 +11,7 @@ import sqlite3
 from ...errors import UnknownThread
 from ..admission import missing_ancestor, thread_exists
 from ..codec import plain, step_name
-from ..maintenance import prunable
+from ..maintenance import is_subagents_input, prunable
 from . import page_compaction as pages
 from . import records
 from .changes import Namespace, forget_thread, free_blobs
@@ -98,10 +98,13 @@ def prune(
     count = 0
     for scope, ns in _scopes(conn, thread):
         made = conn.execute(
-            "SELECT id, created_at FROM checkpoints WHERE scope = ? ORDER BY seq", (scope,)
+            "SELECT id, created_at, source FROM checkpoints WHERE scope = ? ORDER BY seq", (scope,)
         )
-        times = [(step_name(key), at) for key, at in made.fetchall()]
-        unwanted = prunable(times, keep_latest, older_than)
+        facts = [
+            (step_name(key), at, is_subagents_input(ns, source))
+            for key, at, source in made.fetchall()
+        ]
+        unwanted = prunable(facts, keep_latest, older_than)
         count += Namespace(conn, thread_id, thread, scope, ns).remove(unwanted)
     conn.execute(
         "DELETE FROM file_changes WHERE thread = ?1 AND checkpoint_seq <"
