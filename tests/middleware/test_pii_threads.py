@@ -229,3 +229,44 @@ async def test_a_file_with_a_secret_is_changed_and_not_kept_in_the_journal(tmp_p
         await backend.restore([first], **undo)
         assert (home / "b.txt").read_text() == "plain\n"
     assert MAIL.encode() not in raw(folder)
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["with rules of its own", "without"])
+async def test_old_contents_of_a_subagents_files_are_redacted_by_its_rules(
+    own: bool, tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "a.txt").write_text(f"mail {MAIL} host 203.0.113.77\n")
+    (home / "b.txt").write_text("plain host 203.0.113.77\n")
+    files = FilesystemMiddleware(DirectoryBackend(home))
+    journal = MemoryCheckpointer()
+    read = says("", call("1", "read_file", path="/a.txt"))
+    edit = says("", call("2", "edit_file", path="/a.txt", old_string="mail", new_string="Mail"))
+    child = create_agent(
+        Turns(read, edit, says("ok")),
+        middleware=[PIIMiddleware("ip", apply_to_tool_results=True), files],
+        checkpointer=journal,
+    )
+
+    @tool
+    async def delegate(runtime: ToolRuntime) -> str:
+        """Delegate."""
+        return (await runtime.run_subagent(child, "edit it")).text
+
+    change = call("5", "edit_file", path="/b.txt", old_string="plain", new_string="Plain")
+    turns = (
+        says("", call("3", "delegate")),
+        says("", call("4", "read_file", path="/b.txt")),
+        says("", change),
+        says("ok"),
+    )
+    rules_of_main = rules() if own else []
+    agent = create_agent(
+        Turns(*turns), [delegate], middleware=[*rules_of_main, files], checkpointer=journal
+    )
+    await agent.ainvoke("go", thread_id="t")
+    main, below = await journal.file_changes("t", 0)  # newest first
+    assert main.before == b"plain host 203.0.113.77\n"  # the rules of a subagent are its own
+    mail = "[REDACTED_EMAIL]" if own else MAIL
+    assert below.before == f"mail {mail} host [REDACTED_IP]\n".encode()

@@ -299,7 +299,9 @@ class RedactedJournal:
             return batch
         screens = self._screens
         questions = [asked(one, screens) for one in batch.interrupts]
-        redactor = next(iter(screens.values())).at("tools", lenient=True)
+        main = next((one for path, one in screens.items() if len(path) == 1), None)
+        screen = current_redaction() or main  # None for an agent without rules
+        redactor = None if screen is None else screen.at("tools", lenient=True)
         changes = [clean_change(one, redactor) for one in batch.file_changes]
         return changed(batch, interrupts=questions, file_changes=changes)
 
