@@ -243,3 +243,30 @@ async def test_an_empty_message_is_refused():
         with pytest.raises(InvalidUpdate, match="empty; nothing was stored"):
             await agent.asteer("run_1", "  ")
         stop.leave.set()
+
+
+class Overtaken(MemoryCheckpointer):
+    """A journal in which another process moves the thread just before a message is taken."""
+
+    async def commit(self, batch):
+        if any(key.startswith("msg_") for key in batch.answers):
+            self.other, other = None, self.other
+            if other is not None:
+                (first, *_) = await self.history("t")
+                await other.fork("t", first.id)
+        await super().commit(batch)
+
+
+async def test_a_message_whose_step_was_refused_is_not_said_to_be_taken():
+    stop, model = Stop(), Turns(says("", call("1", "stop")), says("done"))
+    journal = Overtaken()
+    journal.other = create_agent(Turns(), [stop.tool], checkpointer=journal)
+    agent = create_agent(model, [stop.tool], checkpointer=journal)
+    async with running(agent) as results:
+        await stop.reached.wait()
+        sent = await agent.asteer("run_1", "only the north")
+        stop.leave.set()
+    assert journal.other is None and results[0].run.status == "failed"
+    (found,) = await agent.amessages("run_1")
+    assert (found.id, found.status) == (sent.id, "missed")
+    assert await events(agent, "message_taken") == []

@@ -90,6 +90,9 @@ class CommitBuffer:
         try:
             await self._send(held if both is None else both)
             self._held = None
+        except StaleThread:
+            self._held = None  # what it says did not happen
+            raise
         finally:
             self._storing = None
             storing.set()
