@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import anyio
+from anyio.abc import TaskGroup
 
 from ...harness.checkpoint.base import Checkpointer, Run
 from ...harness.errors import HarnessError, JournalAway
@@ -169,48 +170,71 @@ _FIRST_LOOK, _LAST_LOOK = 0.25, 5.0
 
 
 class JournalWait:
-    """Runs that stopped because the journal could not be reached.
+    """Runs that stopped because the journal could not be used.
 
     Attributes:
         wait_seconds: Seconds for which they wait for it.
-        run_ids: The runs. A task that waits for one, or continues it, changes this at once.
 
     Args:
         journal: The journal.
-        go_on: Continues a run, if no other server does.
+        go_on: Continues a run, if no other server does. It returns whether that is settled: whether
+            the run works here, waits for its turn, or needs nothing more from this server.
+        group: The task group in which they wait.
     """
 
-    def __init__(self, journal: Checkpointer, go_on: Callable[[Run], Awaitable[None]]) -> None:
+    def __init__(
+        self, journal: Checkpointer, go_on: Callable[[Run], Awaitable[bool]], group: TaskGroup
+    ) -> None:
         self.wait_seconds = 300.0
-        self.run_ids: set[str] = set()
         self._journal = journal
         self._go_on = go_on
+        self._group = group
+        self._waits: dict[str, object] = {}
 
-    async def wait(self, run_id: str) -> None:
+    def __contains__(self, run_id: str) -> bool:
+        """Whether a run waits for the journal."""
+        return run_id in self._waits
+
+    def forget(self, run_id: str) -> None:
+        """End the wait of a run that continues."""
+        self._waits.pop(run_id, None)
+
+    def begin(self, run_id: str) -> None:
         """Continue a run when the journal is back.
 
-        A run that has waited too long is left. The next request for it, or the next server,
+        A journal that can be read but not written, such as one on a full disk, is not back yet. A
+        run that has waited too long is left. The next request for it, or the next server,
         continues it.
         """
-        logger.warning("run %s waits for the journal, which cannot be reached", run_id)
+        logger.warning("run %s waits for the journal, which cannot be used", run_id)
+        self._waits[run_id] = own = object()
+        self._group.start_soon(self._wait, run_id, own)
+
+    async def _wait(self, run_id: str, own: object) -> None:
+        """Wait as `own`: the run may fail and wait again before an earlier wait has ended."""
         pause, deadline = _FIRST_LOOK, anyio.current_time() + self.wait_seconds
         try:
             while anyio.current_time() < deadline:
                 await anyio.sleep(pause)
-                if run_id not in self.run_ids:
+                if self._waits.get(run_id) is not own:
                     return
                 pause = min(pause * 2, _LAST_LOOK)
-                try:
-                    run = await self._journal.run(run_id)
-                except JournalAway:
-                    continue
-                if run is not None:
-                    await self._go_on(run)
-                return
+                if await self._is_settled(run_id):
+                    return
+                self._waits.setdefault(run_id, own)  # the attempt to continue has ended the wait
             logger.error(
-                "run %s was left after %.0f s: the journal cannot be reached. It continues when "
+                "run %s was left after %.0f s: the journal cannot be used. It continues when "
                 "the journal is back and somebody asks for it, or a server is started.",
                 run_id, self.wait_seconds,
             )  # fmt: skip
         finally:
-            self.run_ids.discard(run_id)
+            if self._waits.get(run_id) is own:
+                del self._waits[run_id]
+
+    async def _is_settled(self, run_id: str) -> bool:
+        try:
+            run = await self._journal.run(run_id)
+            return run is None or await self._go_on(run)
+        except HarnessError as error:
+            logger.debug("run %s still waits for the journal: %s", run_id, error)
+            return False

@@ -95,7 +95,7 @@ class RunSupervisor:
         self.structured = StructuredRuns()
         self.stopping = Stopping(self.live, servers)
         self.figures = RunFigures()
-        self.journal_wait = JournalWait(journal, self._adopt_if_left)
+        self.journal_wait = JournalWait(journal, self._adopt_if_left, group)
         self._undecided: dict[str, LazyEvent] = {}
         self.sampling = SamplingQueue(changed)
         self.changed = changed
@@ -182,7 +182,7 @@ class RunSupervisor:
             accepted=accepted,
         )
         self.live[live.run_id] = live
-        self.journal_wait.run_ids.discard(live.run_id)
+        self.journal_wait.forget(live.run_id)
         self.figures.begun(live)
         self.cancellation.look_out(self._group)
         name = f"run {live.run_id}"
@@ -235,13 +235,14 @@ class RunSupervisor:
             logger.warning("run %s continues elsewhere: %s", live.run_id, error)
             return busy(live.thread_id, live.run_id)
         if isinstance(error, JournalAway) and live.control.accepted.is_set():
-            self.journal_wait.run_ids.add(live.run_id)
-            self._group.start_soon(self.journal_wait.wait, live.run_id)
+            self.journal_wait.begin(live.run_id)
         return error
 
-    async def _adopt_if_left(self, run: Run) -> None:
-        if run.status == "running" and await self.is_left(run):
-            await self.adopt(run)
+    async def _adopt_if_left(self, run: Run) -> bool:
+        """Continue a run that nobody works on; return whether nothing more is to be done here."""
+        if run.status != "running" or not await self.is_left(run):
+            return True
+        return await self.adopt(run) or run.id not in self.stuck
 
     def _hear(self, live: ActiveRun, event: Event) -> None:
         if event.data.get("event") == "tool_start" and not self.servers.may_work:
@@ -362,6 +363,9 @@ class RunSupervisor:
 
         It waits for its turn, unless its turn is `here`. Errors are not raised, because no caller
         is at fault; the next check tries again.
+
+        Raises:
+            JournalAway: Its turn is here; the engine no longer knows it, so the caller tries again.
         """
         if run.id in self.live or self.stopping.has_begun:
             return run.id in self.live
@@ -374,6 +378,8 @@ class RunSupervisor:
             if self.stuck.get(run.id) != str(error):  # it is tried twice a second
                 logger.warning("run %s cannot be continued now: %s", run.id, error)
             self.stuck[run.id] = str(error)
+            if here and isinstance(error, JournalAway):
+                raise
         except Exception:
             logger.exception("run %s cannot be continued now", run.id)
         return run.id in self.live

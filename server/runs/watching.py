@@ -196,7 +196,7 @@ class RunWatcher(RunStarter):
         """Return a line about what a run is doing now, if it works in this process."""
         live = self._supervisor.live.get(run_id)
         if live is None:
-            away = run_id in self._supervisor.journal_wait.run_ids
+            away = run_id in self._supervisor.journal_wait
             return "the journal cannot be reached; the run waits for it" if away else None
         asked = live.sampled.calls.values() if live.sampled is not None else ()
         if asked:

@@ -1,4 +1,4 @@
-"""A journal in Postgres that cannot be reached for a while: runs wait for it, and go on."""
+"""A journal that cannot be used for a while: runs wait for it, and go on."""
 
 from __future__ import annotations
 
@@ -14,12 +14,24 @@ import yaml
 from anyio.abc import SocketAttribute, SocketStream
 from psycopg.conninfo import conninfo_to_dict
 
+from deep_agent_mcp.harness.agent import Agent, RunOptions, RunResult, create_agent
 from deep_agent_mcp.harness.agent_file.places import open_checkpointer
-from deep_agent_mcp.harness.errors import HarnessError
+from deep_agent_mcp.harness.checkpoint.base import Batch, Run
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.errors import HarnessError, JournalAway
+from deep_agent_mcp.harness.limits.limits import Limits
+from deep_agent_mcp.harness.messages.message import AIMessage
 from deep_agent_mcp.server.app import App, create_app
+from deep_agent_mcp.server.runs import lifecycle
+from deep_agent_mcp.server.runs.active_run import ActiveRun
+from deep_agent_mcp.server.runs.cancellation import ServerProcesses
+from deep_agent_mcp.server.runs.supervisor import RunSupervisor
 from deep_agent_mcp.server.settings.sources import load_settings
+from deep_agent_mcp.server.settings.state_dir import StateDir
 from deep_agent_mcp.server.threads import journal_places
 from tests.databases import Database, made_database
+from tests.loop.models import Turns, says
+from tests.server.same_agent import SameAgent
 
 pytestmark = pytest.mark.anyio
 
@@ -144,3 +156,103 @@ async def test_a_run_waits_for_its_journal_and_goes_on(
             assert snapshot.run.attempt == 2
             assert app.runs.doing(run_id) is None
     assert max(Counter(log.read_text().split()).values()) == 1
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look more often whether the journal is back."""
+    monkeypatch.setattr(lifecycle, "_FIRST_LOOK", 0.02)
+    monkeypatch.setattr(lifecycle, "_LAST_LOOK", 0.1)
+
+
+class Flaky(MemoryCheckpointer):
+    """A journal that can be made unusable: for writing, or for a number of reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.can_write = True
+        self.failing_reads = 0
+        self.refused = 0
+        self.looked = anyio.Event()
+
+    async def commit(self, batch: Batch) -> None:
+        if not self.can_write:
+            self._refuse()
+        await super().commit(batch)
+
+    async def run(self, run_id: str) -> Run | None:
+        found = await super().run(run_id)
+        if self.failing_reads and self.looked.is_set():
+            self.failing_reads -= 1
+            self._refuse()
+        return found
+
+    def _refuse(self) -> None:
+        self.refused += 1
+        self.looked.set()
+        raise JournalAway("no room is left; nothing was stored")
+
+
+@asynccontextmanager
+async def supervised(journal: Flaky, place: Path) -> AsyncGenerator[RunSupervisor]:
+    """Give a server's runs of an agent whose journal fails before its answer is stored."""
+
+    def ends(_: object) -> AIMessage:
+        if not journal.looked.is_set():
+            journal.can_write = False
+        return says("end")
+
+    who = SameAgent(create_agent(Turns(ends), checkpointer=journal))
+    servers = ServerProcesses(StateDir.open(place))
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as group:
+            supervisor = RunSupervisor(
+                who, journal, group, "me", servers, lambda thread_id, **_: None, Limits()
+            )
+            yield supervisor
+            group.cancel_scope.cancel()
+
+
+async def begun(supervisor: RunSupervisor) -> None:
+    """Start a run, and return when it waits for the journal."""
+    live = ActiveRun("run_1", "t")
+    await supervisor.take_gate(live)
+
+    async def work(agent: Agent, options: RunOptions) -> RunResult:
+        return await agent.ainvoke("go", thread_id="t", options=options)
+
+    supervisor.spawn(live, work)
+    await live.finished.wait()
+    assert isinstance(live.error, JournalAway) and "run_1" in supervisor.journal_wait
+
+
+async def done(journal: Flaky) -> Run:
+    run = await journal.run("run_1")
+    while run is None or run.status == "running":
+        await anyio.sleep(0.01)
+        run = await journal.run("run_1")
+    return run
+
+
+async def test_a_run_waits_on_while_its_journal_can_be_read_but_not_written(tmp_path: Path) -> None:
+    journal = Flaky()
+    async with supervised(journal, tmp_path) as supervisor:
+        await begun(supervisor)
+        while journal.refused < 3:  # noqa: ASYNC110 - two attempts to continue have failed
+            await anyio.sleep(0.01)
+        assert "run_1" in supervisor.journal_wait or supervisor.live
+        journal.can_write = True
+        assert (await done(journal)).status == "done"
+        assert "run_1" not in supervisor.journal_wait
+
+
+async def test_a_journal_that_fails_again_while_a_run_waits_ends_only_the_attempt(
+    tmp_path: Path,
+) -> None:
+    journal = Flaky()
+    async with supervised(journal, tmp_path) as supervisor:
+        await begun(supervisor)
+        journal.can_write, journal.failing_reads = True, 5
+        while journal.failing_reads:  # noqa: ASYNC110
+            await anyio.sleep(0.01)
+        assert (await done(journal)).status == "done"

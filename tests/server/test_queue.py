@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import count
@@ -12,6 +12,7 @@ from pathlib import Path
 import anyio
 import anyio.lowlevel
 import pytest
+from pydantic import JsonValue
 
 from deep_agent_mcp import create_deep_agent
 from deep_agent_mcp.harness.checkpoint.base import Run, taken_over
@@ -203,6 +204,31 @@ async def test_a_run_whose_turn_comes_while_the_journal_is_away_begins_later(
         second = await app.runs.start("second")
         await app.runs.cancel(first.id, "by the test")
         assert (await app.runs.wait(second, 10)).run.status == "done"
+
+
+async def test_a_left_run_whose_turn_comes_while_the_journal_is_away_continues_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deep_agent_mcp.server.runs.queue.PAUSE", 0.01)
+    async with running(tmp_path, workers=1) as app:
+        left = (await app.runs.wait(await app.runs.start("at once"), 30)).run
+        await app.journal.commit(taken_over(left, status="paused", reason="by the test"))
+        first, supervisor, tries = await at_work(app), app.runs.supervisor, count()
+        await app.runs.reply(left.id, {})  # it waits for its turn
+        resume = supervisor.resume
+
+        async def resumes_later(run: Run, answers: Mapping[str, JsonValue]) -> None:
+            if next(tries) < 2:
+                raise JournalAway("by the test")
+            await resume(run, answers)
+
+        monkeypatch.setattr(supervisor, "resume", resumes_later)
+        await app.runs.cancel(first.id, "by the test")
+        run = await app.journal.run(left.id)
+        while run is not None and run.status == "running":  # nobody asks for it
+            await anyio.sleep(0.01)
+            run = await app.journal.run(left.id)
+        assert run is not None and run.status == "done"
 
 
 async def test_a_defect_that_keeps_a_run_from_starting_ends_this_run_alone(tmp_path: Path) -> None:
