@@ -58,8 +58,17 @@ class ServerProcesses:
         self.run_changes = PolledRunChanges()
 
     async def is_alive(self, owner: str) -> bool:
-        """Whether the server with this id is running."""
-        return owner.isalnum() and await anyio.to_thread.run_sync(self._state.is_alive, owner)
+        """Whether the server with this id is running.
+
+        Raises:
+            HarnessError: That cannot be determined.
+        """
+        if not owner.isalnum():
+            return False
+        try:
+            return await anyio.to_thread.run_sync(self._state.is_alive, owner)
+        except OSError as error:
+            raise _unusable(f"whether server {owner} still runs is not known", error) from error
 
     def was_killed(self, owner: str) -> bool:
         """Whether a server was killed: it left its lock behind."""
@@ -67,7 +76,12 @@ class ServerProcesses:
 
     @asynccontextmanager
     async def takeover(self) -> AsyncGenerator[None]:
-        """Keep every other process from resuming a run meanwhile."""
+        """Keep every other process from resuming a run meanwhile.
+
+        Raises:
+            ThreadBusy: Another process does so for too long.
+            HarnessError: The lock file cannot be used.
+        """
         from filelock import FileLock, Timeout  # not needed to begin serving
 
         lock = FileLock(
@@ -80,10 +94,20 @@ class ServerProcesses:
                 "another server process is taking over runs and has not finished; nothing "
                 "was done. Try again, or end that process."
             ) from error
+        except OSError as error:
+            raise _unusable("no run can be taken over", error) from error
         try:
             yield
         finally:
             lock.release()
+
+
+def _unusable(what: str, error: OSError) -> HarnessError:
+    return HarnessError(
+        f"{what}, because a lock file in the state directory cannot be used: {error}. Nothing was "
+        "done. Check the disk, the permissions of the state directory and the limit of open files, "
+        "then try again."
+    )
 
 
 class CancelRequests:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,15 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 import yaml
+from filelock import FileLock
 
 from deep_agent_mcp.harness.checkpoint.base import Run
 from deep_agent_mcp.harness.errors import CheckpointError, HarnessError, ThreadBusy
 from deep_agent_mcp.server.app import App, create_app
 from deep_agent_mcp.server.runs import cancellation
-from deep_agent_mcp.server.runs.cancellation import CancelRequest, CancelRequests
+from deep_agent_mcp.server.runs.cancellation import CancelRequest, CancelRequests, ServerProcesses
 from deep_agent_mcp.server.settings.sources import load_settings
+from deep_agent_mcp.server.settings.state_dir import StateDir
 from tests.server.test_full_disk import limited
 
 pytestmark = pytest.mark.anyio
@@ -154,6 +157,50 @@ async def test_a_run_stopped_while_the_disk_is_full_does_not_go_on_when_there_is
         done = await other.runs.wait(run_id, 30)
         assert (done.run.status, done.run.reason) == ("cancelled", "enough")
         assert (await one.runs.wait(run_id, 1)).run.status == "cancelled"
+
+
+@contextmanager
+def out_of_files(monkeypatch: pytest.MonkeyPatch) -> Generator[list[Path]]:
+    """Let no lock file be opened; give those that were tried."""
+    tried: list[Path] = []
+
+    def acquire(lock: FileLock, *_: object, **__: object) -> None:
+        tried.append(Path(lock.lock_file))
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(FileLock, "acquire", acquire)
+        yield tried
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="disks are filled as POSIX systems do it")
+async def test_a_lock_file_that_cannot_be_used_delays_the_end_of_a_run_and_ends_no_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cancellation, "LOOK_SECONDS", 0.01)
+    async with two_servers(tmp_path) as (one, _):
+        run_id = await one.runs.start("slow")
+        with out_of_files(monkeypatch) as tried, limited(tmp_path) as (_, full), full():
+            with pytest.raises(HarnessError, match=r"no run can be taken over.*Nothing was done"):
+                await one.runs.cancel(run_id, "enough")
+            before = len(tried)
+            while len(tried) < before + 2:  # noqa: ASYNC110 - it tries again to store the end
+                await anyio.sleep(0.01)
+        ended = await one.runs.wait(run_id, 30)
+        assert (ended.run.status, ended.run.reason) == ("cancelled", "enough")
+
+
+async def test_nobody_takes_a_server_for_dead_whose_lock_file_cannot_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = StateDir.open(tmp_path)
+    servers = ServerProcesses(state)
+    with state.claim() as owner:
+        assert await servers.is_alive(owner)
+        unknown = pytest.raises(HarnessError, match=f"whether server {owner} still runs is not")
+        with out_of_files(monkeypatch), unknown:
+            await servers.is_alive(owner)
+        assert await servers.is_alive(owner) and not servers.was_killed(owner)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="limits of POSIX systems")
