@@ -207,18 +207,20 @@ def seen_whole(
 
 
 def _require_seen(run_id: str, question: Interrupt, answer: Mapping[str, JsonValue]) -> None:
-    digest, size = answer.get("digest"), len(args_text(question))
+    digest, decision = answer.get("digest"), answer.get("decision")
+    size = len(args_text(question))
     if digest is not None and digest != args_digest(question):
         raise HarnessError(
             f"Nothing was stored: the digest is not that of the arguments of {question.id}, so "
             f"they were not shown as they are. Read them again: run://{run_id}/questions/"
             f"{question.id}"
         )
-    if digest is None and answer.get("decision") == "approve" and size > MAX_ARGS_CHARS:
+    runs_them = decision == "approve" or (decision == "edit" and "args" not in answer)
+    if digest is None and runs_them and size > MAX_ARGS_CHARS:
+        given = json.dumps({**answer, "digest": "…"}, ensure_ascii=False)
         raise HarnessError(
             f"Nothing was stored: the arguments of {question.id} have {size:,} characters, and "
             f'were not shown whole. Show the user all of them: wait(run_id="{run_id}", '
             "answer_offset=1) pages through them and ends with a digest. Then call "
-            f'reply(run_id="{run_id}", answers={{"{question.id}": {{"decision": "approve", '
-            '"digest": "…"}}).'
+            f'reply(run_id="{run_id}", answers={{"{question.id}": {given}}}).'
         )

@@ -284,3 +284,13 @@ async def test_a_question_that_was_answered_is_not_asked_again_by_the_next_attem
     assert done.run.status == "done"
     assert done.state["messages"][2].text == "hello Ann"
     assert tries == [1, 2, 3]
+
+
+async def test_an_edit_that_names_only_the_tool_of_the_call_is_refused():
+    ran = Ran()
+    agent = create_agent(Turns(deletes("/a"), says("ok")), ran.tools(), policy=ASK_DELETE)
+    waiting = await agent.ainvoke("go")
+    (question,) = waiting.interrupts
+    with pytest.raises(InvalidAnswer, match="as it is, approve it"):
+        await agent.aresume(waiting.run.id, {question.id: {"decision": "edit", "tool": "delete"}})
+    assert ran == []

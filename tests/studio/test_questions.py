@@ -131,3 +131,18 @@ async def test_what_was_not_seen_may_still_be_rejected_or_edited(tmp_path: Path)
         answers = {question["id"]: edited}
         await server.call("reply", run_id=second["run_id"], answers=answers)
         assert (server.root / "new.txt").read_text() == "short"
+
+
+@pytest.mark.parametrize("tool", ["write_file", "ls"], ids=["its own tool", "another tool"])
+async def test_unseen_arguments_do_not_pass_as_an_edit_of_nothing_but_the_tool(
+    tmp_path: Path, tool: str
+):
+    async with looking(tmp_path, RUNS, approve=ASKS) as server:
+        run_id = (await server.call("task", goal="write it"))["run_id"]
+        question = await server.question(run_id)
+        answers = {question["id"]: {"decision": "edit", "tool": tool}}
+        refused = await server.said("reply", run_id=run_id, answers=answers)
+        assert "Nothing was stored" in refused and "were not shown whole" in refused
+        assert f'"tool": "{tool}", "digest": "…"' in refused
+        assert not (server.root / "new.txt").exists()
+        assert (await server.question(run_id))["id"] == question["id"]

@@ -159,10 +159,11 @@ def _check_edit(interrupt: Interrupt, answer: JsonValue) -> None:
     """Refuse an edit that changes nothing, since it would count as an approval, or has no tool."""
     if interrupt.kind != "approval" or not isinstance(answer, dict):
         return
-    if answer.get("decision") == "edit" and not {"args", "tool"} & answer.keys():
+    same_tool = answer.get("tool") in (None, interrupt.payload.get("tool"))
+    if answer.get("decision") == "edit" and same_tool and "args" not in answer:
         raise InvalidAnswer(
-            f"the answer to {interrupt.id} does not fit: decision edit needs `args`, `tool` or "
-            "both. To run the call as it is, approve it. Nothing was stored."
+            f"the answer to {interrupt.id} does not fit: decision edit needs `args`, another "
+            "`tool` or both. To run the call as it is, approve it. Nothing was stored."
         )
     properties = cast("dict[str, dict[str, Any]]", interrupt.answer_schema.get("properties", {}))
     tools = properties.get("tool", {}).get("enum")
