@@ -34,7 +34,7 @@ from ..auth.caller import RULES_PREFIX, current_caller, current_client, owner_of
 from ..settings.launch_rules import escaped
 from .decisions import by_rule, canonical
 
-__all__ = ["Match", "Remembered", "RememberedRule", "proposed"]
+__all__ = ["Match", "Remembered", "RememberedRule", "proposed", "require_own"]
 
 MatchKind: TypeAlias = Literal["exact", "path", "below", "command", "any"]
 MOST_RULES = 1_000
@@ -272,6 +272,19 @@ def _safely(rule: RememberedRule, call: ToolCall, tool: Tool, place: CallPlace) 
         return rule.covers(call, tool, place)
     except PolicyError:
         return False
+
+
+def require_own(run_id: str) -> None:
+    """Refuse to make a decision last for another user, who alone could see and revoke it.
+
+    Raises:
+        HarnessError: The run is not the caller's, though an admin may answer its questions.
+    """
+    if owner_of(run_id) != current_caller.get().owner:
+        raise HarnessError(
+            f"Run {run_id} is another user's, and only they can make a decision about it last. "
+            "Nothing was stored. Approve this call alone."
+        )
 
 
 def proposed(question: Interrupt, tool: Tool | None) -> Sequence[RememberedRule]:

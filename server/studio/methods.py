@@ -20,7 +20,7 @@ from ...harness.checkpoint.base import Interrupt
 from ...harness.errors import HarnessError, ThreadBusy
 from ...harness.messages.message import new_id
 from ...harness.subagents.background.engine import delete_with_tasks, task_threads
-from ..approvals.remembered import Remembered, RememberedRule, proposed
+from ..approvals.remembered import Remembered, RememberedRule, proposed, require_own
 from ..auth.caller import Scope, current_caller, owner_of
 from ..mcp.requests import Context, Services
 from ..runs.active_run import PARTS
@@ -177,6 +177,10 @@ class Rules:
         """Return the rules that an approval of a question may become; nothing is stored."""
         require(self._services, "rules/propose", "approve")
         question = await self._question(params.run_id, params.question_id)
+        try:
+            require_own(question.run_id)
+        except HarnessError as error:
+            raise MCPError(INVALID_PARAMS, str(error)) from error
         await self._services.places.prepare(question.thread_id)
         tool = self._services.places(question.thread_id).tools.get(
             str(question.payload.get("tool"))
@@ -191,8 +195,9 @@ class Rules:
         caller = current_caller.get()
         try:
             rule = self._remembered.unseal(params.proposal)
-            if rule.by != caller.principal or not caller.owns(rule.run_id):
+            if rule.by != caller.principal:
                 raise HarnessError("It was proposed to somebody else; nothing was stored.")
+            require_own(rule.run_id)
             await self._remembered.add(rule)
         except HarnessError as error:
             raise MCPError(INVALID_PARAMS, str(error)) from error

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter, ValidationEr
 
 from ...harness.checkpoint.base import Interrupt
 from ...harness.errors import HarnessError
-from ..approvals.remembered import MatchKind, Remembered, RememberedRule, proposed
+from ..approvals.remembered import MatchKind, Remembered, RememberedRule, proposed, require_own
 from ..auth.caller import current_caller, owner_of
 from ..mcp.requests import Services
 from . import ToolReply
@@ -86,6 +86,7 @@ class LastingDecisions:
         if remember is None and not any(map(_wish_in, answers.values())):
             return dict(answers)
         remembered = self._require()
+        require_own(run_id)
         asked = await self._services.journal.interrupts(run_id)
         approvals = {one.id: one for one in asked if one.kind == "approval"}
         for key, wish in _wishes(decision, answers, remember, approvals).items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from deep_agent_mcp.server.approvals.remembered import proposed
 from deep_agent_mcp.server.auth.caller import ALL_SCOPES, Caller
 from deep_agent_mcp.server.operations.run_admin import RunAdmin
 from deep_agent_mcp.server.studio import Studio
-from deep_agent_mcp.server.studio.methods import ProposeParams
+from deep_agent_mcp.server.studio.methods import AddParams, ProposeParams
 from deep_agent_mcp.server.tools.lasting_decisions import LastingDecisions
 from tests.studio.looking import Looking, calling_as, looking, script
 
@@ -221,8 +222,6 @@ async def test_rules_that_this_server_did_not_sign_are_left_out(tmp_path: Path):
         await remember(server, await asked(server, "one"), "always", "exact")
         journal = server.app.journal
         (stored,) = await journal.interrupts("rules_")
-        from dataclasses import replace
-
         rule: Any = {**stored.payload["rule"], "id": "rule_2", "match": {"kind": "any"}}  # type: ignore[dict-item]
         forged = replace(stored, id="rule_2", payload={**stored.payload, "rule": rule})
         await journal.commit(Batch("rules_", interrupts=[forged]))
@@ -312,3 +311,25 @@ async def test_decisions_on_the_command_line_are_kept_too(tmp_path: Path):
         await server.call("wait", run_id=run["run_id"])
         (only,) = (await server.read(f"thread://{run['thread_id']}/decisions"))["decisions"]
         assert (only["how"], only["decision"], only["by"]) == ("cli", "approve", "")
+
+
+async def test_an_admin_makes_no_decision_last_for_another_user(tmp_path: Path):
+    async with looking(tmp_path, RUNS, approve=ASKS) as server:
+        run = await asked(server, "one")
+        studio = Studio(server.app.services)
+        params = ProposeParams(runId=run["run_id"], questionId=run["question"])
+        found = await server.ask("rules/propose", runId=run["run_id"], questionId=run["question"])
+        remembered = server.app.runs.supervisor.consents.remembered
+        assert remembered is not None
+        rule = remembered.unseal(found["proposals"][0]["proposal"])
+        async with calling_as(Caller("boss", ALL_SCOPES | {"remember"})):
+            with pytest.raises(MCPError, match=r"another user's.*Nothing was stored"):
+                await studio.act("rules/propose", None, params)  # type: ignore[arg-type]
+            mine = remembered.seal(replace(rule, by="boss"))
+            with pytest.raises(MCPError, match=r"another user's.*Nothing was stored"):
+                await studio.act("rules/add", None, AddParams(proposal=mine))  # type: ignore[arg-type]
+            with pytest.raises(HarnessError, match=r"another user's.*Nothing was stored"):
+                await LastingDecisions(server.app.services).choose(
+                    run["run_id"], "approve", {}, "always"
+                )
+        assert (await server.read("studio://rules"))["rules"] == []
