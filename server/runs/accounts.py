@@ -17,7 +17,7 @@ from pydantic import JsonValue
 
 from ...harness._internal.records import record
 from ...harness.checkpoint.base import ENDED, Checkpointer, Interrupt, Run, RunEvent
-from ...harness.errors import HarnessError
+from ...harness.errors import CheckpointError, HarnessError
 from ...harness.limits.carried_limits import used_by
 from ...harness.loop.tools.execution import REFUSED
 from ...harness.loop.tools.outcomes import NOT_ALLOWED, REJECTED
@@ -155,7 +155,10 @@ class Accounts:
 
 def _has_worked(run: Run) -> bool:
     """Whether a run has called a model or a tool, so that it had events."""
-    used = used_by(run)
+    try:
+        used = used_by(run)
+    except CheckpointError:  # its usage is unreadable; its account is not known to be complete
+        return True
     return used is not None and used.model_calls + used.tool_calls > 0
 
 
