@@ -160,7 +160,8 @@ class Backend(Protocol):
 
     A backend may have more members: `canonical(path)`, its own way to make paths canonical;
     `real_path(path)`, which resolves links in a canonical path (blocking), so that the policy
-    judges their targets; `live`, False if agents that run side by side do not see each other's
+    judges their targets (its files then have `pin(path, place)`, so that the path must lead to the
+    judged place); `live`, False if agents that run side by side do not see each other's
     changes; and `artifacts_root`, the directory for data that the harness stores for the model.
     """
 

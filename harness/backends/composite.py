@@ -216,6 +216,13 @@ class CompositeFiles:
             items=len(entries),
         )
 
+    def pin(self, path: str, place: str) -> None:
+        """Let a path lead only to this place, in parts with links."""
+        part = self._layout.owner(path)
+        pin = getattr(self._files[part.prefix], "pin", None)
+        if pin is not None:
+            pin(part.inner(path), part.inner(place))
+
     async def read(self, path: str) -> bytes:
         """See `Files`."""
         path = checked_path(path)

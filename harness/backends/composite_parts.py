@@ -67,6 +67,7 @@ class _ReadOnlyFiles:
 
     def __init__(self, files: Files) -> None:
         self._files = files
+        self.pin = getattr(files, "pin", None)
 
     async def ls(self, path: str) -> Sequence[FileEntry]:
         return await self._files.ls(path)

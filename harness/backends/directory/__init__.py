@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path, PurePath
 from typing import Any, TypeVar
@@ -208,6 +209,11 @@ class DirectoryFiles:
         self._search = DirectorySearch(
             backend.tree, backend.root, backend.max_read_bytes, backend.ripgrep
         )
+
+    def pin(self, path: str, place: str) -> None:
+        """Let a path lead only to this place, which has been judged; see `Tree.pinned`."""
+        self._tree = self._tree.pinned(path, place)
+        self._search = replace(self._search, tree=self._tree)
 
     async def ls(self, path: str) -> Sequence[FileEntry]:
         """See `Files`."""

@@ -12,14 +12,14 @@ import posixpath
 import secrets
 import stat
 import sys
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import groupby
 from operator import attrgetter
 
 from ..._internal import is_unicode
 from ..._internal.records import record
-from ..base import MAX_DEPTH, FileEntry, FileError, PathTest, changed, every_path
+from ..base import MAX_DEPTH, FileEntry, FileError, PathTest, changed, every_path, prefix_of
 from .tree import (
     READ_FLAGS,
     WRITE_FLAGS,
@@ -28,6 +28,7 @@ from .tree import (
     Present,
     file_errors,
     opened_regular,
+    pinned_place,
     read_open,
     read_regular,
     require_deletable,
@@ -58,8 +59,13 @@ class _Place:
 class DescriptorTree:
     """A `Tree` on directory descriptors."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, pins: Mapping[str, str] | None = None) -> None:
         self._root = root
+        self._pins: Mapping[str, str] = pins or {}
+
+    def pinned(self, path: str, place: str) -> DescriptorTree:
+        """See `Tree`."""
+        return DescriptorTree(self._root, {**self._pins, path: place})
 
     def read(self, path: str, limit: int) -> bytes:
         """See `Tree`."""
@@ -175,7 +181,10 @@ class DescriptorTree:
     def _entry(self, path: str, entry: os.DirEntry[str]) -> FileEntry:
         full = f"{path.rstrip('/')}/{entry.name}"
         try:
-            status = self._status(full) if entry.is_symlink() else entry.stat(follow_symlinks=False)
+            if entry.is_symlink():  # its target is only described, wherever it is
+                status = DescriptorTree(self._root)._status(full)
+            else:
+                status = entry.stat(follow_symlinks=False)
         except (OSError, FileError):
             return FileEntry(full)
         if stat.S_ISDIR(status.st_mode):
@@ -198,7 +207,7 @@ class DescriptorTree:
     @contextmanager
     def _at(self, path: str, *, create: bool = False, links: int = _MAX_LINKS) -> Generator[_Place]:
         """Walk to the directory that contains the last name of `path`, links resolved."""
-        walk = _Walk(self._root, path, links)
+        walk = _Walk(self._root, path, links, pinned_place(self._pins, path))
         try:
             yield walk.go(create=create)
         finally:
@@ -208,10 +217,11 @@ class DescriptorTree:
 class _Walk:
     """The way from the root to one place; holds the descriptors of all directories on it."""
 
-    def __init__(self, root: str, path: str, links: int) -> None:
+    def __init__(self, root: str, path: str, links: int, place: str | None) -> None:
         self._root = root.rstrip("/")
         self._path = path
         self._links = links
+        self._place = place
         self._fds = [os.open(root, _DIR_FLAGS)]
         self._names: list[str] = []
         self._todo = self._parts(path)
@@ -228,11 +238,31 @@ class _Walk:
             elif (target := _link(name, self._fds[-1])) is not None:
                 self._follow(target)
             elif self._todo:
-                self._fds.append(_enter(name, self._fds[-1], create=create))
-                self._names.append(name)
+                self._enter(name, create=create)
             else:
-                return _Place(self._fds[-1], name, "/" + "/".join([*self._names, name]))
-        return _Place(self._fds[-1], ".", "/" + "/".join(self._names))
+                return self._found(name, [*self._names, name])
+        return self._found(".", self._names)
+
+    def _found(self, name: str, names: Sequence[str]) -> _Place:
+        path = "/" + "/".join(names)
+        if self._place not in (None, path):
+            raise changed(self._path)
+        return _Place(self._fds[-1], name, path)
+
+    def _enter(self, name: str, *, create: bool) -> None:
+        self._names.append(name)
+        try:
+            fd = os.open(name, _DIR_FLAGS, dir_fd=self._fds[-1])
+        except FileNotFoundError:
+            if not create:
+                raise
+            made = "/" + "/".join(self._names)
+            if self._place is not None and not self._place.startswith(prefix_of(made)):
+                raise changed(self._path) from None
+            with suppress(FileExistsError):
+                os.mkdir(name, dir_fd=self._fds[-1])
+            fd = os.open(name, _DIR_FLAGS, dir_fd=self._fds[-1])
+        self._fds.append(fd)
 
     def _up(self) -> None:
         if not self._names:
@@ -302,17 +332,6 @@ def _link(name: str, fd: int) -> str | None:
         return os.readlink(name, dir_fd=fd)
     except OSError:
         return None
-
-
-def _enter(name: str, fd: int, *, create: bool) -> int:
-    try:
-        return os.open(name, _DIR_FLAGS, dir_fd=fd)
-    except FileNotFoundError:
-        if not create:
-            raise
-    with suppress(FileExistsError):
-        os.mkdir(name, dir_fd=fd)
-    return os.open(name, _DIR_FLAGS, dir_fd=fd)
 
 
 def _walk(fd: int, prefix: str, depth: int, wanted: PathTest) -> Iterator[Leaf]:

@@ -12,7 +12,7 @@ import posixpath
 import re
 import secrets
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby
 from pathlib import PurePath
@@ -26,6 +26,7 @@ from .tree import (
     Present,
     file_errors,
     opened_regular,
+    pinned_place,
     read_open,
     read_regular,
     require_deletable,
@@ -59,9 +60,17 @@ def windows_problem(name: str) -> str | None:
 class RealpathTree:
     """A `Tree` on checked real paths."""
 
-    def __init__(self, root: str, *, windows: bool = os.name == "nt") -> None:
+    def __init__(
+        self, root: str, pins: Mapping[str, str] | None = None, *, windows: bool = os.name == "nt"
+    ) -> None:
         self._root = root
+        self._pins: Mapping[str, str] = pins or {}
         self._windows = windows
+
+    def pinned(self, path: str, place: str) -> RealpathTree:
+        """See `Tree`."""
+        pins = {**self._pins, path: place}
+        return RealpathTree(self._root, pins, windows=self._windows)
 
     def read(self, path: str, limit: int) -> bytes:
         """See `Tree`."""
@@ -178,7 +187,7 @@ class RealpathTree:
     def _entry(self, path: str, entry: os.DirEntry[str]) -> FileEntry:
         full = posixpath.join(path, entry.name)
         try:
-            status = os.stat(self._real(full))
+            status = os.stat(RealpathTree(self._root, windows=self._windows)._real(full))
         except (OSError, FileError):
             return FileEntry(full)
         if stat.S_ISDIR(status.st_mode):
@@ -200,6 +209,8 @@ class RealpathTree:
                 f"{path} is, or passes through, a link that leads out of the files. "
                 "Nothing was done.",
             )
+        if pinned_place(self._pins, path) not in (None, self._virtual(real)):
+            raise changed(path)
         return real
 
     def _virtual(self, real: str) -> str:

@@ -30,6 +30,7 @@ from ..base import (
     changed,
     every_path,
     is_directory,
+    prefix_of,
     size_text,
 )
 
@@ -40,6 +41,7 @@ __all__ = [
     "Tree",
     "file_errors",
     "opened_regular",
+    "pinned_place",
     "read_open",
     "read_regular",
     "require_deletable",
@@ -112,8 +114,30 @@ class Leaf(NamedTuple):
             return None
 
 
+def pinned_place(pins: Mapping[str, str], path: str) -> str | None:
+    """Return the only place that a path may lead to; None if it may lead anywhere.
+
+    Args:
+        pins: The places of some paths. What is below such a path must be below its place.
+        path: The path.
+    """
+    for pin in sorted(pins, key=len, reverse=True):
+        if path == pin:
+            return pins[pin]
+        if path.startswith(prefix_of(pin)):
+            return prefix_of(pins[pin]) + path[len(prefix_of(pin)) :]
+    return None
+
+
 class Tree(Protocol):
     """Blocking file operations below a root. All raise `FileError` for normal failures."""
+
+    def pinned(self, path: str, place: str) -> Tree:
+        """Return the same files, where a path must lead to a place, or `changed` is raised.
+
+        Whoever has judged a place uses this, as links on the way to it could be replaced.
+        """
+        ...
 
     def read(self, path: str, limit: int) -> bytes:
         """Return a regular file's bytes; `too_large` above `limit`."""

@@ -138,6 +138,9 @@ class AuthorizedFiles:
     async def _require(self, path: str) -> str:
         """Return the real path; refuse one neither judged by the gate nor allowed by the policy."""
         real = await anyio.to_thread.run_sync(self.real, path) if self.real else path
+        pin = cast("Callable[[str, str], None] | None", getattr(self.files, "pin", None))
+        if pin is not None:  # links could be replaced from here on
+            pin(path, real)
         if real == path and (not self.named or path_forms(path).exact in self.named):
             return real
         verdict = self.policy.judge(path=real)
