@@ -126,18 +126,20 @@ async def place_inputs(
     Raises:
         HarnessError: One cannot be written; nothing was started.
     """
-    for one in inputs:
-        _require_allowed(agent, one.path, principal)
-    if not inputs:
-        return
-    for one in inputs:  # one at a time, as all at once would keep the event loop too long
+    allowed = [(one, _allowed(agent, one.path, principal)) for one in inputs]
+    for one, policy in allowed:  # one at a time, as all at once would keep the event loop too long
         files = {one.path: one.data}
-        (done,) = await upload_files(agent, thread_id, files, principal=principal)
+        (done,) = await upload_files(agent, thread_id, files, principal=principal, policy=policy)
         if not done.ok:
             raise HarnessError(f"Nothing was started: {done.message}")
 
 
-def _require_allowed(agent: Agent, path: str, principal: str) -> None:
+def _allowed(agent: Agent, path: str, principal: str) -> CallAuthorization:
+    """Return the authorization to write a file, which also judges where links lead.
+
+    Raises:
+        HarnessError: The agent has no files, or the policy guards the path; nothing was started.
+    """
     definition = agent.definition
     writer = definition.tools.get("write_file")
     if writer is None:
@@ -152,6 +154,7 @@ def _require_allowed(agent: Agent, path: str, principal: str) -> None:
             f"Nothing was started: files of a task are written to {path}, which the policy guards "
             f"({verdict.reason}). Leave files out."
         )
+    return asked
 
 
 _MOST = 10_000

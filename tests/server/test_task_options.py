@@ -6,6 +6,7 @@ import base64
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -348,3 +349,27 @@ def test_principals_are_bound_to_agents_by_variable_and_file(tmp_path: Path) -> 
     agent.write_text('[principals.ann]\nagents = ["scout"]\n')
     settings = load_settings({"agent_file": str(agent)}, {})
     assert settings.principal_agents == {"ann": ("scout",)}
+
+
+@pytest.mark.parametrize("way", ["inputs", "inputs/{token}"])
+async def test_files_go_through_no_link_to_where_the_policy_does_not_let_agents_write(
+    way: str, tmp_path: Path
+) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text('[[rule]]\naction = "ask"\npath = "**/.git/**"\nreason = "closed"\n')
+    root = tmp_path / "root"
+    (root / ".git").mkdir(parents=True)
+    (root / ".git" / "config").write_text("as it was")
+    given = {"root": str(root), "execute": "host", "policy": (str(policy),)}
+    async with serving(tmp_path, **given) as (_, client):
+        files = [{"name": "config", "text": "fsmonitor = evil"}]
+        token = blake2b(b"known", digest_size=4).hexdigest()
+        link = root / way.format(token=token)
+        link.parent.mkdir(exist_ok=True)
+        link.symlink_to(root / ".git")
+        refused = await task(client, "Go", files=files, idempotency_key="known")
+        assert refused.is_error and "closed" in text(refused), text(refused)
+        link.unlink()
+        done = data(await task(client, "Go", files=files, idempotency_key="known"))
+        assert any(f"/{way.format(token=token)}" in one for one in done["notes"])  # the same place
+    assert (root / ".git" / "config").read_text() == "as it was"
