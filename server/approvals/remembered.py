@@ -69,7 +69,7 @@ class RememberedRule:
         agent: Names of the agents from the main one to the one whose calls it allows, joined by
             `/`.
         match: The matching arguments.
-        thread_id: The thread it is limited to; empty for all.
+        thread_id: The thread it is limited to, and ends with; empty for all.
         created_at: Unix time.
         by: The principal who decided; empty for the local user.
         client: The program they used.
@@ -206,14 +206,22 @@ class Remembered:
         """
         try:
             rules = await self.of(owner_of(place.run_id))
-            rule = next((one for one in rules if _safely(one, call, tool, place)), None)
-            if rule is not None:
-                note = by_rule(call, place, rule.id, rule.by, rule.client)
-                await self._journal.commit(Batch(place.thread_id, interrupts=[note]))
+            for rule in rules:
+                if _safely(rule, call, tool, place) and await self.holds(rule):
+                    note = by_rule(call, place, rule.id, rule.by, rule.client)
+                    await self._journal.commit(Batch(place.thread_id, interrupts=[note]))
+                    return True
         except HarnessError as error:
             logger.warning("remembered decisions were not used, so a person is asked: %s", error)
-            return False
-        return rule is not None
+        return False
+
+    async def holds(self, rule: RememberedRule) -> bool:
+        """Whether a rule's thread is still there; another thread may have got the same id since.
+
+        Raises:
+            HarnessError: The journal cannot be read.
+        """
+        return not rule.thread_id or await self._journal.run(rule.run_id) is not None
 
     def _read(self, stored: Interrupt) -> RememberedRule | None:
         data, signature = stored.payload.get("rule"), stored.payload.get("signature")

@@ -215,8 +215,9 @@ class Rules:
 
     async def listed(self) -> dict[str, JsonValue]:
         """Return the caller's rules, oldest first."""
-        rules = await self._remembered.of(current_caller.get().owner)
-        return {"rules": [rule_json(one) for one in rules]}
+        known = self._remembered
+        rules = await known.of(current_caller.get().owner)
+        return {"rules": [rule_json(one) for one in rules if await known.holds(one)]}
 
     async def decisions(self, thread_id: str, query: Query) -> dict[str, JsonValue]:
         """Return the decisions on a thread, newest first.

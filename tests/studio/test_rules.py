@@ -333,3 +333,17 @@ async def test_an_admin_makes_no_decision_last_for_another_user(tmp_path: Path):
                     run["run_id"], "approve", {}, "always"
                 )
         assert (await server.read("studio://rules"))["rules"] == []
+
+
+async def test_a_rule_of_a_thread_ends_with_the_thread(tmp_path: Path):
+    async with looking(tmp_path, RUNS, approve=ASKS) as server:
+        run = await asked(server, "one", thread_id="work")
+        rule = await remember(server, run, "thread", "any")
+        again = await server.call("task", goal="two", thread_id="work")
+        assert again["status"] == "done"  # the rule holds on this thread
+        gone = {"threadId": run["thread_id"], "confirm": run["thread_id"]}
+        await server.ask("threads/delete", **gone)
+        run = await server.call("task", goal="one", thread_id="work")
+        assert (run["status"], run["thread_id"]) == ("needs_approval", gone["threadId"])
+        listed = (await server.read("studio://rules"))["rules"]
+        assert rule["id"] not in [one["id"] for one in listed]
