@@ -229,8 +229,14 @@ class Restorable(Protocol):
         """Whether recorded changes of a path can be undone."""
         ...
 
-    async def require_restorable(self, changes: Sequence[FileChange], *, force: bool) -> None:
-        """Raise the errors that `restore` would raise before it changes anything."""
+    async def require_restorable(
+        self, changes: Sequence[FileChange], *, force: bool
+    ) -> Sequence[str]:
+        """Return the paths that `restore` would leave as they are, which needs `force`.
+
+        Raises:
+            FileError: As for `restore`, before it changes anything.
+        """
         ...
 
     async def restore(

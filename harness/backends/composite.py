@@ -128,14 +128,19 @@ class CompositeBackend:
         part = self._layout.owner(path)
         return isinstance(part.backend, Restorable) and part.backend.can_restore(part.inner(path))
 
-    async def require_restorable(self, changes: Sequence[FileChange], *, force: bool) -> None:
-        """Raise the errors that `restore` would raise before it changes anything."""
+    async def require_restorable(
+        self, changes: Sequence[FileChange], *, force: bool
+    ) -> Sequence[str]:
+        """Return the paths that `restore` leaves out; see `Restorable`."""
+        stuck: list[str] = []
         for part, mine in self._restorers(changes):
             backend = cast(Restorable, part.backend)
             try:
-                await backend.require_restorable(mine, force=force)
+                found = await backend.require_restorable(mine, force=force)
             except FileError as error:
                 raise part.error(error) from error
+            stuck += map(part.outer, found)
+        return stuck
 
     async def restore(
         self,

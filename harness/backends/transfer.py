@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from .._internal.records import changed, record
 from ..errors import StaleThread, ToolError, UnknownThread
+from ..policy import CallAuthorization
 from ..redaction.rules import PIIDetectionError
 from ..tools.runtime import JournalWriter
 from ..tools.tool import ToolRuntime
 from .base import Backend, FileError, FileErrorCode, Files
 from .file_tools.file_guards import canonicaliser
+from .file_tools.visible_files import authorized_files
 
 if TYPE_CHECKING:
     from ..loop.agent import Agent
@@ -60,11 +62,12 @@ async def upload_files(
     context: Any = None,
     principal: str = "",
     backend: Backend | None = None,
+    policy: CallAuthorization | None = None,
 ) -> list[Transfer]:
     """Write files where the agent's file tools find them; a thread that is not there is begun.
 
     Files in the thread's state are written in one step, which is a checkpoint. Files on disk can
-    be restored like those an agent wrote. Policies do not apply: the caller is trusted.
+    be restored like those an agent wrote. Without `policy`, no rules apply: the caller is trusted.
 
     Args:
         agent: The agent.
@@ -73,6 +76,7 @@ async def upload_files(
         context: As for a run; for backends that look at it, such as a `StoreBackend`.
         principal: As `RunOptions.principal`.
         backend: Another backend than that of the agent's file tools.
+        policy: Refuses what its rules do not allow, such as a path that leads through a link.
 
     Returns:
         A result for each path, in their order.
@@ -92,7 +96,8 @@ async def upload_files(
         state = await _state(agent, thread_id)
 
         def opened(state: State = state or {}) -> Files:
-            return backend.open(_runtime(agent, thread_id, state, context, principal))
+            runtime = _runtime(agent, thread_id, state, context, principal, policy)
+            return authorized_files(backend.open(runtime), backend, runtime)
 
         every = opened()
         done: set[str] = set()
@@ -233,14 +238,23 @@ async def _state(agent: Agent, thread_id: str) -> State | None:
 
 
 def _runtime(
-    agent: Agent, thread_id: str, state: State, context: Any, principal: str
+    agent: Agent,
+    thread_id: str,
+    state: State,
+    context: Any,
+    principal: str,
+    policy: CallAuthorization | None = None,
 ) -> ToolRuntime:
+    from ..loop.run.redacted_changes import journal_between_runs  # few agents redact anything
+
+    journal = journal_between_runs(agent.checkpointer, agent.definition.states.rules)
     return changed(
-        runtime_between_calls(thread_id, state, agent.checkpointer),
+        runtime_between_calls(thread_id, state, journal),
         agent_path=(agent.name,),
         context=context,
         store=agent.definition.store,
         principal=principal,
+        policy=policy,
     )
 
 

@@ -15,6 +15,7 @@ from .._internal.records import record
 from .records import (
     ENDED,
     OPEN,
+    REDACTED,
     UNFINISHED,
     Checkpoint,
     EventLimits,
@@ -39,6 +40,7 @@ from .records import (
 __all__ = [
     "ENDED",
     "OPEN",
+    "REDACTED",
     "UNFINISHED",
     "Batch",
     "Checkpoint",

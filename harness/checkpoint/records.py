@@ -23,6 +23,7 @@ from .._internal.records import record
 __all__ = [
     "ENDED",
     "OPEN",
+    "REDACTED",
     "UNFINISHED",
     "Checkpoint",
     "EventLimits",
@@ -259,6 +260,10 @@ class Run:
     attempt: int = 1
     used: str = ""
     base: str | None = None
+
+
+REDACTED = "redacted"
+"""The digest after a change whose earlier content is stored redacted, so it cannot be restored."""
 
 
 @record

@@ -30,7 +30,8 @@ from ..checkpoint.base import (
 from ..errors import AgentBuildError
 from ..loop.hooks.middleware import AgentMiddleware
 from ..loop.hooks.requests import ToolCallOutcome, ToolCallRequest, ToolHandler
-from ..loop.run.redaction import SALT, RunRedaction, clean_change, current_redaction, rules_of
+from ..loop.run.redacted_changes import clean_change
+from ..loop.run.redaction import SALT, RunRedaction, current_redaction, rules_of
 from ..messages.message import MessageWrite
 from ..redaction import Detector
 from ..redaction.detectors import BUILTIN, last_four

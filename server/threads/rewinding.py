@@ -14,6 +14,7 @@ from ...harness.backends.base import Backend, FileError, Restorable
 from ...harness.backends.transfer import runtime_between_calls
 from ...harness.checkpoint.base import Batch, Checkpointer
 from ...harness.errors import UnknownCheckpoint
+from ...harness.loop.run.redacted_changes import journal_between_runs
 from ...harness.policy import CallAuthorization, Verdict, strictest
 from ...harness.policy.command_path_access import FILE_WRITERS, path_verdict
 from ...harness.policy.composite import Caller
@@ -87,7 +88,7 @@ async def rewind(
         checkpoint_id: The checkpoint to go back to.
         run_id: Id under which the changes of files are recorded.
         force: Put files back even if somebody else changed them since, and skip files that the
-            policy guards or whose directory is unknown.
+            policy guards, that cannot be put back, or whose directory is unknown.
         advice: How to find checkpoints, for the error.
 
     Raises:
@@ -115,17 +116,18 @@ async def rewind(
         raise _no_root(left)
     restored: list[str] = []
     if able is not None:
+        left += await able.require_restorable(mine, force=force)
         restored = await able.restore(
             mine,
             thread_id=thread_id,
             run_id=run_id,
-            checkpointer=journal,
+            checkpointer=journal_between_runs(journal, agent.definition.states.rules),
             force=force,
         )
     fork = await agent.fork(thread_id, checkpoint_id)
     after = await _files(agent, thread_id)
     changed = sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
-    return Rewound(fork.id, [*restored, *changed], left)
+    return Rewound(fork.id, [*restored, *changed], sorted(left))
 
 
 def guarded_files(agent: Agent, paths: Collection[str]) -> Mapping[str, Verdict]:

@@ -1,6 +1,8 @@
 """Putting a directory back as it was."""
 
 import os
+from collections.abc import Callable
+from pathlib import Path
 
 import anyio
 import pytest
@@ -149,3 +151,56 @@ async def test_a_file_changed_while_it_is_restored_is_left_alone(
     with pytest.raises(Exception, match="changed by someone else"):
         await restore(disk)
     assert tree(disk) == {"a": b"theirs"}
+
+
+def a_directory(place: Path) -> None:
+    place.unlink()
+    place.mkdir()
+
+
+def a_link(place: Path) -> None:
+    place.unlink()
+    place.symlink_to("b")
+
+
+def a_dangling_link(place: Path) -> None:
+    place.unlink()
+    place.symlink_to("nowhere")
+
+
+def a_large_file(place: Path) -> None:
+    with place.open("wb") as file:
+        file.truncate(9 << 20)
+
+
+@pytest.mark.parametrize("become", [a_directory, a_link, a_dangling_link, a_large_file])
+async def test_what_is_in_the_way_stays_and_the_rest_is_put_back_by_force(
+    become: Callable[[Path], None], disk: Bench
+):
+    assert isinstance(disk.backend, DirectoryBackend)
+    for name in "abc":
+        await disk.seed(f"/{name}", b"old")
+    since = (await disk.checkpointer.file_changes("thr_1", 0))[:1]
+    for name in "abc":
+        await disk.files().write(f"/{name}", b"new")
+    become(disk.root / "a")
+    with pytest.raises(FileError, match=r"/a cannot be put back.*repeat with force"):
+        await restore(disk, since[0].seq if since else 0)
+    assert (disk.root / "c").read_bytes() == b"new"
+    recorded = len(await disk.checkpointer.file_changes("thr_1", 0))
+    changes = [one for one in await disk.checkpointer.file_changes("thr_1", 0) if one.after_digest]
+    assert await disk.backend.require_restorable(changes, force=True) == ["/a"]
+    restored = await restore(disk, since[0].seq if since else 0, force=True)
+    assert sorted(restored) == ["/b", "/c"]
+    assert (disk.root / "c").read_bytes() == b"old"
+    assert len(await disk.checkpointer.file_changes("thr_1", 0)) == recorded + 2
+
+
+async def test_a_file_whose_directory_became_a_file_stays_too(disk: Bench):
+    await disk.files().write("/d/a", b"1")
+    await disk.files().write("/b", b"1")
+    (disk.root / "d" / "a").unlink()
+    (disk.root / "d").rmdir()
+    (disk.root / "d").write_bytes(b"theirs")
+    assert await restore(disk, force=True) == ["/b"]
+    assert tree(disk) == {"d": b"theirs"}

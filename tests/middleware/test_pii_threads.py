@@ -11,6 +11,7 @@ from deep_agent_mcp.harness.agent import RunOptions, create_agent
 from deep_agent_mcp.harness.backends.base import FileError
 from deep_agent_mcp.harness.backends.directory import DirectoryBackend
 from deep_agent_mcp.harness.backends.state import StateBackend
+from deep_agent_mcp.harness.backends.transfer import upload_files
 from deep_agent_mcp.harness.checkpoint.base import Checkpointer
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
@@ -22,6 +23,7 @@ from deep_agent_mcp.harness.middleware.pii import PIIMiddleware, redact_thread
 from deep_agent_mcp.harness.redaction.rules import Strategy
 from deep_agent_mcp.harness.store.memory import MemoryStore
 from deep_agent_mcp.harness.tools.tool import ToolResult, ToolRuntime, tool
+from deep_agent_mcp.server.threads.rewinding import rewind
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio
@@ -270,3 +272,32 @@ async def test_old_contents_of_a_subagents_files_are_redacted_by_its_rules(
     assert main.before == b"plain host 203.0.113.77\n"  # the rules of a subagent are its own
     mail = "[REDACTED_EMAIL]" if own else MAIL
     assert below.before == f"mail {mail} host [REDACTED_IP]\n".encode()
+
+
+async def test_old_contents_are_redacted_when_files_change_between_runs_too(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    for name in "ab":
+        (home / f"{name}.txt").write_text(f"mail {MAIL}\n")
+    backend, journal = DirectoryBackend(home), MemoryCheckpointer()
+    turns = (
+        says("", call("1", "write_file", path="/new.txt", content="plain")),
+        says("ok"),
+    )
+    agent = create_agent(
+        Turns(*turns),
+        middleware=[*rules("hash"), FilesystemMiddleware(backend)],
+        checkpointer=journal,
+    )
+    await agent.ainvoke("go", thread_id="t")
+    start = (await agent.get_state_history("t"))[-1]
+    (home / "new.txt").write_text(f"theirs, {MAIL}")
+    (done,) = await upload_files(agent, "t", {"/a.txt": b"new"})
+    assert done.ok
+    where = {"run_id": "run_2", "force": True, "advice": ""}
+    done = await rewind(agent, backend, "t", start.id, **where)
+    assert done.files == ["/new.txt"] and done.left == ["/a.txt"]
+    assert (home / "a.txt").read_text() == "new"  # what is stored redacted is never put back
+    kept = {one.path: one.before for one in await journal.file_changes("t", 0) if one.before}
+    assert kept["/a.txt"] == b"mail [REDACTED_EMAIL]\n"
+    assert kept["/new.txt"] == b"theirs, [REDACTED_EMAIL]"

@@ -153,9 +153,11 @@ class DirectoryBackend:
         """Return True: every change is recorded with the earlier content."""
         return True
 
-    async def require_restorable(self, changes: Sequence[FileChange], *, force: bool) -> None:
-        """Raise the errors that `restore` would raise before it changes anything."""
-        await self._plan(changes, force)
+    async def require_restorable(
+        self, changes: Sequence[FileChange], *, force: bool
+    ) -> Sequence[str]:
+        """Return the paths that `restore` leaves out; see `Restorable`."""
+        return (await self._plan(changes, force)).stuck
 
     async def restore(
         self,
@@ -176,21 +178,22 @@ class DirectoryBackend:
             run_id: The run to record it for.
             checkpointer: Where to record it.
             force: Also undo changes by others, made afterwards or in between; their content is
-                recorded before it is replaced.
+                recorded before it is replaced. Files are left as they are if a directory, a link or
+                a file above `max_undo_bytes` is in the way, or their earlier content was redacted.
 
         Raises:
-            FileError: `changed`: a file is not as the thread left it. `too_large`: one outgrew
-                `max_undo_bytes`. Nothing was done in either case.
+            FileError: `changed`: a file is not as the thread left it, or cannot be restored.
+                Nothing was done.
             ToolError: The disk failed in between; the text lists the restored files.
         """
-        plan = await self._plan(changes, force)
-        if not plan:
+        steps = (await self._plan(changes, force)).steps
+        if not steps:
             return []
-        records = [_change(thread_id, run_id, step.present, step.target) for step in plan]
+        records = [_change(thread_id, run_id, step.present, step.target) for step in steps]
         await checkpointer.commit(Batch(thread_id, file_changes=records))
-        return await _in_thread(search.apply, self.tree, plan)
+        return await _in_thread(search.apply, self.tree, steps)
 
-    async def _plan(self, changes: Sequence[FileChange], force: bool) -> list[search.Undo]:
+    async def _plan(self, changes: Sequence[FileChange], force: bool) -> search.RestorePlan:
         return await _in_thread(search.plan, self.tree, changes, self.max_undo_bytes, force)
 
 

@@ -19,7 +19,7 @@ from typing import TypeAlias, TypeVar
 import anyio.to_thread
 
 from ..._internal.records import record
-from ...checkpoint.base import FileChange
+from ...checkpoint.base import REDACTED, FileChange
 from ...errors import ToolError
 from ..base import FileEntry, FileError, Page, PathTest
 from ..expressions import Expression
@@ -27,7 +27,7 @@ from ..ripgrep import Candidates, candidates, find_ripgrep, prefilter
 from ..search import Budget, Unhurried, find_lines
 from .tree import Present, Tree
 
-__all__ = ["DirectorySearch", "Undo", "apply", "plan"]
+__all__ = ["DirectorySearch", "RestorePlan", "Undo", "apply", "plan"]
 
 
 LIKELY_SHARE = 0.7
@@ -157,36 +157,69 @@ class Undo:
     target: bytes | None
 
 
-def plan(tree: Tree, changes: Sequence[FileChange], limit: int, force: bool) -> list[Undo]:
+@record
+class RestorePlan:
+    """The steps of a restore.
+
+    Attributes:
+        steps: The files to restore.
+        stuck: Files that cannot be restored, even if changes by others may be lost.
+    """
+
+    steps: Sequence[Undo]
+    stuck: Sequence[str]
+
+
+def plan(tree: Tree, changes: Sequence[FileChange], limit: int, force: bool) -> RestorePlan:
     """Return the steps to undo `changes`, which are ordered newest first.
 
     Raises:
-        FileError: `changed`, with every file that others have changed, unless `force`.
+        FileError: `changed`, with every file that others have changed or that cannot be restored,
+            unless `force`.
     """
     by_path: dict[str, list[FileChange]] = {}
     for change in changes:
         by_path.setdefault(change.path, []).append(change)
     steps: list[Undo] = []
     foreign: list[str] = []
+    stuck: list[str] = []
     for path, history in by_path.items():
-        try:
-            present = tree.present(path, limit)
-        except FileError as error:
-            if error.code != "not_found":
-                raise
-            present = Present(path, None)
-        if present.path != path or not _ours(present.data, history):
+        present = _present(tree, path, limit)
+        if present is None or history[-1].after_digest == REDACTED:
+            stuck.append(path)
+            continue
+        if not _ours(present.data, history):
             foreign.append(path)
         if history[-1].before != present.data:
-            steps.append(Undo(Present(path, present.data), history[-1].before))
-    if foreign and not force:
-        raise FileError(
-            "changed",
-            foreign[0],
-            f"somebody else changed {', '.join(foreign)} since this thread did. Nothing was put "
-            "back. To put the files back anyway, losing those changes, repeat with force.",
+            steps.append(Undo(present, history[-1].before))
+    if (foreign or stuck) and not force:
+        raise _refused(foreign, stuck)
+    return RestorePlan(steps, stuck)
+
+
+def _present(tree: Tree, path: str, limit: int) -> Present | None:
+    """Return the state of a file; None if something else is in its place, or it is too large."""
+    try:
+        present = tree.present(path, limit)
+    except FileError as error:
+        return Present(path, None) if error.code == "not_found" else None
+    return present if present.path == path else None  # else a link leads elsewhere
+
+
+def _refused(foreign: Sequence[str], stuck: Sequence[str]) -> FileError:
+    parts: list[str] = []
+    if foreign:
+        parts.append(
+            f"somebody else changed {', '.join(foreign)} since this thread did. To put the files "
+            "back anyway, losing those changes, repeat with force."
         )
-    return steps
+    if stuck:
+        parts.append(
+            f"{', '.join(stuck)} cannot be put back: a directory, a link or a large file is in "
+            "the way, or the earlier content was redacted. To leave this as it is and put the rest "
+            "back, repeat with force."
+        )
+    return FileError("changed", (*foreign, *stuck)[0], f"{' '.join(parts)} Nothing was put back.")
 
 
 def _ours(present: bytes | None, history: Sequence[FileChange]) -> bool:

@@ -20,7 +20,7 @@ from pydantic import JsonValue
 from pydantic_core import from_json
 
 from ..._internal.records import changed
-from ...checkpoint.base import Batch, FileChange, Interrupt, StoredWrite
+from ...checkpoint.base import Batch, Interrupt, StoredWrite
 from ...errors import AgentBuildError, CheckpointError, InvalidUpdate
 from ...messages.message import AIMessage, HumanMessage, ToolMessage
 from ...redaction.rules import Keys, PIIDetectionError, Place, Redactor, Rule
@@ -29,6 +29,7 @@ from ...redaction.values import clean_json, clean_json_bytes, clean_message
 from ...state.channels import ChannelWrite, Mark, Overwrite, State
 from ...state.schema import StateSchema
 from ..hooks.requests import ModelResponse, ToolCallOutcome
+from .redacted_changes import clean_change
 
 if TYPE_CHECKING:
     from ...store.base import Store
@@ -40,7 +41,6 @@ __all__ = [
     "RedactedJournal",
     "RunRedaction",
     "asked",
-    "clean_change",
     "current_redaction",
     "redaction_at",
     "rules_of",
@@ -318,21 +318,6 @@ def asked(interrupt: Interrupt, screens: Mapping[tuple[str, ...], RunRedaction])
     """Return a redacted question."""
     screen = redaction_at(interrupt.path, screens)
     return screen.question(interrupt) if screen is not None else interrupt
-
-
-def clean_change(change: FileChange, redactor: Redactor | None) -> FileChange:
-    """Return the old state of a file with redacted content.
-
-    Redacted content must not be restored, so the file counts as changed by somebody else.
-    """
-    if redactor is None or change.before is None:
-        return change
-    text = change.before.decode("utf-8", "surrogateescape")
-    cleaned = redactor(text)
-    if cleaned == text:
-        return change
-    before = cleaned.encode("utf-8", "surrogateescape")
-    return replace(change, before=before, after_digest="redacted")
 
 
 def rules_of(middleware: Sequence[AgentMiddleware], store: Store | None) -> tuple[Rule, ...]:
