@@ -82,7 +82,7 @@ class Chat:
     ) -> None:
         self._link = place.link
         self._view = view
-        self._session = Session(place, view, asker, _advice, require_model)
+        self._session = Session(place, view, asker, _advice, require_model, self._begun)
         self._require_model = require_model
         self._next = first
         self.thread_id = first.thread_id
@@ -156,9 +156,12 @@ class Chat:
             else:
                 outcome = await self._session.run(task, heard)
         self._last = outcome.state
-        self._next = replace(self._next, files=())
-        self.thread_id = outcome.state.thread_id
         self._used[outcome.state.run_id] = outcome.state.usage
+
+    def _begun(self, state: RunState) -> None:
+        """Remember a run at once, so that `/resume` finds it if the server is lost."""
+        self._last, self.thread_id = state, state.thread_id
+        self._next = replace(self._next, files=())
 
     async def _resume(self, rest: str) -> None:
         run_id = rest or (self._last.run_id if self._last is not None else "")

@@ -88,6 +88,7 @@ class Session:
         asker: Decides on questions.
         advise: Returns what to do next about a run that has paused or ended.
         require_model: Raises NotStarted if the model cannot be used.
+        on_begun: Called with a run that has begun or continues, before it is followed.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class Session:
         asker: Asker,
         advise: Callable[[RunState, Exit], str] = lambda state, code: "",
         require_model: Callable[[], object] = lambda: None,
+        on_begun: Callable[[RunState], object] = lambda state: None,
     ) -> None:
         self._place = place
         self._link: Link = place.link
@@ -104,6 +106,7 @@ class Session:
         self._asker = asker
         self._advise = advise
         self._require_model = require_model
+        self._on_begun = on_begun
 
     async def run(self, task: Task, heard: Interrupts) -> Outcome:
         """Start a run with a goal, and follow it until it pauses or ends.
@@ -141,12 +144,16 @@ class Session:
 
     async def _stay(self, state: RunState, heard: Interrupts, after: int = 0) -> Outcome:
         """Follow a run; pause it if the reader of the output has gone."""
+        self._on_begun(state)
         try:
             self._view.begun(state)
             return await self._carry(state, heard, after)
         except BrokenPipeError:
             await self._place.stop(state.run_id)
             raise
+        except LinkError as error:
+            said = f"{error}\n{self._advise(state, Exit.FAILED)}"
+            raise LinkError(said.rstrip()) from None
 
     async def _newest_event(self, run_id: str) -> int:
         after, more = 0, True
@@ -203,6 +210,8 @@ def advice(is_local: bool, options: str, subagent: str = "") -> Callable[[RunSta
                 return f"Go on: {another}"
             case "needs_approval":
                 return f"It waits for an answer. Decide: {resume}"
+            case "running" | "queued" if code is Exit.FAILED and not is_local:
+                return f"It may still be at work. Come back: {resume}"
             case "running" | "queued" if not is_local:
                 return f"The server works on it. Come back: {resume}"
             case "paused" | "running" | "queued":
