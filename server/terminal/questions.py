@@ -168,7 +168,13 @@ def _arguments(text: Text, args: str, besides: Collection[str] = ()) -> None:
 
 
 class Asker(Protocol):
-    """Decides the questions of a run."""
+    """Decides the questions of a run.
+
+    Attributes:
+        is_person: Whether it may decide otherwise when a question is asked again.
+    """
+
+    is_person: bool
 
     async def answers(self, link: Link, run_id: str, questions: Sequence[Question]) -> Answers:
         """Return answers by question; none if the run must wait.
@@ -185,6 +191,8 @@ Answers = dict[str, JsonValue]
 class Stop:
     """Decides nothing, so the run waits."""
 
+    is_person = False
+
     async def answers(self, link: Link, run_id: str, questions: Sequence[Question]) -> Answers:
         """See `Asker`."""
         return {}
@@ -192,6 +200,8 @@ class Stop:
 
 class Reject:
     """Rejects every call that needs approval; other questions stay open."""
+
+    is_person = False
 
     async def answers(self, link: Link, run_id: str, questions: Sequence[Question]) -> Answers:
         """See `Asker`."""
@@ -213,6 +223,8 @@ class Ask:
     Args:
         console: Where questions are shown.
     """
+
+    is_person = True
 
     def __init__(self, console: Console) -> None:
         self._console = console

@@ -164,6 +164,7 @@ class Session:
 
     async def _carry(self, state: RunState, heard: Interrupts, after: int) -> Outcome:
         watching = _Watching(self._place, self._view, state.run_id, after)
+        refused: set[str] = set()
         while True:
             state = await watching.until_it_stops(heard)
             if state.status != "needs_approval" or heard.pause.is_set():
@@ -175,13 +176,15 @@ class Session:
             except Interrupted:
                 heard.pause.set()
                 break
-            if not answers:
+            if not answers or not refused.isdisjoint(answers):
                 break
             self._view.doing("goes on", "")
             try:
                 state = await self._link.answer(state.run_id, answers)
             except LinkError as error:  # the question is still open
                 self._view.note(str(error))
+                if not self._asker.is_person:  # its next answer would be refused again
+                    refused.update(answers)
         return self._settled(await self._link.whole_answer(state), heard)
 
     def _settled(self, state: RunState, heard: Interrupts) -> Outcome:
