@@ -65,7 +65,7 @@ class Chat:
         asker: Decides on calls that need approval.
         history: Earlier input.
         first: The options of the first message: thread, files, limits.
-        require_model: Raises NotStarted if the model cannot be used.
+        require_model: Raises NotStarted if the model of an agent cannot be used.
 
     Attributes:
         thread_id: The thread; empty before the first message.
@@ -78,7 +78,7 @@ class Chat:
         asker: Asker,
         history: History,
         first: Task,
-        require_model: Callable[[], object] = lambda: None,
+        require_model: Callable[[str], object] = lambda agent: None,
     ) -> None:
         self._link = place.link
         self._view = view
@@ -103,7 +103,7 @@ class Chat:
     async def talk(self) -> None:
         """Read messages and commands until the person leaves."""
         try:
-            self._require_model()
+            self._require_model(self._next.agent)
         except NotStarted as error:
             self._view.note(str(error))
         self._say("Enter sends, Alt-Enter begins a new line, /help lists commands, Ctrl-D ends.")

@@ -109,13 +109,14 @@ class Link:
         """
         return await self._run("cancel", {"run_id": run_id})
 
-    async def is_of_main_agent(self, run_id: str) -> bool:
-        """Whether a run works on a goal of the main agent, not on a call such as a subagent's.
+    async def agent_of(self, run_id: str) -> str | None:
+        """Return the name of the agent that works on a run's goal; None for a run of one call.
 
         Raises:
             LinkError: There is no such run.
         """
-        return json.loads(await self.read(f"run://{run_id}"))["kind"] != "drive"
+        facts = json.loads(await self.read(f"run://{run_id}"))
+        return None if facts["kind"] == "drive" else str(facts["agent"])
 
     async def events(self, run_id: str, after: int) -> tuple[list[dict[str, Any]], bool]:
         """Return a page of stored events after a number, and whether there are more.

@@ -87,7 +87,7 @@ class Session:
         view: Where they are shown.
         asker: Decides on questions.
         advise: Returns what to do next about a run that has paused or ended.
-        require_model: Raises NotStarted if the model cannot be used.
+        require_model: Raises NotStarted if the model of an agent cannot be used.
         on_begun: Called with a run that has begun or continues, before it is followed.
     """
 
@@ -97,7 +97,7 @@ class Session:
         view: View,
         asker: Asker,
         advise: Callable[[RunState, Exit], str] = lambda state, code: "",
-        require_model: Callable[[], object] = lambda: None,
+        require_model: Callable[[str], object] = lambda agent: None,
         on_begun: Callable[[RunState], object] = lambda state: None,
     ) -> None:
         self._place = place
@@ -115,7 +115,7 @@ class Session:
             NotStarted: The server refuses it, or its model cannot be used.
             LinkError: The server was lost.
         """
-        self._require_model()
+        self._require_model(task.agent)
         try:
             state = await self._link.start(task)
         except LinkError as error:
@@ -133,8 +133,8 @@ class Session:
         try:
             state = await self._link.look(run_id)
             stopped = state.status in ("paused", "failed", "needs_approval")
-            if stopped and await self._link.is_of_main_agent(run_id):
-                self._require_model()
+            if stopped and (agent := await self._link.agent_of(run_id)) is not None:
+                self._require_model(agent)
             if state.status in ("paused", "failed"):
                 after = await self._newest_event(run_id)
                 state = await self._link.answer(run_id, {})

@@ -2,15 +2,25 @@
 
 from collections.abc import Sequence
 from io import StringIO
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from deep_agent_mcp.server.settings.sources import load_settings
 from deep_agent_mcp.server.terminal.questions import Reject
 from deep_agent_mcp.server.terminal.session import Interrupts, Outcome, Session, advice
-from deep_agent_mcp.server.terminal.states import Exit, LinkError, Question, RunState, Task
+from deep_agent_mcp.server.terminal.states import (
+    Exit,
+    LinkError,
+    NotStarted,
+    Question,
+    RunState,
+    Task,
+)
 from deep_agent_mcp.server.terminal.views import View
+from deep_agent_mcp.server.terminal.working import requirement
 
 pytestmark = pytest.mark.anyio
 
@@ -67,3 +77,36 @@ async def test_a_rejection_that_the_server_refuses_leaves_the_question_open() ->
 async def test_a_run_that_somebody_else_decided_meanwhile_is_followed_on() -> None:
     outcome, _ = await followed(Refusing(ASKS, DONE))
     assert outcome.code is Exit.DONE
+
+
+@pytest.mark.parametrize(
+    ("agent", "needs"),
+    [("main", "ANTHROPIC"), ("clerk", "ANTHROPIC"), ("scout", "OPENAI"), (None, "")],
+)
+async def test_a_resumed_run_needs_the_key_of_the_agent_that_works_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, agent: str | None, needs: str
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    file = tmp_path / "agent.toml"
+    scout = '[agents.scout]\ndescription = "x"\ninstructions = "x"\nmodel = "openai:gpt-5"\n'
+    file.write_text(f'[agent]\nname = "clerk"\nmodel = "anthropic:claude-opus-4-5"\n{scout}')
+    link: Any = Refusing(RunState("run_1", "thread_1", "failed"), DONE)
+
+    async def agent_of(run_id: str) -> str | None:
+        return agent
+
+    async def resumed(run_id: str, answers: Any) -> RunState:
+        link.refused = 1
+        return DONE
+
+    link.agent_of, link.answer, link.look = agent_of, resumed, lambda run_id: link.wait(run_id, 0)
+    settings = load_settings({"agent_file": str(file), "state_dir": str(tmp_path)}, {})
+    place: Any = SimpleNamespace(link=link, pause=lambda run_id: False)
+    session = Session(
+        place, View(StringIO(), StringIO()), Reject(), require_model=requirement(settings)
+    )
+    if needs:
+        with pytest.raises(NotStarted, match=f"without {needs}_API_KEY"):
+            await session.resume("run_1", Interrupts())
+    else:
+        assert (await session.resume("run_1", Interrupts())).code is Exit.DONE
