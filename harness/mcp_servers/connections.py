@@ -134,11 +134,12 @@ class Connection:
             if self.current:
                 return
             try:
+                link = self._open()
                 try:
-                    await self._list()
+                    await self._list(link)
                 except NotSent as error:
-                    self._forget(error)
-                    await self._list()
+                    self._forget(link, error)
+                    await self._list(self._open())
             except (NotSent, Unavailable) as error:
                 self._failed(str(error))
             except Exception as error:  # an unexpected list must not end a run
@@ -154,10 +155,11 @@ class Connection:
             ToolError: There is no result; the text explains why.
         """
         try:
+            link = await self._ready()
             try:
-                return await (await self._ready()).call(tool, args, line, resume)
+                return await link.call(tool, args, line, resume)
             except (NotSent, Unavailable) as error:
-                self._forget(error)
+                self._forget(link, error)
                 return await (await self._ready()).call(tool, args, line, resume)
         except (NotSent, Unavailable) as error:
             self._failed(str(error))
@@ -177,8 +179,7 @@ class Connection:
             raise Unavailable(self.problem or "it failed a moment ago")
         return self._link
 
-    async def _list(self) -> None:
-        link = self._open()
+    async def _list(self, link: ServerSession) -> None:
         changes = self._changes
         tools = await link.tools()
         self.listing = listing(self._name, tools, self._server.tools, self._servers, self._function)
@@ -188,9 +189,9 @@ class Connection:
 
     async def close(self) -> None:
         """End the session and wait until it is closed."""
-        link = self._link
-        self._drop()
+        link, self._link = self._link, None
         if link is not None:
+            link.close()
             await link.ended.wait()
 
     def _open(self) -> ServerSession:
@@ -202,15 +203,14 @@ class Connection:
             self._spawn(self._link.live)
         return self._link
 
-    def _forget(self, error: NotSent | Unavailable) -> None:
+    def _forget(self, link: ServerSession, error: NotSent | Unavailable) -> None:
+        """Stop using a session that failed, unless a parallel call has replaced it already."""
+        if link is not self._link:
+            return
         self._changed()
         if isinstance(error, NotSent) and error.reopen:
-            self._drop()
-
-    def _drop(self) -> None:
-        link, self._link = self._link, None
-        if link is not None:
-            link.close()
+            self._link = None
+            link.retire()
 
     def _changed(self) -> None:
         self._changes += 1

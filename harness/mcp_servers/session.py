@@ -7,8 +7,8 @@ left by the task that entered them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from importlib import metadata
 from pathlib import Path
 from typing import Any, cast
@@ -71,6 +71,7 @@ class ServerSession:
         self._settled = anyio.Event()
         self._closing = anyio.Event()
         self._problem = ""
+        self._requests = 0
         self.alive = True
         self.ended = anyio.Event()
 
@@ -91,20 +92,35 @@ class ServerSession:
             self._fail("the connection is closed")
             self.ended.set()
 
-    async def opened(self) -> Client:
-        """Wait until the session can be used.
+    @asynccontextmanager
+    async def _opened(self) -> AsyncGenerator[Client]:
+        """Yield the client for a request once the session can be used, and keep it until then.
 
         Raises:
             Unavailable: It cannot.
         """
-        await self._settled.wait()
-        if self._client is None or not self.alive:
-            raise Unavailable(self._problem)
-        return self._client
+        self._requests += 1
+        try:
+            await self._settled.wait()
+            if self._client is None or self._closing.is_set():
+                raise Unavailable(self._problem)
+            yield self._client
+        finally:
+            self._requests -= 1
+            self._close_if_unused()
 
     def close(self) -> None:
         """End the session; `ended` is set once it is left."""
         self._fail("the connection is closed")
+
+    def retire(self) -> None:
+        """Mark the session as replaced, and end it once the requests on their way are answered."""
+        self.alive = False
+        self._close_if_unused()
+
+    def _close_if_unused(self) -> None:
+        if not self.alive and not self._requests:
+            self.close()
 
     def _cut(self) -> None:
         # While it is being opened, the SDK's error is more informative.
@@ -183,17 +199,17 @@ class ServerSession:
             Unavailable: It does not answer properly.
             NotSent: It was not reached.
         """
-        client = await self.opened()
         found: list[Tool] = []
         cursor: str | None = None
         try:
-            with anyio.fail_after(self._server.connect_timeout):
-                for _ in range(_MAX_PAGES):
-                    page = await client.list_tools(cursor=cursor)
-                    found += page.tools
-                    cursor = page.next_cursor
-                    if cursor is None:
-                        break
+            async with self._opened() as client:
+                with anyio.fail_after(self._server.connect_timeout):
+                    for _ in range(_MAX_PAGES):
+                        page = await client.list_tools(cursor=cursor)
+                        found += page.tools
+                        cursor = page.next_cursor
+                        if cursor is None:
+                            break
         except TimeoutError as error:
             seconds = f"{self._server.connect_timeout:g} s"
             raise Unavailable(f"it did not list its tools within {seconds}") from error
@@ -214,15 +230,15 @@ class ServerSession:
             Unavailable: The session cannot be used; nothing was sent.
             NotSent: The request did not reach the server.
         """
-        client = await self.opened()
-        turn: AbstractAsyncContextManager[None]
-        turn = nullcontext() if self._modern else self._floor.turn(line)
         try:
-            with anyio.move_on_after(self._server.timeout), line.scope:
-                async with turn:
-                    line.began = True
-                    result = await self._rounds(client, tool, dict(args), line, resume)
-                    return tool_result(result)
+            async with self._opened() as client:
+                turn: AbstractAsyncContextManager[None]
+                turn = nullcontext() if self._modern else self._floor.turn(line)
+                with anyio.move_on_after(self._server.timeout), line.scope:
+                    async with turn:
+                        line.began = True
+                        result = await self._rounds(client, tool, dict(args), line, resume)
+                        return tool_result(result)
         except MCPError as error:
             _check_sent(error)
             raise ToolError(self._refusal(tool, error)) from error
@@ -282,7 +298,7 @@ class ServerSession:
         return f"tool {tool!r} of MCP server {self._name!r}"
 
     def _refusal(self, tool: str, error: MCPError) -> str:
-        if not self.alive or error.data == LOST:
+        if self._closing.is_set() or error.data == LOST:
             return (
                 f"{self._about(tool)}: the connection was lost during the call ({error}). Whether "
                 "the tool acted is unknown: check before you call it again."

@@ -40,6 +40,9 @@ FORGOTTEN = UNSENT + "-forgotten"
 LOST = UNSENT + "-lost"
 """It may have reached the server, but its answer did not reach us."""
 
+_GATEWAY_ERRORS = (502, 503, 504)
+"""Answers of a proxy that cannot reach the server."""
+
 _HTTP_SECONDS = 30.0
 
 _COMPLAINT_SECONDS = 60.0
@@ -202,7 +205,8 @@ class _HttpClient(httpx2.AsyncClient):
         if response.status_code == 404 and "mcp-session-id" in request.headers:
             return _failed(request, "the server has forgotten the session", FORGOTTEN)
         said = f"HTTP {response.status_code} {response.reason_phrase}".strip()
-        return _failed(request, said, code=INTERNAL_ERROR)
+        is_away = response.status_code in _GATEWAY_ERRORS
+        return _failed(request, said, code=CONNECTION_CLOSED if is_away else INTERNAL_ERROR)
 
     async def _sent(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         if request.method != "POST":

@@ -202,7 +202,7 @@ class Workplaces:
         common: The parts that all workplaces share.
         build: Builds an agent.
         principals: The owners of threads and runs.
-        ready: Prepares slow parts before an agent is built, and may change them.
+        ready: Prepares slow parts before an agent is built, and returns whether it changed them.
 
     Raises:
         HarnessError: The settings cannot be applied.
@@ -214,7 +214,7 @@ class Workplaces:
         common: Common,
         build: Callable[[Parts], Agent],
         principals: Principals,
-        ready: Callable[[Parts], Awaitable[None]] | None = None,
+        ready: Callable[[Parts], Awaitable[bool]] | None = None,
     ) -> None:
         self._settings = settings
         self._ready = ready
@@ -260,8 +260,8 @@ class Workplaces:
         parts = self._of(principal).parts
         if not parts.rules.are_compiled:
             await anyio.to_thread.run_sync(parts.rules.compile)
-        if self._ready is not None:
-            await self._ready(parts)
+        if self._ready is not None and await self._ready(parts):
+            self._of(principal).agent.outdate()  # it may have been built of the old parts meanwhile
         self.prepares = self.always_prepares
 
     @property

@@ -100,7 +100,8 @@ class AgentSource:
         self._lock = anyio.Lock()
         self._made: dict[str, Agent] = {}
         self._contexts: dict[str, ServeContext] = {}
-        self._stale: set[str] = set()
+        self._version = 0  # of the settings
+        self._built_for: dict[str, int] = {}
         self._replaced: list[Agent] = []
         self._own_journal: str | None = None
         self.files: ModuleFiles | None = None
@@ -170,7 +171,7 @@ class AgentSource:
         self._lock = anyio.Lock()
         self._made = {}
         self._contexts = {}
-        self._stale = set()
+        self._built_for = {}
         self._common = common
         self._journal = journal
         self._store = store or _store_beside_the_journal(settings)
@@ -180,23 +181,25 @@ class AgentSource:
 
     # --- agents --------------------------------------------------------------------------------
 
-    async def prepare(self, parts: Parts) -> None:
-        """Create a principal's agent if needed, and set its files, skills and subagents in `parts`.
+    async def prepare(self, parts: Parts) -> bool:
+        """Create a principal's agent and set its parts, if needed; return whether it was.
 
         Raises:
             HarnessError: It cannot be created.
         """
         principal = parts.principal
-        if principal in self._made and principal not in self._stale:
-            return
+        if self._is_current(principal):
+            return False
         async with self._lock:
-            if principal not in self._made:
-                if principal not in self._contexts:
-                    self._contexts[principal] = self._context(parts)
-                self._take(parts, await self._make(self._contexts[principal]))
-            elif principal in self._stale:
-                self._stale.discard(principal)
-                await self._make_anew(parts)
+            if self._is_current(principal):
+                return False
+            version = self._version  # read first: settings may change again meanwhile
+            await self._renew(parts)
+            self._built_for[principal] = version
+            return True
+
+    def _is_current(self, principal: str) -> bool:
+        return self._built_for.get(principal) == self._version
 
     def outdate(self) -> None:
         """Let functions create their agents again after a change of settings. Thread-safe.
@@ -204,15 +207,17 @@ class AgentSource:
         An `Agent` object needs no update: rules are applied each time `build` is called.
         """
         if not isinstance(self._object, Agent):
-            self._stale = set(self._made)
+            self._version += 1
 
-    async def _make_anew(self, parts: Parts) -> None:
-        before = self._contexts[parts.principal]
-        settings = parts.settings
-        context = changed(before, settings=settings, model=self._model(settings))
+    async def _renew(self, parts: Parts) -> None:
+        before, context = self._contexts.get(parts.principal), self._context(parts)
+        if before is not None:
+            context = changed(before, settings=context.settings, model=context.model)
         try:
             agent = await self._make(context)
         except HarnessError as error:
+            if before is None:
+                raise
             logger.error("the agent cannot be built, so the previous one stays in use: %s", error)
             return
         self._contexts[parts.principal] = context

@@ -97,10 +97,11 @@ class ServedDefinition:
                 return ()
 
     def __eq__(self, other: object) -> bool:
-        """Whether both have the same content and the same files."""
+        """Whether both have the same content and the same files, mounted servers included."""
         if not isinstance(other, ServedDefinition):
             return NotImplemented
-        return (self.path, self.file, self.named) == (other.path, other.file, other.named)
+        ours = (self.path, self.file, self.named, self.parts.mcp_servers)
+        return ours == (other.path, other.file, other.named, other.parts.mcp_servers)
 
     def __hash__(self) -> int:
         """Return a hash."""

@@ -65,7 +65,7 @@ class Chat:
         asker: Decides on calls that need approval.
         history: Earlier input.
         first: The options of the first message: thread, files, limits.
-        require_model: Raises NotStarted if the model cannot be used.
+        require_model: Raises NotStarted if the model of an agent cannot be used.
 
     Attributes:
         thread_id: The thread; empty before the first message.
@@ -78,11 +78,11 @@ class Chat:
         asker: Asker,
         history: History,
         first: Task,
-        require_model: Callable[[], object] = lambda: None,
+        require_model: Callable[[str], object] = lambda agent: None,
     ) -> None:
         self._link = place.link
         self._view = view
-        self._session = Session(place, view, asker, _advice, require_model)
+        self._session = Session(place, view, asker, _advice, require_model, self._begun)
         self._require_model = require_model
         self._next = first
         self.thread_id = first.thread_id
@@ -103,7 +103,7 @@ class Chat:
     async def talk(self) -> None:
         """Read messages and commands until the person leaves."""
         try:
-            self._require_model()
+            self._require_model(self._next.agent)
         except NotStarted as error:
             self._view.note(str(error))
         self._say("Enter sends, Alt-Enter begins a new line, /help lists commands, Ctrl-D ends.")
@@ -156,9 +156,12 @@ class Chat:
             else:
                 outcome = await self._session.run(task, heard)
         self._last = outcome.state
-        self._next = replace(self._next, files=())
-        self.thread_id = outcome.state.thread_id
         self._used[outcome.state.run_id] = outcome.state.usage
+
+    def _begun(self, state: RunState) -> None:
+        """Remember a run at once, so that `/resume` finds it if the server is lost."""
+        self._last, self.thread_id = state, state.thread_id
+        self._next = replace(self._next, files=())
 
     async def _resume(self, rest: str) -> None:
         run_id = rest or (self._last.run_id if self._last is not None else "")

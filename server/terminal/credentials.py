@@ -26,7 +26,7 @@ def require_model(settings: Settings, agent: str = "") -> None:
 
     Args:
         settings: The settings of the server in this process.
-        agent: A subagent that works instead of the main agent. The server refuses one that it does
+        agent: The agent that works; empty for the main agent. The server refuses one that it does
             not know.
 
     Raises:
@@ -37,7 +37,7 @@ def require_model(settings: Settings, agent: str = "") -> None:
         return  # a model made in Python, or middleware that may ask another
     own: Mapping[str, Any] = {} if described is None else described.parts.model_settings
     name = settings.model or DEFAULT_MODEL
-    if agent:
+    if agent not in ("", "main", described and described.file.agent.name):
         found = _subagent(settings, agent)
         if found is None or found.middleware:
             return

@@ -16,10 +16,16 @@ from uuid import uuid4
 import anyio
 from mcp import Client
 from mcp.shared.exceptions import MCPError
-from mcp.types import CallToolResult, Request, TextContent, TextResourceContents
+from mcp.types import (
+    CONNECTION_CLOSED,
+    CallToolResult,
+    Request,
+    TextContent,
+    TextResourceContents,
+)
 from pydantic import BaseModel, ConfigDict, JsonValue
 
-from ...harness.mcp_servers.transports import LOST, UNSENT
+from ...harness.mcp_servers.transports import UNSENT
 from .states import LinkError, Question, RunState, Task
 
 __all__ = ["Link", "OnLine"]
@@ -51,6 +57,7 @@ class Link:
         self._client = client
         self.is_local = is_local
         self.on_lost = on_lost
+        self._away_since: float | None = None
 
     # --- runs ------------------------------------------------------------------------------
 
@@ -79,6 +86,7 @@ class Link:
         """
 
         async def on_progress(_: float, __: float | None, message: str | None) -> None:
+            self._is_back()
             on_line(message or "")
 
         args = {"run_id": run_id, "wait_seconds": WAIT_SECONDS}
@@ -101,13 +109,14 @@ class Link:
         """
         return await self._run("cancel", {"run_id": run_id})
 
-    async def is_of_main_agent(self, run_id: str) -> bool:
-        """Whether a run works on a goal of the main agent, not on a call such as a subagent's.
+    async def agent_of(self, run_id: str) -> str | None:
+        """Return the name of the agent that works on a run's goal; None for a run of one call.
 
         Raises:
             LinkError: There is no such run.
         """
-        return json.loads(await self.read(f"run://{run_id}"))["kind"] != "drive"
+        facts = json.loads(await self.read(f"run://{run_id}"))
+        return None if facts["kind"] == "drive" else str(facts["agent"])
 
     async def events(self, run_id: str, after: int) -> tuple[list[dict[str, Any]], bool]:
         """Return a page of stored events after a number, and whether there are more.
@@ -183,7 +192,7 @@ class Link:
                 answer = await self._client.session.send_request(request, _Facts)
                 return answer.model_extra or {}
             except MCPError as error:
-                if error.error.data != LOST:
+                if error.error.data == UNSENT or not self._is_away(error):
                     raise
             raise LinkError(
                 f"The server was lost before it answered {method}, so it may have done it. Look "
@@ -219,22 +228,43 @@ class Link:
 
     async def _patiently(self, work: Callable[[], Awaitable[Any]]) -> Any:
         """Retry while the server is unreachable; all our calls may safely be repeated."""
-        until, pause, lost = anyio.current_time() + RECONNECT_SECONDS, 0.25, False
+        pause = 0.25
         while True:
             try:
                 done = await work()
             except MCPError as error:
-                away = error.error.data in (UNSENT, LOST)
-                if not away or anyio.current_time() > until:
-                    raise LinkError(_for_people(str(error.error.message))) from None
-                lost = True
-                self.on_lost(f"the server is away ({error.error.message}); trying again")
+                said = error.error.message
+                if not self._is_away(error):
+                    raise LinkError(_for_people(said)) from None
+                self._wait_or_give_up(said)
                 await anyio.sleep(pause)
                 pause = min(pause * 2, 5.0)
             else:
-                if lost:
-                    self.on_lost("")
+                self._is_back()
                 return done
+
+    def _is_away(self, error: MCPError) -> bool:
+        """Whether the server may answer later; one in this process that has ended never does."""
+        return not self.is_local and error.error.code == CONNECTION_CLOSED
+
+    def _wait_or_give_up(self, why: str) -> None:
+        """Report that the server is away.
+
+        Raises:
+            LinkError: It has been away for too long, as seen by all calls of this connection.
+        """
+        now = anyio.current_time()
+        if self._away_since is None:
+            self._away_since = now
+        if now - self._away_since > RECONNECT_SECONDS:
+            self._away_since = None
+            raise LinkError(f"The server cannot be reached any more: {why}.")
+        self.on_lost(f"the server is away ({why}); trying again")
+
+    def _is_back(self) -> None:
+        if self._away_since is not None:
+            self._away_since = None
+            self.on_lost("")
 
 
 def _text(result: CallToolResult) -> str:

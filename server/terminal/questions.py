@@ -7,7 +7,7 @@ any other call with its arguments. A call that cannot be shown in full cannot be
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, cast
 
@@ -29,6 +29,16 @@ __all__ = ["Ask", "Asker", "Interrupted", "Reject", "Stop", "WholeQuestion", "sh
 NOBODY = "nobody was asked (--approve never). Find another way, or report what is missing"
 
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
+
+_COMMAND = ("command", "cwd")
+_IN_PREVIEW: Mapping[str, Collection[str]] = {
+    "write_file": ("path", "content"),
+    "edit_file": ("path", "old_string", "new_string"),
+    "delete_file": ("path",),
+    "execute": _COMMAND,
+    "shell": _COMMAND,
+}
+"""The arguments of a tool that the preview of its call shows; all others are shown beside it."""
 
 
 class Interrupted(Exception):
@@ -107,17 +117,22 @@ def shown(one: WholeQuestion) -> Text:
 
 
 def _file(text: Text, question: Question, preview: Mapping[str, Any]) -> None:
-    new = preview.get("before") is None and not preview.get("too_large")
+    new = preview.get("exists") is False
     counts = f"+{preview.get('added', '?')} -{preview.get('removed', '?')}"
     head = f"{question.tool} {clean(str(preview.get('path')))}"
     text.append(f"{head}  {counts}{'  (a new file)' if new else ''}\n", "bold")
     if preview.get("problem"):
         text.append(f"It would fail now: {clean(str(preview['problem']))}\n", "red")
-    if preview.get("binary") or preview.get("problem") or not preview["diff"]:
+    if preview.get("diff_cut"):
+        text.append("The diff is too long to show. These are the arguments:\n", "red")
+    unclear = preview.get("binary") or preview.get("problem") or preview.get("diff_cut")
+    if unclear or not preview["diff"]:
         _arguments(text, question.args)
         return
-    for line in str(preview["diff"]).splitlines():
-        text.append(f"{clean(line)}\n", _STYLES.get(line[:1], ""))
+    # Not `splitlines`: it also splits inside a line of the file, and drops what it splits at.
+    for line in clean(str(preview["diff"])).removesuffix("\n").split("\n"):
+        text.append(f"{line}\n", _STYLES.get(line[:1], ""))
+    _arguments(text, question.args, _IN_PREVIEW.get(question.tool, ()))
 
 
 def _command(text: Text, question: Question, preview: Mapping[str, Any]) -> None:
@@ -127,10 +142,11 @@ def _command(text: Text, question: Question, preview: Mapping[str, Any]) -> None
     sandbox = preview.get("sandbox")
     if isinstance(sandbox, dict):
         text.append(f"  {clean(str(cast('dict[str, Any]', sandbox).get('about')))}\n", "dim")
+    _arguments(text, question.args, _IN_PREVIEW.get(question.tool, ()))
 
 
-def _arguments(text: Text, args: str) -> None:
-    """Add a call's arguments: texts with their line breaks, other values as JSON."""
+def _arguments(text: Text, args: str, besides: Collection[str] = ()) -> None:
+    """Add a call's arguments, besides some: texts with their line breaks, other values as JSON."""
     try:
         given: object = json.loads(args)
     except ValueError:
@@ -140,6 +156,8 @@ def _arguments(text: Text, args: str) -> None:
         text.append(f"  {clean(args)}\n")
         return
     for name, value in cast("dict[str, object]", given).items():
+        if name in besides:
+            continue
         text.append(f"  {clean(name)}: ", "cyan")
         said = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         lines = clean(said).split("\n")
@@ -150,7 +168,13 @@ def _arguments(text: Text, args: str) -> None:
 
 
 class Asker(Protocol):
-    """Decides the questions of a run."""
+    """Decides the questions of a run.
+
+    Attributes:
+        is_person: Whether it may decide otherwise when a question is asked again.
+    """
+
+    is_person: bool
 
     async def answers(self, link: Link, run_id: str, questions: Sequence[Question]) -> Answers:
         """Return answers by question; none if the run must wait.
@@ -167,6 +191,8 @@ Answers = dict[str, JsonValue]
 class Stop:
     """Decides nothing, so the run waits."""
 
+    is_person = False
+
     async def answers(self, link: Link, run_id: str, questions: Sequence[Question]) -> Answers:
         """See `Asker`."""
         return {}
@@ -174,6 +200,8 @@ class Stop:
 
 class Reject:
     """Rejects every call that needs approval; other questions stay open."""
+
+    is_person = False
 
     async def answers(self, link: Link, run_id: str, questions: Sequence[Question]) -> Answers:
         """See `Asker`."""
@@ -195,6 +223,8 @@ class Ask:
     Args:
         console: Where questions are shown.
     """
+
+    is_person = True
 
     def __init__(self, console: Console) -> None:
         self._console = console

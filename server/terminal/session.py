@@ -87,7 +87,8 @@ class Session:
         view: Where they are shown.
         asker: Decides on questions.
         advise: Returns what to do next about a run that has paused or ended.
-        require_model: Raises NotStarted if the model cannot be used.
+        require_model: Raises NotStarted if the model of an agent cannot be used.
+        on_begun: Called with a run that has begun or continues, before it is followed.
     """
 
     def __init__(
@@ -96,7 +97,8 @@ class Session:
         view: View,
         asker: Asker,
         advise: Callable[[RunState, Exit], str] = lambda state, code: "",
-        require_model: Callable[[], object] = lambda: None,
+        require_model: Callable[[str], object] = lambda agent: None,
+        on_begun: Callable[[RunState], object] = lambda state: None,
     ) -> None:
         self._place = place
         self._link: Link = place.link
@@ -104,6 +106,7 @@ class Session:
         self._asker = asker
         self._advise = advise
         self._require_model = require_model
+        self._on_begun = on_begun
 
     async def run(self, task: Task, heard: Interrupts) -> Outcome:
         """Start a run with a goal, and follow it until it pauses or ends.
@@ -112,7 +115,7 @@ class Session:
             NotStarted: The server refuses it, or its model cannot be used.
             LinkError: The server was lost.
         """
-        self._require_model()
+        self._require_model(task.agent)
         try:
             state = await self._link.start(task)
         except LinkError as error:
@@ -130,8 +133,8 @@ class Session:
         try:
             state = await self._link.look(run_id)
             stopped = state.status in ("paused", "failed", "needs_approval")
-            if stopped and await self._link.is_of_main_agent(run_id):
-                self._require_model()
+            if stopped and (agent := await self._link.agent_of(run_id)) is not None:
+                self._require_model(agent)
             if state.status in ("paused", "failed"):
                 after = await self._newest_event(run_id)
                 state = await self._link.answer(run_id, {})
@@ -141,12 +144,16 @@ class Session:
 
     async def _stay(self, state: RunState, heard: Interrupts, after: int = 0) -> Outcome:
         """Follow a run; pause it if the reader of the output has gone."""
+        self._on_begun(state)
         try:
             self._view.begun(state)
             return await self._carry(state, heard, after)
         except BrokenPipeError:
             await self._place.stop(state.run_id)
             raise
+        except LinkError as error:
+            said = f"{error}\n{self._advise(state, Exit.FAILED)}"
+            raise LinkError(said.rstrip()) from None
 
     async def _newest_event(self, run_id: str) -> int:
         after, more = 0, True
@@ -157,6 +164,7 @@ class Session:
 
     async def _carry(self, state: RunState, heard: Interrupts, after: int) -> Outcome:
         watching = _Watching(self._place, self._view, state.run_id, after)
+        refused: set[str] = set()
         while True:
             state = await watching.until_it_stops(heard)
             if state.status != "needs_approval" or heard.pause.is_set():
@@ -168,13 +176,15 @@ class Session:
             except Interrupted:
                 heard.pause.set()
                 break
-            if not answers:
+            if not answers or not refused.isdisjoint(answers):
                 break
             self._view.doing("goes on", "")
             try:
                 state = await self._link.answer(state.run_id, answers)
             except LinkError as error:  # the question is still open
                 self._view.note(str(error))
+                if not self._asker.is_person:  # its next answer would be refused again
+                    refused.update(answers)
         return self._settled(await self._link.whole_answer(state), heard)
 
     def _settled(self, state: RunState, heard: Interrupts) -> Outcome:
@@ -203,6 +213,8 @@ def advice(is_local: bool, options: str, subagent: str = "") -> Callable[[RunSta
                 return f"Go on: {another}"
             case "needs_approval":
                 return f"It waits for an answer. Decide: {resume}"
+            case "running" | "queued" if code is Exit.FAILED and not is_local:
+                return f"It may still be at work. Come back: {resume}"
             case "running" | "queued" if not is_local:
                 return f"The server works on it. Come back: {resume}"
             case "paused" | "running" | "queued":

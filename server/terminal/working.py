@@ -168,10 +168,10 @@ def local_settings(choices: Choices, view: View) -> Settings:
     return settings
 
 
-def requirement(settings: Settings | None, agent: str) -> Callable[[], object]:
-    """Return a function that raises NotStarted if this process cannot use the agent's model."""
+def requirement(settings: Settings | None) -> Callable[[str], object]:
+    """Return a function that raises NotStarted if this process cannot use an agent's model."""
 
-    def require() -> None:
+    def require(agent: str) -> None:
         from .credentials import require_model
 
         if settings is not None:  # a remote server has its own
@@ -207,9 +207,9 @@ def run_goal(
     asker = asker_for(choices, view, can_ask=can_ask)
     settings = greeted(choices, view)
     agent = "" if task is None else task.agent
-    require = requirement(settings, agent)
+    require = requirement(settings)
     if task is not None:
-        require()  # before slow imports, and before a state directory is created
+        require(agent)  # before slow imports, and before a state directory is created
         task = replace(task, files=attached(attach))
 
     async def main() -> int:
@@ -243,7 +243,7 @@ def converse(choices: Choices, task: Task, attach: Sequence[Path]) -> int:
         )
     asker, folder = asker_for(choices, view, can_ask=can_ask), _history(choices)
     settings = greeted(choices, view)
-    require = requirement(settings, task.agent)
+    require = requirement(settings)
     first = replace(task, files=attached(attach))
 
     async def main() -> int:

@@ -1,5 +1,7 @@
 """Servers behind HTTP: both endpoints, both eras, and what goes wrong on the way."""
 
+from collections import defaultdict
+
 import anyio
 import httpx2
 import pytest
@@ -55,6 +57,35 @@ async def test_a_call_that_a_forgetful_server_refused_is_sent_once_more(mount, s
     assert forgot.status == "success"
     assert added.text == "8"
     assert lines(log).count("add 5 3") == 1
+
+
+@pytest.mark.parametrize("served", ["old"], indirect=True)
+async def test_parallel_calls_that_a_forgetful_server_refused_are_all_sent_once_more(
+    mount, served, monkeypatch
+):
+    """The second is refused when the first is already on its way in a new session."""
+    tools = mount(web=HttpServer(f"{served[0]}/mcp"))
+    await agent_with(tools, (call("1", "web_forget"),)).ainvoke("go")
+    send = httpx2.AsyncClient.send
+    waits_for = {"first": "second", "second": "first again", "first again": "second again"}
+    begun, sent = defaultdict(anyio.Event), set()
+
+    async def in_turns(self, request, **options):
+        for step in ("first", "second", '"initialize"'):
+            if step.encode() in request.content:
+                step = f"{step} again" if step in sent else step
+                sent.add(step)
+                begun[step].set()
+                with anyio.fail_after(25):
+                    if step in waits_for:
+                        await begun[waits_for[step]].wait()
+        return await send(self, request, **options)
+
+    monkeypatch.setattr(httpx2.AsyncClient, "send", in_turns)
+    calls = [call(one, "web_header", name=one) for one in ("first", "second")]
+    done = results(await agent_with(tools, (*calls,)).ainvoke("go"))
+    assert [one.text for one in done] == ["none", "none"]
+    assert '"initialize" again' not in sent
 
 
 async def test_a_message_that_comes_when_the_session_has_left_harms_nothing(served):

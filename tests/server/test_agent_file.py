@@ -376,6 +376,23 @@ async def test_a_file_of_servers_as_clients_have_it_is_taken(tmp_path: Path) -> 
     assert [*definition.parts.mcp_servers] == ["notes"] and file in definition.named
 
 
+async def test_a_changed_file_of_servers_is_used_by_the_next_run(tmp_path: Path) -> None:
+    served = Served(tmp_path)
+    entry = {"command": sys.executable, "args": [*RAW, "behaves"], "cwd": str(ROOT)}
+    file = tmp_path / ".mcp.json"
+    save_by_rename(file, json.dumps({"mcpServers": {"notes": entry}}))
+    served.save(f'mcp_servers = ".mcp.json"\n{served.text}')
+
+    def mounted(app: App) -> object:
+        app.agent()
+        return app.status()["mcp_servers"]
+
+    async with served.running() as (app, _):
+        assert mounted(app) == {"notes": "not connected"}
+        save_by_rename(file, json.dumps({"mcpServers": {"plans": entry}}))
+        await until(lambda: mounted(app) == {"plans": "not connected"})
+
+
 def test_the_doctor_says_how_mounted_servers_are(tmp_path: Path) -> None:
     served = Served(tmp_path)
     mounting(served, notes="behaves", gone="quits")

@@ -300,6 +300,70 @@ async def test_settings_that_are_saved_reach_what_a_function_makes(tmp_path: Pat
             assert rules.judge("order", {"item": "figs"}).action == "ask"
 
 
+class Slow:
+    """A function that makes agents of the settings' model; it can be held while it does."""
+
+    def __init__(self) -> None:
+        self.is_held = False
+        self.begun = anyio.Event()
+        self.released = anyio.Event()
+
+    async def make(self, context: ServeContext) -> Agent:
+        if self.is_held:
+            self.begun.set()
+            await self.released.wait()
+        return create_deep_agent(context.model)
+
+
+@asynccontextmanager
+async def changing(slow: Slow, tmp_path: Path) -> AsyncIterator[tuple[App, Client]]:
+    """Serve an agent that says `one`; its model is changed so that the next says `two`."""
+    for name in ("one", "two"):
+        script = {"runs": [{"match": "hello", "agents": {"main": [{"text": name}]}}]}
+        (tmp_path / f"{name}.json").write_text(json.dumps(script))
+    config = tmp_path / "config.toml"
+    config.write_text(f'model = "scripted:{tmp_path}/one.json"\n')
+
+    def read() -> Settings:
+        return load_settings({"state_dir": str(tmp_path / "state")}, {}, config=config)
+
+    with anyio.fail_after(60):
+        async with (
+            create_app(read(), read, AgentSource(slow.make)) as app,
+            Client(app.server) as client,
+        ):
+            config.write_text(f'model = "scripted:{tmp_path}/two.json"\n')
+            slow.is_held = True
+            await anyio.to_thread.run_sync(app.settings.reload)
+            yield app, client
+
+
+async def test_saved_settings_reach_the_agent_though_the_first_request_was_cancelled(
+    tmp_path: Path,
+) -> None:
+    slow = Slow()
+    async with changing(slow, tmp_path) as (app, client):
+        async with anyio.create_task_group() as group:
+            group.start_soon(app.agent.prepare)
+            await slow.begun.wait()
+            group.cancel_scope.cancel()
+        slow.is_held = False
+        assert (await ask(client, "task", goal="hello"))["answer"] == "two"
+
+
+async def test_saved_settings_reach_an_agent_that_is_used_while_the_new_one_is_made(
+    tmp_path: Path,
+) -> None:
+    slow = Slow()
+    async with changing(slow, tmp_path) as (app, client):
+        async with anyio.create_task_group() as group:
+            group.start_soon(app.agent.prepare)
+            await slow.begun.wait()
+            app.agent()
+            slow.released.set()
+        assert (await ask(client, "task", goal="hello"))["answer"] == "two"
+
+
 @pytest.fixture(scope="module")
 def database() -> Iterator[Database]:
     yield from made_database()

@@ -5,6 +5,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,30 +35,36 @@ runs:
 """.replace("LONG", '"' + "one line\\n" * 400 + 'the last"')
 
 
+@contextmanager
+def serving(home: Path, port: int) -> Iterator[fork_server.Process]:
+    """Run a server with the script of a directory over HTTP; kill it after the block."""
+    (home / "files").mkdir(exist_ok=True)
+    options = ("--model", "scripted:script.yaml", "--root", "files", "--approve", "write_file")
+    with (home / "log").open("wb") as log:
+        process = fork_server.start(
+            [*CLI, "serve", "--transport", "http", "--port", str(port), *options],
+            environment(home),
+            home,
+            stdout=log.fileno(),
+            stderr=log.fileno(),
+        )
+    try:
+        while "listening on" not in (home / "log").read_text():
+            assert process.poll() is None
+            time.sleep(0.02)
+        yield process
+    finally:
+        process.kill()
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[tuple[str, Path]]:
     """A server over HTTP, with its URL and directory."""
     with tempfile.TemporaryDirectory(prefix="terminal-") as folder:
         home, port = Path(folder), free_port()
         (home / "script.yaml").write_text(SCRIPT)
-        (home / "files").mkdir()
-        (home / "log").touch()
-        options = ("--model", "scripted:script.yaml", "--root", "files", "--approve", "write_file")
-        with (home / "log").open("wb") as log:
-            process = fork_server.start(
-                [*CLI, "serve", "--transport", "http", "--port", str(port), *options],
-                environment(home),
-                home,
-                stdout=log.fileno(),
-                stderr=log.fileno(),
-            )
-        try:
-            while "listening on" not in (home / "log").read_text():
-                assert process.poll() is None
-                time.sleep(0.02)
+        with serving(home, port):
             yield f"http://127.0.0.1:{port}/mcp", home
-        finally:
-            process.kill()
 
 
 @pytest.fixture
@@ -89,6 +96,26 @@ def test_ctrl_c_leaves_the_run_to_the_server_and_one_can_come_back(
     run_id = seen.partition("--resume ")[2].split()[0]
     done = run(tmp_path, "run", "--resume", run_id, "--connect", url)
     assert (done.returncode, done.stdout) == (0, "All seen.\n")
+
+
+def test_a_run_is_followed_on_after_its_server_was_killed_and_started_again(
+    tmp_path: Path,
+) -> None:
+    slow = SCRIPT.replace("delay: 3", "delay: 60")
+    (tmp_path / "script.yaml").write_text(slow)
+    port = free_port()
+    connect = ("--connect", f"http://127.0.0.1:{port}/mcp")
+    with (
+        serving(tmp_path, port) as process,
+        at_terminal(tmp_path, "run", "look closely", *connect) as screen,
+    ):
+        screen.until("✓ ls")
+        process.kill()
+        screen.until("the server is away")
+        (tmp_path / "script.yaml").write_text(slow.replace("delay: 60", "delay: 0"))
+        with serving(tmp_path, port):
+            code, seen = screen.end()
+    assert (code, "All seen." in seen) == (0, True)
 
 
 def test_what_the_server_decides_is_refused_here(url: str, tmp_path: Path) -> None:

@@ -1,0 +1,130 @@
+"""Calls of the terminal to a server that goes away and comes back."""
+
+from collections.abc import AsyncIterator, Callable
+from io import StringIO
+from types import SimpleNamespace
+from typing import Any
+
+import httpx2
+import pytest
+from mcp import MCPError
+from mcp.types import CONNECTION_CLOSED
+from prompt_toolkit.history import InMemoryHistory
+
+from deep_agent_mcp.harness.mcp_servers.transports import UNSENT, _HttpClient
+from deep_agent_mcp.server.terminal import link as link_module
+from deep_agent_mcp.server.terminal.chat import Chat
+from deep_agent_mcp.server.terminal.link import RECONNECT_SECONDS, Link
+from deep_agent_mcp.server.terminal.live import LiveView
+from deep_agent_mcp.server.terminal.questions import Stop
+from deep_agent_mcp.server.terminal.states import LinkError, Task
+
+pytestmark = pytest.mark.anyio
+
+CUT = MCPError(CONNECTION_CLOSED, "SSE stream ended without a response")
+UNREACHED = MCPError(CONNECTION_CLOSED, "cannot connect", UNSENT)
+STATE = {"run_id": "run_1", "thread_id": "thread_1", "status": "running"}
+
+
+class Away:
+    """A client with a clock; each call takes its seconds, then fails or has a result.
+
+    A call that takes any reports progress first.
+
+    Attributes:
+        now: The time, in seconds.
+        calls: The next calls: seconds, and an error, or None for a result.
+    """
+
+    def __init__(self, *calls: tuple[float, MCPError | None], forever: MCPError = CUT) -> None:
+        self.now = 1_000.0
+        self.calls = [*calls]
+        self.forever = forever
+        self.session = self
+
+    async def call_tool(self, tool: str, args: Any, progress_callback: Any = None) -> Any:
+        seconds, error = self.calls.pop(0) if self.calls else (0.0, self.forever)
+        if progress_callback is not None and seconds:
+            await progress_callback(0.0, None, "main: thinking")
+        self.now += seconds
+        if error is not None:
+            raise error
+        return SimpleNamespace(is_error=False, content=[], structured_content=STATE)
+
+    async def send_request(self, request: Any, kind: Any) -> Any:
+        self.now += 1
+        raise self.calls.pop(0)[1] if self.calls else self.forever
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+async def linked(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[..., Link]]:
+    def link(client: Away, *, is_local: bool = False) -> Link:
+        clock = SimpleNamespace(current_time=lambda: client.now, sleep=client.sleep)
+        monkeypatch.setattr(link_module, "anyio", clock)
+        return Link(client, is_local=is_local)  # type: ignore[arg-type]
+
+    yield link
+
+
+async def test_a_stream_that_is_cut_late_in_a_call_is_opened_again(linked) -> None:
+    client = Away((RECONNECT_SECONDS + 1, CUT), (0, None))
+    assert (await linked(client).look("run_1")).run_id == "run_1"
+
+
+async def test_a_server_that_stays_away_is_given_up_after_two_minutes(linked) -> None:
+    client = Away((300, CUT))
+    with pytest.raises(LinkError, match="cannot be reached any more: SSE stream ended"):
+        await linked(client).look("run_1")
+    assert 1_300 + RECONNECT_SECONDS < client.now <= 1_300 + RECONNECT_SECONDS + 5
+
+
+async def test_a_server_that_was_back_gets_two_minutes_again(linked) -> None:
+    client = Away((0, CUT), (RECONNECT_SECONDS + 1, CUT), (0, None))
+    assert (await linked(client).wait("run_1", lambda _: None)).run_id == "run_1"
+
+
+async def test_a_server_in_this_process_that_ended_is_not_waited_for(linked) -> None:
+    client = Away()
+    with pytest.raises(LinkError, match="SSE stream ended"):
+        await linked(client, is_local=True).look("run_1")
+    assert client.now == 1_000
+
+
+async def test_a_deletion_that_was_cut_off_is_not_repeated_but_said_to_be_possible(linked) -> None:
+    client = Away((0, UNREACHED))
+    with pytest.raises(LinkError, match="lost before it answered threads/delete, so it may have"):
+        await linked(client).act("threads/delete", threadId="thread_1")
+    assert client.calls == []
+
+
+async def test_the_answer_of_a_proxy_that_cannot_reach_the_server_counts_as_away() -> None:
+    def gateway(request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(502, text="<h1>Bad Gateway</h1>")
+
+    async with _HttpClient(transport=httpx2.MockTransport(gateway)) as http:
+        answer = await http.post("http://server.example/mcp", json={})
+    error = {"code": CONNECTION_CLOSED, "message": "HTTP 502 Bad Gateway"}
+    assert answer.json()["error"] == error
+
+
+async def test_a_chat_that_loses_the_server_in_its_first_message_keeps_its_run(linked) -> None:
+    client = Away((0, None), forever=CUT)
+    link = linked(client)
+    link.events = no_events
+    place = SimpleNamespace(link=link, pause=lambda run_id: False)
+    errors = StringIO()
+    view = LiveView(StringIO(), errors)
+    chat = Chat(place, view, Stop(), InMemoryHistory(), Task(""))  # type: ignore[arg-type]
+    with pytest.raises(LinkError, match="/resume continues it"):
+        await chat._take("hello")
+    assert chat.thread_id == "thread_1"
+    with pytest.raises(LinkError, match="cannot be reached any more"):
+        await chat._take("/resume")
+    view.close()
+
+
+async def no_events(run_id: str, after: int) -> Any:
+    return [], False
