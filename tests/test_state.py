@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel, ConfigDict, Field, computed_field
 
-from deep_agent_mcp.harness.errors import CheckpointError
+from deep_agent_mcp.harness.errors import CheckpointError, InvalidUpdate
 from deep_agent_mcp.harness.messages.message import (
     REMOVE_ALL,
     HumanMessage,
@@ -104,3 +106,42 @@ def test_one_damaged_write_among_many_is_refused(damaged: bytes) -> None:
     good = channel.encode([HumanMessage("hi")])
     with pytest.raises(CheckpointError, match="'messages' does not fit"):
         channel.decode_lists([*[good] * 50, damaged, *[good] * 50])
+
+
+class Aliased(BaseModel):
+    size: int = Field(alias="the size")
+
+
+class Computed(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    side: int
+
+    @computed_field
+    @property
+    def area(self) -> int:
+        return self.side**2
+
+
+class Excluded(BaseModel):
+    secret: str = Field(exclude=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [(Aliased, Aliased(**{"the size": 3})), (Computed, Computed(side=3)), (float, 1.5)],
+    ids=["alias", "computed", "number"],
+)
+def test_what_is_stored_is_read_again_as_it_was(kind: type, value: object) -> None:
+    channel = Channel("own", kind, "test")
+    assert channel.decode(channel.encode(value)) == value
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [(float, math.inf), (float, math.nan), (list[float], [1.0, -math.inf]), (Excluded, None)],
+    ids=["infinity", "no number", "in a list", "excluded"],
+)
+def test_what_could_not_be_read_again_is_not_stored(kind: type, value: object) -> None:
+    channel = Channel("own", kind, "test")
+    with pytest.raises(InvalidUpdate, match=r"'own' could not be read again.*nothing was stored"):
+        channel.encode(Excluded(secret="x") if value is None else value)

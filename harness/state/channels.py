@@ -214,7 +214,7 @@ class Channel:
         """Return the JSON bytes of a write or of an overwriting value.
 
         Raises:
-            InvalidUpdate: The value is not what its type says, or is nested too deeply.
+            InvalidUpdate: The value is not what its type says, or could not be read again.
         """
         overwrite = isinstance(write, Overwrite)
         adapter = self._value_adapter if overwrite else self._write_adapter
@@ -222,8 +222,10 @@ class Channel:
         if type(value) is Transcript:
             value = [*value]
         try:
-            # What cannot be read back must not be stored; pydantic would only warn.
-            data = adapter.serializer.to_json(value, warnings="error")
+            # Pydantic would only warn.
+            data = adapter.serializer.to_json(
+                value, by_alias=True, round_trip=True, warnings="error"
+            )
         except PydanticSerializationError as error:
             raise InvalidUpdate(
                 f"a value of {self.name!r} does not fit its type, so nothing was stored: {error}"
@@ -233,7 +235,20 @@ class Channel:
                 f"a value of {self.name!r} is nested too deeply to be read again, so nothing was "
                 "stored. Make it flatter."
             )
+        if self.name not in AGENT_KEYS:  # those always can be
+            self._require_readable(adapter, data)
         return data
+
+    def _require_readable(self, adapter: TypeAdapter[Any], data: bytes) -> None:
+        try:
+            adapter.validate_json(data)
+        except ValidationError as error:
+            problem = error.errors(include_url=False, include_input=False)[0]["msg"]
+            raise InvalidUpdate(
+                f"a value of {self.name!r} could not be read again from JSON, so nothing was "
+                f"stored: {problem}. JSON has no NaN and no infinity, and lacks fields that are "
+                "excluded."
+            ) from error
 
     def decode(self, data: bytes, *, overwrite: bool = False) -> Any:
         """Return the write that `encode` stored.
