@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import sys
 from contextlib import suppress
 
 import anyio
@@ -462,3 +463,46 @@ async def test_a_model_that_raises_it_fails_the_run_on_record():
     (run,) = await journal.find_runs(thread_id="t")
     assert run.status == "failed"
     assert "StrayCancellation" in run.reason
+
+
+# --- of a program's end ---------------------------------------------------------------------
+
+
+async def exits() -> str:
+    """Exit."""
+    sys.exit(3)
+
+
+def exits_in_a_thread() -> str:
+    """Exit."""
+    sys.exit("wrong usage")
+
+
+@pytest.mark.parametrize("function", [exits, exits_in_a_thread])
+@pytest.mark.parametrize("wraps", WRAPS)
+async def test_a_tool_that_exits_fails_and_ends_nothing_else(function, wraps: str):
+    neighbour = anyio.Event()
+    middleware = WRAPS[wraps]
+    agent = create_agent(
+        Turns(says("", call("1", function.__name__)), says("ok")),
+        [tool(function)],
+        middleware=middleware,
+    )
+    async with anyio.create_task_group() as group:
+        group.start_soon(neighbour.wait)
+        run = await agent.ainvoke("go")
+        neighbour.set()
+    ((status, text),) = results(run)
+    assert (run.run.status, status) == ("done", "error")
+    assert "it called exit(" in text
+
+
+async def test_a_hook_that_exits_fails_its_run():
+    class Exits(AgentMiddleware):
+        def before_model(self, state, runtime):
+            sys.exit(2)
+
+    agent = create_agent(Turns(says("ok")), middleware=[Exits()])
+    run = await agent.ainvoke("go", thread_id="t")
+    assert run.run.status == "failed"
+    assert "it called exit(2), as only a program may" in run.run.reason

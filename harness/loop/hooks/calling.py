@@ -26,6 +26,7 @@ from .requests import Command, HookResult, Runtime, Send
 
 __all__ = [
     "FAILURES",
+    "ExitCalled",
     "Hook",
     "StrayCancellation",
     "Wrap",
@@ -35,7 +36,7 @@ __all__ = [
     "wraps_of",
 ]
 
-FAILURES = (Exception, asyncio.CancelledError)
+FAILURES = (Exception, asyncio.CancelledError, SystemExit)
 """Exceptions that may be failures of foreign code; `as_failure` decides whether they are."""
 
 
@@ -43,7 +44,11 @@ class StrayCancellation(Exception):
     """Code raised `CancelledError` although nothing around it was cancelled."""
 
 
-def as_failure(error: Exception | asyncio.CancelledError) -> Exception:
+class ExitCalled(Exception):
+    """Code called `exit`, which ends a program: a tool or hook must not end a server."""
+
+
+def as_failure(error: Exception | asyncio.CancelledError | SystemExit) -> Exception:
     """Convert an exception to a failure.
 
     To be called in the task that caught it, in the scopes that surround the code that raised it.
@@ -53,6 +58,10 @@ def as_failure(error: Exception | asyncio.CancelledError) -> Exception:
     """
     if isinstance(error, Exception):
         return error
+    if isinstance(error, SystemExit):
+        exited = ExitCalled(f"it called exit({error.code!r}), as only a program may")
+        exited.__cause__ = error
+        return exited
     if isinstance(error, anyio.get_cancelled_exc_class()) and _being_cancelled():
         raise error
     failure = StrayCancellation(
@@ -76,7 +85,7 @@ def _being_cancelled() -> bool:
 
 
 def failure_of(
-    author: str, raised: Exception | asyncio.CancelledError, more: str = ""
+    author: str, raised: Exception | asyncio.CancelledError | SystemExit, more: str = ""
 ) -> Exception:
     """Convert an exception of a hook to the error to raise; our own errors are unchanged.
 
