@@ -132,7 +132,7 @@ def _may_run(argv: Argv, program: Program) -> bool:
     operand = next((word for word in words if not word.startswith("-")), None)
     return (
         program.runs
-        or any(program.has_option(word) or program.is_code(word) for word in words)
+        or any(program.does_more(words, here) for here in range(len(words)))
         or (program.assigns and any(map(is_assignment, words)))
         or any(True for _ in program.phrase_ends(words))
         or (operand is not None and not program.tolerates(operand))
@@ -245,7 +245,7 @@ class CommandPattern:
                 return any(program.is_code(words[here]) for here in free)  # else for the script
             if program.reads_code(words[at + 1 :]):
                 return True
-        if any(program.has_option(words[here]) or program.is_code(words[here]) for here in free):
+        if any(program.does_more(words[at + 1 :], here - at - 1) for here in free):
             return True
         if program.may_evaluate(words[at + 1 :]):
             return any(_READ_AGAIN.search(words[here]) for here in free)

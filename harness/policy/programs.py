@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
 from functools import lru_cache
 
 from .._internal.records import record
@@ -54,6 +55,8 @@ class Program:
         shell: It reads commands, also from a pipe.
         language: Its words can be code that names other programs.
         options: Beginnings of options with which it runs others, or writes.
+        letters: Letters that are such options only after a subcommand, as in `git clone -u rm`.
+        bundle: Letters that are such options in a first word without a dash, as in `tar xIf rm`.
         phrases: Word sequences after which it runs the rest: `git bisect run`.
         assigns: Arguments `NAME=VALUE` change which program it runs.
         evaluates: Words, by their beginning, with which the shell reads the others once more, as
@@ -71,6 +74,8 @@ class Program:
     shell: bool = False
     language: bool = False
     options: Sequence[str] = ()
+    letters: Mapping[str, str] = field(default_factory=dict[str, str])
+    bundle: str = ""
     phrases: Sequence[tuple[str, ...]] = ()
     assigns: bool = False
     evaluates: Sequence[str] = ()
@@ -90,7 +95,22 @@ class Program:
         """Whether it may run programs that no word names; None means an unknown word."""
         return _any_begins(words, self.unseen)
 
-    def has_option(self, word: str) -> bool:
+    def does_more(self, words: Sequence[str], here: int) -> bool:
+        """Whether it may run others, or write, because of one of its arguments.
+
+        Args:
+            words: All of its arguments.
+            here: The index of the argument.
+        """
+        word = words[here]
+        if self._is_option(word) or self.is_code(word):
+            return True
+        if word[:1] != "-":
+            return here == 0 and not set(self.bundle).isdisjoint(word)
+        letters = "".join(self.letters.get(one, "") for one in words[:here])
+        return word[1:2] != "-" and not set(letters).isdisjoint(word)
+
+    def _is_option(self, word: str) -> bool:
         """Whether a word may be one of the options: glued, shortened, among others, or `!`."""
         options = self.options
         if not options or word[:1] not in ("-", "+", "!"):
@@ -273,10 +293,11 @@ _TABLE: Mapping[str, Program] = {
             "-c -O -o --config-env --exec --ext-diff --output --open-files --upload-pack "
             "--receive-pack --textconv --git-dir --work-tree -C -x --extcmd --template"
         ),
+        letters={"clone": "u"},
         phrases=(("bisect", "run"), ("submodule", "foreach"), ("filter-branch",)),
     ),
     "hg": Program(options=_words("--config -R --repository --cwd")),
-    **_all("tar bsdtar", Program(options=_words(
+    **_all("tar bsdtar", Program(bundle="IF", options=_words(
         "--to-command --checkpoint-action -I --use-compress --rsh -F --info-script --new-volume"
     ))),
     "rsync": Program(options=_words("-e --rsh --rsync-path")),

@@ -452,6 +452,9 @@ git grep --open-files-in-pager=rm x
 git fetch --upload-pack=rm .
 git fetch --upload-pack='rm x' .
 git clone -c core.sshCommand='rm x' y
+git clone -u 'rm x' y
+git clone y -u 'rm x'
+tar xIf 'rm x' a.tar
 git clone --config core.sshCommand='rm x' y
 git filter-branch --tree-filter 'rm x'
 git filter-branch --msg-filter='rm x'

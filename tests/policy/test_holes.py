@@ -62,6 +62,11 @@ def test_evals_of_evals_are_judged_without_end_to_the_run():
         ("sort", "sort --outp=out in"),
         ("tar -xf", "tar -xf a.tar -xOIevil"),
         ("tar -xf", "tar -xf a.tar --to-com=evil"),
+        ("tar", "tar xIf ./evil a.tar"),
+        ("tar *", "tar cFf ./evil a.tar b"),
+        ("git clone", "git clone -u evil /srv/repo out"),
+        ("git clone", "git clone /srv/repo out -qu evil"),
+        ("git", "git clone --depth 1 -uevil /srv/repo"),
         ("sed", "sed -ni p s"),
         ("rsync", "rsync -ae evil a b"),
         ("fd", "fd -Hx rm"),
@@ -75,8 +80,11 @@ def test_an_allowed_program_does_not_run_others_by_glued_or_shortened_options(
 
 
 def test_plain_options_stay_allowed():
-    policy = Policy([Rule("allow", command=["git status", "git log", "sort"])], default="deny")
-    for line in ("git status -s", "git log -10 --oneline", "sort -u -k2 in"):
+    allowed = ["git status", "git log", "git push", "git add", "git clone", "sort", "tar"]
+    policy = Policy([Rule("allow", command=allowed)], default="deny")
+    lines = ("git status -s", "git log -10 --oneline", "sort -u -k2 in", "tar xzf IF.tgz")
+    lines += ("git push -u origin main", "git add -u", "git clone -q --depth 1 /srv/repo out")
+    for line in lines:
         assert policy.judge("shell", {"command": line}).action == "allow", line
 
 
