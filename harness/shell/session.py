@@ -17,6 +17,7 @@ from typing import Literal, TypeAlias
 
 import anyio
 
+from .._internal.concurrency import raising_one
 from .._internal.records import record
 from ..errors import ToolError
 from .output import Collector, Output, Sink
@@ -232,7 +233,7 @@ class ShellSession:
         """
         over: list[tuple[Ending, int | None]] = []
         read_all = anyio.Event()
-        async with anyio.create_task_group() as group:
+        async with raising_one(), anyio.create_task_group() as group:
 
             async def read_output() -> None:
                 await self._read_output(mark.encode(), collector)
