@@ -25,7 +25,8 @@ def next_time(cron: str, timezone: str, after: float) -> float:
     """Return the next time of a schedule.
 
     When clocks are set back, a time of day that occurs twice counts once. When they are set
-    forward, a skipped time moves to the first minute after the gap.
+    forward, a skipped time moves to the first minute after the gap. Both only apply if neither the
+    minute nor the hour begins with `*`.
 
     Args:
         cron: Minute, hour, day of the month, month, day of the week.

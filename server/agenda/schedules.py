@@ -50,7 +50,7 @@ FROM {schedules} WHERE claimed_until <= {now}
 """
 _SETTLE: Final = """
 UPDATE {schedules} SET claimed_until = 0, last_at = :at, last_run = :run, last_error = :error,
-    next_at = :next, run_at = NULL, body = :body,
+    next_at = :next, run_at = CASE WHEN run_at = :claimed THEN NULL ELSE run_at END, body = :body,
     status = CASE WHEN :ends = 1 THEN 'paused' ELSE status END
 WHERE id = :id AND coalesce(next_at, 0) = :was AND claimed_until > 0
 """
@@ -176,7 +176,7 @@ class ScheduleBook:
                 thread belongs to somebody else; nothing was stored.
         """
         caller = Caller(work.principal, frozenset())
-        if work.thread_id and not caller.owns(work.thread_id):
+        if work.thread_id.startswith("thr_") and not caller.owns(work.thread_id):
             whose = f"principal {work.principal!r}" if work.principal else "the local user"
             raise HarnessError(
                 f"thread {work.thread_id} does not belong to {whose}; nothing was stored. "
@@ -281,6 +281,7 @@ class ScheduleBook:
             "error": _text(error),
             "next": following,
             "was": schedule.next_at or 0.0,
+            "claimed": schedule.run_at if claim.due == schedule.run_at else None,
             "ends": int(ends),
             "body": self._sealed(schedule.id, work),
         }

@@ -15,6 +15,7 @@ from ..agenda.scheduler import NotAllowed, Scheduler
 from ..agenda.schedules import Schedule, ScheduleBook, Work
 from ..agenda.tables import AgendaTables
 from ..auth.caller import LOCAL, Caller, current_caller
+from ..auth.owned_journal import id_of_thread
 from ..auth.shared_state import open_tokens
 from ..auth.tokens import TokenError, TokenRecord, Tokens
 from ..mcp.offered_agents import offered_agents
@@ -127,8 +128,11 @@ class _Starter:
             if app.agent.prepares:
                 await app.agent.prepare()
             goal = Goal(work.goal, agent=offered_agents(app.services).chosen(work.agent))
-            thread_id = work.thread_id or None
-            run_id = await app.runs.start(goal, thread_id=thread_id, key=key, on_busy="queue")
+            said = work.thread_id or None
+            thread_id = said and await id_of_thread(app.journal, said)
+            run_id = await app.runs.start(
+                goal, thread_id=thread_id, begins=thread_id != said, key=key, on_busy="queue"
+            )
             run = await app.journal.run(run_id)
         finally:
             current_caller.reset(token)
@@ -147,16 +151,14 @@ class _Starter:
         if not work.principal:
             return LOCAL
         settings = self._app.settings.current
-        of_oauth = "oauth" in settings.auth and work.principal.startswith(
-            f"{settings.oauth_issuer}#"
-        )
+        issuer = (settings.oauth_issuer or "").rstrip("/")  # as principals have it
+        of_oauth = "oauth" in settings.auth and work.principal.startswith(f"{issuer}#")
         if of_oauth or "none" in settings.auth:
             return Caller(work.principal, frozenset({"delegate"}))
         if "token" not in settings.auth:
             raise NotAllowed(
-                f"principal {work.principal!r} is no user of {settings.oauth_issuer}, so the "
-                "schedule is paused. Remove it, or add it for a principal such as "
-                f"'{settings.oauth_issuer}#SUBJECT'."
+                f"principal {work.principal!r} is no user of {issuer}, so the schedule is paused. "
+                f"Remove it, or add it for a principal such as '{issuer}#SUBJECT'."
             )
         try:
             async with self._tokens(settings) as tokens:

@@ -56,3 +56,12 @@ def test_an_hour_that_is_left_out_counts_at_its_end() -> None:
 def test_what_cannot_be_read_is_refused(cron: str, zone: str, why: str) -> None:
     with pytest.raises(HarnessError, match=why):
         next_time(cron, zone, 0.0)
+
+
+def test_fields_with_a_star_fire_in_both_or_none_of_the_hours_of_a_change() -> None:
+    assert following("*/30 2 * * *", "Europe/Berlin", "2026-03-28T12:00") == ["03-30 00:00"]
+    assert following("0 * * * *", "Europe/Berlin", "2026-10-24T23:30", 3) == [
+        "10-25 00:00",
+        "10-25 01:00",
+        "10-25 02:00",
+    ]

@@ -148,6 +148,22 @@ async def test_a_paused_schedule_fires_only_when_it_is_told_to(open_: Open) -> N
     assert await book.all() == []
 
 
+async def test_it_fires_again_if_it_is_told_to_while_it_fires(open_: Open) -> None:
+    tables = open_()
+    book, starts = ScheduleBook(tables, PLAIN), Starts()
+    made = await book.add("tidy", HOURLY)
+    await book.trigger(made)
+    claim = await book.claim()
+    assert claim is not None
+    await anyio.sleep(0.01)  # another time of the database's clock
+    await book.trigger(made)
+    await book.settle(claim, "run_1")
+    await Scheduler(book, starts).fire_due()
+    assert len(starts.keys) == 1 and starts.keys[0] != claim.key
+    await Scheduler(book, starts).fire_due()
+    assert len(starts.keys) == 1
+
+
 async def test_pausing_while_it_fires_holds(open_: Open) -> None:
     tables = open_()
     book = ScheduleBook(tables, PLAIN)

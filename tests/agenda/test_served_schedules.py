@@ -14,6 +14,7 @@ import yaml
 from click.testing import CliRunner
 from mcp import Client
 
+from deep_agent_mcp.harness.errors import HarnessError
 from deep_agent_mcp.server.agenda import scheduler
 from deep_agent_mcp.server.agenda.schedules import ScheduleBook, Work
 from deep_agent_mcp.server.app import App, create_app
@@ -131,9 +132,10 @@ async def test_a_schedule_runs_for_its_principal_while_a_token_lets_it(tmp_path:
         assert "no token that lets them start runs" in refused.last_error
 
 
-async def test_who_is_no_user_of_the_issuer_needs_a_token(tmp_path: Path) -> None:
+@pytest.mark.parametrize("slash", ["", "/"])
+async def test_who_is_no_user_of_the_issuer_needs_a_token(slash: str, tmp_path: Path) -> None:
     issuer = "https://login.example.com"
-    more = {"oauth_issuer": issuer, "public_url": "https://agent.example.com"}
+    more = {"oauth_issuer": f"{issuer}{slash}", "public_url": "https://agent.example.com"}
     async with serving(tmp_path, transport="http", auth=("token", "oauth"), **more) as app:
         for name, principal in (("theirs", f"{issuer}#ann"), ("hers", "ann")):
             work = Work(principal, "0 7 1 1 *", "UTC", "Tidy up.")
@@ -178,3 +180,35 @@ async def test_an_agent_that_asks_for_a_schedule_needs_an_approval(tmp_path: Pat
 def test_the_tool_needs_a_server_that_fires_schedules() -> None:
     with pytest.raises(SettingsError, match="set schedules, too"):
         load_settings({"schedule_tool": True}, {})
+
+
+@pytest.mark.parametrize("principal", ["", "ann"])
+async def test_a_schedule_continues_the_thread_of_a_name(principal: str, tmp_path: Path) -> None:
+    options = {"transport": "http", "auth": ("token",)} if principal else {}
+    async with serving(tmp_path, **options) as app:
+        if principal:
+            record, _ = new_token("ann", ["delegate"])
+            await FileTokens(TokenFile(tmp_path / "state" / "tokens.json")).add(record)
+        made = await book_of(app).add(
+            "tidy", Work(principal, "0 7 1 1 *", "UTC", "Tidy up.", thread_id="notes")
+        )
+        threads: set[str] = set()
+        before = ""
+        for _ in range(2):
+            await book_of(app).trigger(made)
+            found = await fired(app, "tidy", before, principal)
+            assert not found.last_error
+            before = found.last_run
+            run = await app.journal.run(before)
+            assert run is not None
+            threads.add(run.thread_id)
+    assert threads == {Caller(principal, frozenset()).fixed_thread("name notes", "notes")}
+
+
+async def test_the_thread_of_another_user_is_refused(tmp_path: Path) -> None:
+    async with serving(tmp_path) as app:
+        theirs = Caller("eve", frozenset()).new_id("thr")
+        for principal in ("", "ann"):
+            work = Work(principal, "0 7 1 1 *", "UTC", "Tidy up.", thread_id=theirs)
+            with pytest.raises(HarnessError, match="does not belong to"):
+                await book_of(app).add("tidy", work)
