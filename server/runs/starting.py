@@ -153,6 +153,7 @@ class RunStarter(CallDriver):
             idempotency_key=key,
         )
         await self._queue.accept(run, kept, live.offer, waits=waits)
+        self._supervisor.figures.heard(live)  # it may end before it works
         live.control.accepted.set()
 
     async def _started_before(self, key: str, live: ActiveRun) -> str | None:

@@ -325,3 +325,20 @@ async def test_the_command_line_tries_a_url(tmp_path: Path, receiver: Receiver) 
     assert (code, "answered 204" in said) == (0, True)
     assert receiver.verified(0)
     assert await anyio.to_thread.run_sync(run, "list") == (0, "No event waits for a webhook.\n")
+
+
+async def test_a_run_that_is_cancelled_before_it_begins_is_told(
+    tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhooks, "SWEEP_SECONDS", 0.02)
+    monkeypatch.setattr(webhooks, "LOOK_SECONDS", 0.02)
+    async with serving(tmp_path, receiver, approve=("write_file",)) as app:
+        first = await app.runs.start("write")
+        await app.runs.wait(first, 20)
+        run = await app.journal.run(first)
+        assert run is not None
+        queued = await app.runs.start("later", thread_id=run.thread_id, on_busy="queue")
+        await app.runs.cancel(queued, "by the test")
+        await until(lambda: any(one["data"]["run_id"] == queued for one in receiver.events))
+    (told,) = [one for one in receiver.events if one["data"]["run_id"] == queued]
+    assert told["type"] == "run.cancelled"
