@@ -259,7 +259,7 @@ class BackgroundSubAgents:
             thread_id: The task's thread.
             text: The message.
             key: An idempotency key: calls with the same key send the message once.
-            behalf: The context for a task that continues.
+            behalf: The context for a task that continues; by default the one it had last.
 
         Raises:
             ToolError: The task was cancelled, or it has ended and too many others are open;
