@@ -167,10 +167,11 @@ class TaskRunner:
                 if now is None or now.status == "cancelled":
                     self._failing.pop(run.id, None)
                     return
-                if now.status == "done":
+                same = (now.status, now.attempt) == (run.status, run.attempt)
+                if now.status in ENDED_RUNS and not same:
                     await self.deliver(run.thread_id, turn.behalf)
+                    self._failing.pop(run.id, None)
                 else:
-                    same = (now.status, now.attempt) == (run.status, run.attempt)
                     await self.line_up(now, turn.behalf, go_on=same)
             except HarnessError as error:
                 why = str(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import anyio
@@ -13,6 +14,7 @@ from deep_agent_mcp.harness.checkpoint.base import Run
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.errors import CheckpointError, ModelError, ToolError
 from deep_agent_mcp.harness.middleware.pii import PIIMiddleware
+from deep_agent_mcp.harness.subagents.background import task_runner
 from deep_agent_mcp.harness.subagents.background.launcher import BackgroundSubAgents
 from deep_agent_mcp.harness.subagents.background.tasks import NewTask
 from deep_agent_mcp.harness.subagents.background.three_way_merge import merge_changes
@@ -248,6 +250,47 @@ async def test_a_journal_that_fails_for_a_moment_strands_no_task() -> None:
             while (seen := await background.look(thread)).status != "success":
                 await background._tasks.next_change(thread).wait()  # nobody asks for it again
     assert seen.run.answer == "gold"
+
+
+class FailingAtAnEnd(MemoryCheckpointer):
+    """A journal that cannot be listed once a run has ended, one time."""
+
+    failed = False
+
+    async def find_runs(self, **wanted: Any) -> Sequence[Run]:
+        found = await super().find_runs(**wanted)
+        if not self.failed and any(one.status in ("done", "failed") for one in found):
+            self.failed = True
+            raise CheckpointError("the disk is busy")
+        return found
+
+
+@pytest.mark.parametrize("end", [says("gold"), ModelError("no luck")])
+async def test_a_message_to_a_task_that_ends_while_its_journal_fails_is_delivered(
+    end: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_runner, "POLL_SECONDS", 0.01)
+    reached, sent = anyio.Event(), anyio.Event()
+
+    async def dig(request: Any) -> Any:
+        if len(request.messages) > 1:
+            return says(request.messages[-1].text)
+        reached.set()
+        await sent.wait()
+        if isinstance(end, Exception):
+            raise end
+        return end
+
+    journal, thread = FailingAtAnEnd(), "t.task-00000001"
+    with anyio.fail_after(60):
+        async with BackgroundSubAgents(journal) as background:
+            family(background, {"digger": [dig, dig]})
+            await background.start(NewTask("t", "task-00000001", "digger", "dig", {}))
+            await reached.wait()
+            await background.send(thread, "deeper", "k1")
+            sent.set()
+            while not journal.failed or (await background.look(thread)).run.answer != "deeper":
+                await background._tasks.next_change(thread).wait()
 
 
 async def test_a_pending_task_whose_subagent_is_gone_fails_with_a_reason(
