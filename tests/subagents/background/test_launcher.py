@@ -545,6 +545,24 @@ async def test_what_is_redacted_is_redacted_in_tasks_and_in_messages_to_them(
     assert "@example" not in repr(vars(journal))
 
 
+async def test_what_is_redacted_in_input_is_not_stored_with_messages_to_tasks(
+    journal: MemoryCheckpointer,
+) -> None:
+    gate = Gate(says("", call("l", "ls", path="/")))
+    cast = Cast(main=[says("", start("c1")), says("Begun.")], digger=[gate, says("Asked.")])
+    with anyio.fail_after(60):
+        async with BackgroundSubAgents(journal) as background:
+            agent = family(background, cast, middleware=[PIIMiddleware("email")])
+            first = await agent.ainvoke("go", thread_id="t")
+            thread = f"t.{task_in(first.state['messages'], 'c1')}"
+            await gate.reached.wait()
+            await background.send(thread, "ask bob@example.com", "k1")
+            gate.open.set()
+            await view(background, first, "c1")
+    assert cast.asked_by("digger")[-1].messages[-1].text == "ask [REDACTED_EMAIL]"
+    assert "@example" not in repr(vars(journal))
+
+
 async def test_a_copied_thread_and_a_deleted_task_do_not_end_runs(
     journal: MemoryCheckpointer,
 ) -> None:
