@@ -22,6 +22,7 @@ from ..._internal.records import record
 from ...checkpoint.base import Checkpointer, Run, RunStatus
 from ...errors import ToolError
 from ...loop.agent import Agent
+from ...loop.hooks.requests import Runtime
 from ...loop.run.context import RunControl
 from ...loop.run_executor import RunOptions
 from ...messages.message import new_id
@@ -37,6 +38,7 @@ __all__ = [
     "accepted_run",
     "delete_with_tasks",
     "first_of",
+    "is_subagent",
     "parent_thread",
     "task_thread",
     "task_threads",
@@ -165,6 +167,11 @@ def parent_thread(thread_id: str) -> str | None:
     """Return the thread to which a task's thread belongs; None for other threads."""
     found = _TASK_THREAD.fullmatch(thread_id)
     return found[1] if found else None
+
+
+def is_subagent(runtime: Runtime) -> bool:
+    """Whether an agent works for another agent, in its thread or in the background."""
+    return bool(runtime.ns) or parent_thread(runtime.thread_id) is not None
 
 
 async def task_threads(journal: Checkpointer, thread_id: str) -> Sequence[str]:
