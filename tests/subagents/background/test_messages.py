@@ -69,3 +69,19 @@ async def test_a_task_that_was_stopped_for_repeating_itself_goes_on_with_a_messa
             (seen,) = await background.wait([THREAD], 20)
     assert stopped.status == "error"
     assert (seen.status, seen.run.answer) == ("success", "Dug.")
+
+
+async def test_a_very_long_message_to_a_running_task_is_shown_as_a_preview(
+    journal: MemoryCheckpointer,
+) -> None:
+    gate = Gate(says("", call("a", "ls", path="/")))
+    cast = Cast(digger=[gate, says("Dug.")])
+    with anyio.fail_after(60):
+        async with BackgroundSubAgents(journal) as background:
+            family(background, cast)
+            await background.start(NewTask("t", "task-00000001", "digger", "dig", {}))
+            await gate.reached.wait()
+            await background.send(THREAD, "x" * 300_000, "k1")
+            gate.open.set()
+            await background.wait([THREAD], 20)
+    assert len(heard(cast.asked_by("digger")[-1])[-1]) < 5_000
