@@ -208,10 +208,9 @@ class JobPool:
         """Return the jobs of a thread, oldest first."""
         return [one for one in self._jobs.values() if one.thread_id == thread_id]
 
-    def get(self, thread_id: str, job_id: str) -> Job | None:
-        """Return a job of a thread."""
-        job = self._jobs.get(job_id)
-        return job if job is not None and job.thread_id == thread_id else None
+    def get(self, job_id: str) -> Job | None:
+        """Return a job of any thread."""
+        return self._jobs.get(job_id)
 
     def require_room(self, thread_id: str) -> None:
         """Raise `ToolError` if no further job may run."""

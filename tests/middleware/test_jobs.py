@@ -150,7 +150,7 @@ async def test_the_model_is_told_once_that_a_job_has_ended(jobs: Jobs) -> None:
     assert notices(await jobs.run()) == []
     jobs.go_on("go")
     pool = jobs.agent.definition.middleware[2]._jobs.pool  # type: ignore[attr-defined]
-    assert await pool.get("t", job_id).wait(60)
+    assert await pool.get(job_id).wait(60)
     told = notices(await jobs.run())
     assert len(told) == 1
     assert f"{job_id}: exit code 0 after " in told[0]
@@ -162,6 +162,21 @@ async def test_a_model_that_saw_the_end_is_not_told_of_it(jobs: Jobs) -> None:
     job_id = id_of(await jobs.call("echo quick"))
     assert facts(await jobs.call(job("wait", job_id)))["output"] == "quick\n"
     assert notices(await jobs.run()) == []
+
+
+async def test_a_copy_of_a_thread_follows_a_job_and_cannot_stop_it(jobs: Jobs) -> None:
+    pipe = jobs.pipe("go")
+    job_id = id_of(await jobs.call(f"echo begun; read line <{pipe}; echo over"))
+    await jobs.agent.checkpointer.copy_thread("t", "copy")
+    result = await jobs.run(job("list"), job("stop", job_id), thread="copy")
+    listed, stopped = [one for one in result.state["messages"] if isinstance(one, ToolMessage)][-2:]
+    assert notices(result) == []
+    assert state_of(listed)["running"]
+    assert "belongs to the thread that this one was copied from" in stopped.text
+    jobs.go_on("go")
+    ended = await jobs.call(job("wait", job_id), thread="copy")
+    assert facts(ended)["output"] == "begun\nover\n"
+    assert len(notices(await jobs.run())) == 1  # the thread itself is told of the end, too
 
 
 async def test_waiting_is_bounded_and_says_that_the_job_runs(jobs: Jobs) -> None:

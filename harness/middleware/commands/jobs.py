@@ -107,7 +107,7 @@ class ThreadJobs:
         records = _records(state)
         ended: Records = {}
         for job_id, record in records.items():
-            job = self._job(runtime.thread_id, job_id)
+            job = self._job(job_id)
             if record.get("ended") is None and (job is None or job.result is not None):
                 ended[job_id] = _lost(record) if job is None else record_of(job)
         if not runtime.ns and self._pool is not None:  # of subagents that no longer exist
@@ -135,9 +135,10 @@ class ThreadJobs:
             known = ", ".join(records) or "none"
             which = "give a `job_id`" if job_id is None else f"there is no job {job_id!r}"
             raise ToolError(f"job did nothing: {which}. Jobs of this thread: {known}.")
-        job = self._job(runtime.thread_id, job_id)
+        job = self._job(job_id)
         if job is not None and args["action"] != "output":
             if args["action"] == "stop":
+                _require_own(job, runtime)
                 job.stop()
             seconds: float = args.get("seconds", _WAIT_SECONDS)
             await job.wait(seconds if seconds >= 0 else 0)  # NaN passes the schema
@@ -156,22 +157,33 @@ class ThreadJobs:
     def _known(self, runtime: ToolRuntime) -> Records:
         """Return the current records of a thread's jobs."""
         records = dict(_records(runtime.state))
-        for job_id, record in records.items():
-            if record.get("ended") is None and self._job(runtime.thread_id, job_id) is None:
-                records[job_id] = _lost(record)
-        if self._pool is not None:
-            for one in self._pool.of(runtime.thread_id):
-                running = {"state": one.ending} if one.result is None else {}
-                records[one.id] = {**record_of(one), **running}
+        own = () if self._pool is None else self._pool.of(runtime.thread_id)
+        for job_id in dict.fromkeys([*records, *(one.id for one in own)]):
+            job = self._job(job_id)
+            if job is not None:
+                running = {"state": job.ending} if job.result is None else {}
+                records[job_id] = {**record_of(job), **running}
+            elif records[job_id].get("ended") is None:
+                records[job_id] = _lost(records[job_id])
         return records
 
-    def _job(self, thread_id: str, job_id: str) -> Job | None:
-        return None if self._pool is None else self._pool.get(thread_id, job_id)
+    def _job(self, job_id: str) -> Job | None:
+        """Return a job of this process: of the thread, or of the one that it was copied from."""
+        return None if self._pool is None else self._pool.get(job_id)
 
     def _note(self, thread_id: str, job_id: str) -> None:
-        job = self._job(thread_id, job_id)
-        if job is not None:
+        job = self._job(job_id)
+        if job is not None and job.thread_id == thread_id:
             job.told = True
+
+
+def _require_own(job: Job, runtime: ToolRuntime) -> None:
+    """Raise `ToolError` if a job belongs to the thread that this one was copied from."""
+    if job.thread_id != runtime.thread_id:
+        raise ToolError(
+            f"job did nothing: {job.id} belongs to the thread that this one was copied from, and "
+            "only that thread can stop it. Here you can read its output and wait for it."
+        )
 
 
 def _records(state: State) -> Records:
