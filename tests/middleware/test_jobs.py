@@ -27,6 +27,7 @@ from deep_agent_mcp.harness.middleware.commands.execute import ExecuteMiddleware
 from deep_agent_mcp.harness.shell.bubblewrap import BubblewrapExecutionPolicy
 from deep_agent_mcp.harness.shell.jobs import JobLimits, JobPool
 from deep_agent_mcp.harness.shell.session import open_session
+from deep_agent_mcp.harness.subagents.background.engine import delete_with_tasks
 from tests.loop.models import Turn, Turns, call, says
 from tests.shell.support import need_bubblewrap, other_process
 
@@ -288,6 +289,40 @@ async def test_jobs_are_those_of_their_thread(jobs: Jobs) -> None:
     assert "There are no jobs." in (await jobs.call(job("list"), thread="third")).text
 
 
+@pytest.mark.parametrize("by", ["this process", "another process"])
+@pytest.mark.parametrize("first", ["a run", "a call of a client"])
+async def test_the_jobs_of_a_deleted_thread_end_and_a_new_one_of_its_name_has_none(
+    jobs: Jobs, by: str, first: str
+) -> None:
+    pipe = jobs.pipe("held")
+    fd = os.open(jobs.root / "held", os.O_RDONLY | os.O_NONBLOCK)
+    quick = id_of(await jobs.call("true"))
+    job_id = id_of(await jobs.call(f"exec 5>{pipe}; echo up >&5; sleep 1000"))
+    with anyio.fail_after(60):
+        await anyio.wait_readable(fd)
+    assert os.read(fd, 64) == b"up\n"
+    outputs = [jobs.folder / "jobs" / f"{one}.out" for one in (quick, job_id)]
+    assert all(one.exists() for one in outputs)
+    journal = jobs.agent.checkpointer
+    if by == "this process":
+        await delete_with_tasks(journal, "t", jobs.agent)
+        assert os.read(fd, 64) == b""
+        assert not any(one.exists() for one in outputs)
+    else:
+        await journal.delete_thread("t")
+    jobs.turns.clear()
+    if first == "a run":
+        result = await jobs.run(job("list"))
+    else:
+        result = await jobs.agent.adrive([job("list")], thread_id="t")
+    assert notices(result) == []
+    (listed,) = [one for one in result.state["messages"] if isinstance(one, ToolMessage)]
+    assert "There are no jobs." in listed.text
+    assert os.read(fd, 64) == b""
+    assert not any(one.exists() for one in outputs)
+    os.close(fd)
+
+
 @pytest.mark.parametrize(
     "args",
     [
@@ -316,8 +351,9 @@ async def test_closing_the_agent_ends_its_jobs(jobs: Jobs) -> None:
     os.close(fd)
 
 
-async def test_a_job_does_not_start_once_the_agent_is_closed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("what", ["the agent is closed", "its thread is deleted"])
+async def test_a_job_does_not_start_once_it_would_belong_to_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     need_bubblewrap()
     preparing, go_on = threading.Event(), threading.Event()
@@ -341,7 +377,7 @@ async def test_a_job_does_not_start_once_the_agent_is_closed(
 
             group.start_soon(begin)
             assert await anyio.to_thread.run_sync(preparing.wait, 20)
-            await pool.aclose()
+            await (pool.aclose() if what == "the agent is closed" else pool.forget("t"))
             go_on.set()
         assert pool.of("t") == []
         again = await pool.start(session, "t", "", "true")  # it can be used again
@@ -397,11 +433,11 @@ async def test_a_killed_process_takes_its_jobs_along_and_the_next_one_says_so(
         jobs.turns = [says("", start("")), says("done")]  # those of the first process
         result = await jobs.run()
         (told,) = notices(result)
-        assert "lost: it ran in another process, and ended with that" in told
+        assert "lost: it ended with its process" in told
         (job_id,) = re.findall(r"job_[0-9a-f]{12}", told.partition(":")[2])[:1]
         message = await jobs.call(job("output", job_id))
         assert facts(message)["output"] == "written\n"
-        assert "lost: it ran in another process, and ended with that" in message.text
+        assert "lost: it ended with its process" in message.text
         assert not state_of(message)["running"]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NotRequired, TypedDict, cast
 
@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from ...backends.file_tools.pages import call_text
 from ...errors import ToolError
 from ...loop.hooks.requests import HookResult, Runtime
-from ...messages.message import HumanMessage
+from ...messages.message import AIMessage, HumanMessage, Message
 from ...shell.jobs import Job, JobLimits, JobPool, default_directory
 from ...shell.session import ShellSession
 from ...state.channels import Mark, Reducer, State, merge_keys
@@ -22,7 +22,7 @@ from .results import JOB_SCHEMA, listed, paged, record_of
 __all__ = ["JobsState", "ThreadJobs"]
 
 _SOURCE = "jobs"
-_LOST = "lost: it ran in another process, and ended with that"
+_LOST = "lost: it ended with its process, or with the thread that it belonged to"
 _PAGE_BYTES = 8_000
 _WAIT_SECONDS = 30.0
 _LONGEST_WAIT = 300.0
@@ -101,6 +101,21 @@ class ThreadJobs:
             open_world=False,
             output_schema=JOB_SCHEMA,
         )
+
+    async def begin(self, state: State, runtime: Runtime) -> None:
+        """End the jobs of an earlier thread with this id, if the thread has just begun.
+
+        Another process may have deleted that thread, or it was rewound to its beginning.
+        """
+        earlier: Sequence[Message] = (state.get("messages") or ())[:-1]
+        begins = not any(isinstance(one, AIMessage) for one in earlier) and not _records(state)
+        if begins and not runtime.ns:
+            await self.forget(runtime.thread_id)
+
+    async def forget(self, thread_id: str) -> None:
+        """End the jobs of a deleted thread; see `JobPool.forget`."""
+        if self._pool is not None:
+            await self._pool.forget(thread_id)
 
     def news(self, state: State, runtime: Runtime) -> HookResult:
         """Return a notice of the jobs that ended since the agent's last notice."""
