@@ -153,6 +153,13 @@ class TaskRunner:
         asked = await self._journal.interrupts(run.id)
         return {one.id for one in asked if one.answered and one.is_question}
 
+    async def _is_answered(self, run: Run) -> bool:
+        """Whether a run waits for a person, but all of its questions are answered."""
+        if run.status != "needs_approval":
+            return False
+        asked = await self._journal.interrupts(run.id)
+        return all(one.answered for one in asked if one.is_question)
+
     async def _try_again(self, turn: Turn) -> None:
         """Retry a run that could not continue, with growing pauses, or give it up."""
         run, why = turn.run, "its journal could not be read or written"
@@ -172,7 +179,8 @@ class TaskRunner:
                     await self.deliver(run.thread_id, turn.behalf)
                     self._failing.pop(run.id, None)
                 else:
-                    await self.line_up(now, turn.behalf, go_on=same)
+                    go_on = same or await self._is_answered(now)
+                    await self.line_up(now, turn.behalf, go_on=go_on)
             except HarnessError as error:
                 why = str(error)
             else:

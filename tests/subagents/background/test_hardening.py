@@ -10,10 +10,11 @@ import pytest
 
 from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.backends.state import FileData
-from deep_agent_mcp.harness.checkpoint.base import Run
+from deep_agent_mcp.harness.checkpoint.base import Interrupt, Run
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.errors import CheckpointError, ModelError, ToolError
 from deep_agent_mcp.harness.middleware.pii import PIIMiddleware
+from deep_agent_mcp.harness.policy import Policy, Rule
 from deep_agent_mcp.harness.subagents.background import task_runner
 from deep_agent_mcp.harness.subagents.background.launcher import BackgroundSubAgents
 from deep_agent_mcp.harness.subagents.background.tasks import NewTask
@@ -291,6 +292,45 @@ async def test_a_message_to_a_task_that_ends_while_its_journal_fails_is_delivere
             sent.set()
             while not journal.failed or (await background.look(thread)).run.answer != "deeper":
                 await background._tasks.next_change(thread).wait()
+
+
+class FailingAtAnAnswer(MemoryCheckpointer):
+    """A journal in which the answer comes as soon as a run asks, and that then fails one time."""
+
+    background: BackgroundSubAgents
+    asked = failing = False
+
+    async def run(self, run_id: str) -> Run | None:
+        found = await super().run(run_id)
+        if found is not None and found.status == "needs_approval" and not self.asked:
+            self.asked = True
+            (question,) = await self.interrupts(run_id)
+            await self.background.answer(run_id, {question.id: {"decision": "approve"}})
+            self.failing = True
+        return found
+
+    async def interrupts(self, run_id: str) -> Sequence[Interrupt]:
+        if self.failing:
+            self.failing = False
+            raise CheckpointError("the disk is busy")
+        return await super().interrupts(run_id)
+
+
+async def test_a_task_that_is_answered_while_its_journal_fails_continues(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(task_runner, "POLL_SECONDS", 0.01)
+    journal, thread = FailingAtAnAnswer(), "t.task-00000001"
+    turns = {"digger": [says("", call("a", "ls", path="/")), says("gold")]}
+    with anyio.fail_after(60):
+        async with BackgroundSubAgents(journal) as background:
+            journal.background = background
+            family(background, turns, policy=Policy([Rule("ask", tool="ls")]))
+            await background.start(NewTask("t", "task-00000001", "digger", "dig", {}))
+            while (seen := await background.look(thread)).status != "success":
+                await background._tasks.next_change(thread).wait()
+    assert seen.run.answer == "gold"
+    assert journal.asked
 
 
 async def test_a_pending_task_whose_subagent_is_gone_fails_with_a_reason(
