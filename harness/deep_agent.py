@@ -231,16 +231,14 @@ class _Stack:
 
     def _main(self, system_prompt: str, subagents: SubAgentRegistry, own: MainOptions) -> Agent:
         profile = self.profile
-        base = profile.base_system_prompt
+        base = SYSTEM_PROMPT if profile.base_system_prompt is None else profile.base_system_prompt
         known = ProfiledSubAgents(subagents, profile.general_purpose_subagent)
         delegates = self._delegates(known, own["name"]) if known.can_have_any else ()
         memory = () if self.memory is None else (MemoryMiddleware(self.memory),)
         agent = create_agent(
             self.model,
             self.tools,
-            system_prompt=prompt_sections(
-                SYSTEM_PROMPT if base is None else base, profile, system_prompt
-            ),
+            system_prompt=prompt_sections(base, profile, system_prompt),
             middleware=self._around(profile, *self.execute, *delegates, *memory, *self._mcp(None)),
             checkpointer=self.checkpointer,
             policy=self.policy,
@@ -248,6 +246,8 @@ class _Stack:
             cache=self.cache,
             **own,
         )
+        if self.background is not None:
+            self.background.main = agent
 
         def rebuild(model: str, effort: str) -> AgentDefinition:
             other = self._with(model, effort, delegates[1] if len(delegates) > 1 else None)

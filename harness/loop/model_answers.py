@@ -50,7 +50,6 @@ CUT_OFF = frozenset({"max_tokens", "model_context_window_exceeded", "pause_turn"
 """Stop reasons of an answer that is not complete."""
 
 _SOURCE = "go_on"
-_ASKED_BY = (None, "task")
 _MOST_CUT_OFF = 3
 _MOST_EMPTY = 1
 _TAIL = 200
@@ -115,7 +114,7 @@ def newest_answer(messages: Sequence[Message]) -> str:
             if message.text.strip():
                 return whole_text(messages, place)
             answered = True
-        elif answered and isinstance(message, HumanMessage) and message.source in _ASKED_BY:
+        elif answered and isinstance(message, HumanMessage) and message.is_request:
             break
     return ""
 

@@ -222,6 +222,11 @@ class HumanMessage:
         """All text of the message."""
         return text_of(self.content)
 
+    @property
+    def is_request(self) -> bool:
+        """Whether it is from the user, or to a subagent from its caller."""
+        return self.source in (None, "task")
+
 
 @record
 class AIMessage:

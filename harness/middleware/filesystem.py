@@ -9,19 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
-from typing import Annotated, Any, NotRequired, cast
+from typing import Annotated, Any, NotRequired
 
 from .._internal import in_file_name
 from ..backends.base import Backend, FileError, artifact_path
 from ..backends.file_tools.file_guards import CLAIMS, canonicaliser
 from ..backends.file_tools.pages import call_text
 from ..backends.file_tools.tools import ALL_FILE_TOOLS, FILE_TOOLS, file_tools
-from ..backends.file_tools.visible_files import history_directory, message_path
+from ..backends.file_tools.visible_files import history_directory, long_messages, message_path
 from ..backends.state import FilesState
 from ..errors import AgentBuildError
 from ..loop.hooks.middleware import AgentMiddleware
 from ..loop.hooks.requests import (
-    HookResult,
     ModelHandler,
     ModelRequest,
     ModelResponse,
@@ -44,13 +43,11 @@ class FilesystemState(FilesState):
     """State of the middleware: the files of `StateBackend`, and what this agent has seen.
 
     `file_digests` maps canonical paths to the SHA-256 of the content last read or written here.
-    `long_messages` are the ids of messages that the model sees as a preview.
     """
 
     file_digests: Annotated[
         NotRequired[dict[str, str]], Reducer(merge_keys, default=dict[str, str]), Mark.PRIVATE
     ]
-    long_messages: Annotated[NotRequired[list[str]], Mark.PRIVATE]
 
 
 class FilesystemMiddleware(AgentMiddleware):
@@ -111,34 +108,26 @@ class FilesystemMiddleware(AgentMiddleware):
                 f"middleware are {', '.join(tools)}"
             )
         self.backend = backend
+        self._message_chars = evict_message_chars if history else None
         self.tools = file_tools(
-            backend, tools, page_chars=page_chars, history=history, descriptions=described
+            backend,
+            tools,
+            page_chars=page_chars,
+            history=history,
+            message_chars=self._message_chars,
+            descriptions=described,
         )
         self._names = frozenset(tools)
         self._canonical = canonicaliser(backend)
         self._evict_chars = evict_chars
         self._evict_to = evict_to or artifact_path(backend, "large_tool_results")
-        self._evict_message_chars = evict_message_chars if history else None
         self._section = self._prompt() if system_prompt is None else system_prompt
         self._views = EditedMessages()
-
-    def before_agent(self, state: State, runtime: Runtime) -> HookResult:
-        """Store which messages are too long to show."""
-        if self._evict_message_chars is None:
-            return None
-        messages: Sequence[Message] = state.get("messages", ())
-        long = [one.id for one in messages if self._is_long(one)]
-        known: Sequence[str] = state.get("long_messages", ())
-        return {"long_messages": long} if long != [*known] else None
 
     def after_agent(self, state: State, runtime: Runtime) -> None:
         """Drop the run's claims."""
         if not runtime.ns:
             CLAIMS.drop(runtime.run_id)
-
-    def _is_long(self, message: Message) -> bool:
-        most = self._evict_message_chars
-        return most is not None and isinstance(message, HumanMessage) and len(message.text) > most
 
     async def wrap_model_call(self, request: ModelRequest, handler: ModelHandler) -> ModelResponse:
         """Explain paths in the system prompt, and show long messages as previews."""
@@ -146,9 +135,9 @@ class FilesystemMiddleware(AgentMiddleware):
         CLAIMS.settle(request.runtime.run_id, request.runtime.ns)
         if self._section:
             request = request.with_section("filesystem", self._section)
-        long = cast(Sequence[str], request.state.get("long_messages", ()))
-        if long:
-            runtime, terms = request.runtime, tuple(long)
+        terms = tuple(one.id for one in long_messages(request.state, self._message_chars))
+        if terms:
+            runtime = request.runtime
             key = f"{runtime.thread_id}/{runtime.ns}"
             directory = history_directory(self.backend)
             shown = self._views.get(

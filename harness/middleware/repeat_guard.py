@@ -37,7 +37,8 @@ class RepeatGuardMiddleware(AgentMiddleware):
     Three things count as repetition: the same calls with the same results; two rounds that
     alternate, with the same results each time; and failure of the same tools with the same error
     text, with any arguments. A call whose result changes (such as polling a status) does not count,
-    and neither does a round with anything new. A message of the user restarts the count.
+    and neither does a round with anything new. A message of the user, or of a subagent's caller,
+    restarts the count.
 
     Args:
         nudge_after: Repetitions after which the model is warned, once.
@@ -165,14 +166,14 @@ def _alike(one: _Round, other: _Round) -> bool:
 
 
 def _rounds(messages: Sequence[Message], ignore: Collection[str]) -> Iterator[_Round]:
-    """Yield the rounds since the last message of the user or a client, newest first."""
+    """Yield the rounds since the last request, or the last call of a client, newest first."""
     results: dict[str, ToolMessage] = {}
     for place in range(len(messages) - 1, -1, -1):
         message = messages[place]
         if isinstance(message, ToolMessage):
             results.setdefault(message.tool_call_id, message)
         elif isinstance(message, HumanMessage):
-            if message.source is None:
+            if message.is_request:
                 return
         else:
             calls = message.tool_calls

@@ -23,6 +23,7 @@ from ..messages.message import HumanMessage, Message, ToolCall, ToolMessage, new
 from ..messages.transcript import transcript_text
 from ..models.base import ChatModel, ChatRequest, PromptSection
 from ..state.channels import Mark, State
+from ..subagents.background.engine import is_subagent
 from ..tools.schemas import ToolSpec
 from .context.summary_view import latest_request
 from .models.internal_calls import answer_of, data_of, fenced, resolved
@@ -163,7 +164,7 @@ class RubricMiddleware(AgentMiddleware):
             MiddlewareError: The grader has a tool that the agent does not have, or that is not
                 read-only.
         """
-        for name in self._tools if not runtime.ns else ():
+        for name in () if is_subagent(runtime) else self._tools:
             tool = runtime.tools.get(name)
             if tool is None or not tool.read_only:
                 what = "there is no such tool" if tool is None else "it does not only read"
@@ -177,7 +178,7 @@ class RubricMiddleware(AgentMiddleware):
     async def after_agent(self, state: State, runtime: Runtime) -> HookResult:
         """Grade the result; go back to the model if it needs a revision and may have one."""
         rubric: str = state.get("rubric") or ""
-        if not rubric.strip() or runtime.ns:
+        if not rubric.strip() or is_subagent(runtime):
             return None
         earlier: Sequence[Evaluation] = state.get("rubric_evaluations") or ()
         evaluation = await self._evaluate(rubric, state, runtime, len(earlier) + 1)

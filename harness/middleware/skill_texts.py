@@ -184,7 +184,6 @@ def notice(
     return "\n".join(parts)
 
 
-_REQUESTERS = (None, "task")
 _NAMES = re.compile(r"[\w.-]+")  # from a text, or from a list as JSON
 
 
@@ -225,6 +224,6 @@ def active_skills(messages: Sequence[Message]) -> list[str]:
                 if call.name == "skill" and call.id in done
             ]
             done = set()  # an earlier answer may use the same ids
-        elif message.source in _REQUESTERS:
+        elif message.is_request:
             break
     return list(dict.fromkeys(filter(None, names)))

@@ -27,6 +27,7 @@ from ..messages.message import HumanMessage
 from ..policy import Action, Verdict
 from ..skills import Skill, SkillRegistry
 from ..state.channels import Mark, Reducer, State
+from ..subagents.background.engine import is_subagent
 from ..tools.tool import Tool, ToolResult, ToolRuntime, flat_schema
 from .memory import is_cut
 from .skill_texts import (
@@ -214,7 +215,8 @@ class SkillsMiddleware(AgentMiddleware):
         """
         await self._look_again()
         update = {} if "skills_listing" in state else self._pin()
-        asked = () if runtime.ns else cast(Sequence[str], state.get("pinned_skills") or ())
+        pinned = () if is_subagent(runtime) else state.get("pinned_skills") or ()
+        asked = cast(Sequence[str], pinned)
         known = cast(Mapping[str, str], state.get("skills_pinned") or {})
         wanted = dict.fromkeys((*self._pinned, *asked))
         if list(wanted) != list(known):

@@ -22,6 +22,7 @@ from ..loop.hooks.middleware import AgentMiddleware
 from ..loop.hooks.requests import HookResult, ModelHandler, ModelRequest, ModelResponse, Runtime
 from ..messages.message import HumanMessage, Message, ToolMessage, pending_tool_calls
 from ..state.channels import Mark, State
+from ..subagents.background.engine import is_subagent
 from ..tools.tool import Tool, ToolResult, ToolRuntime, tool
 
 __all__ = ["Todo", "TodoItem", "TodoListMiddleware", "TodoState", "TodoStatus", "render_todos"]
@@ -284,7 +285,8 @@ class TodoListMiddleware(AgentMiddleware):
     def before_agent(self, state: State, runtime: Runtime) -> HookResult:
         """Show a subagent once the main agent's list at the time of the call."""
         todos: Sequence[Todo] = state.get("shared_todos") or ()
-        if not todos or not runtime.ns:
+        # A background task keeps its own list there too, for its subagents.
+        if not todos or not is_subagent(runtime) or todos == state.get("todos"):
             return None
         text = (
             "For orientation only: this is the todo list of the agent that leads this work. Do "

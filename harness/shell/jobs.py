@@ -16,6 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,6 +32,7 @@ __all__ = ["Job", "JobLimits", "JobPage", "JobPool", "default_directory"]
 
 _TAIL_BYTES = 16 << 10
 _KEPT_JOBS = 1_000
+_FORGET_SECONDS = 5
 _KEPT_SECONDS = 7 * 24 * 3_600
 _ID = re.compile(r"job_[0-9a-f]{12}")
 
@@ -208,10 +210,9 @@ class JobPool:
         """Return the jobs of a thread, oldest first."""
         return [one for one in self._jobs.values() if one.thread_id == thread_id]
 
-    def get(self, thread_id: str, job_id: str) -> Job | None:
-        """Return a job of a thread."""
-        job = self._jobs.get(job_id)
-        return job if job is not None and job.thread_id == thread_id else None
+    def get(self, job_id: str) -> Job | None:
+        """Return a job of any thread."""
+        return self._jobs.get(job_id)
 
     def require_room(self, thread_id: str) -> None:
         """Raise `ToolError` if no further job may run."""
@@ -232,7 +233,7 @@ class JobPool:
         """Run a command in a session, which the job closes in the end.
 
         Raises:
-            ToolError: Too many are running.
+            ToolError: Too many are running, or its thread was deleted meanwhile.
             OSError: Its output cannot be kept.
         """
         self.require_room(thread_id)
@@ -245,9 +246,11 @@ class JobPool:
             await anyio.to_thread.run_sync(self._prepare)
             if self._closings != closings:  # nothing would end it
                 raise ToolError("No job was started: the agent was closed in the meantime.")
+            if job_id not in self._jobs:
+                raise ToolError("No job was started: its thread was deleted in the meantime.")
             job.start(session, self.limits)
         except BaseException:
-            del self._jobs[job_id]
+            self._jobs.pop(job_id, None)
             raise
         return job
 
@@ -273,6 +276,18 @@ class JobPool:
             for one in running:
                 await one.wait(30)
 
+    async def forget(self, thread_id: str) -> None:
+        """End the jobs of a thread that no longer exists, and delete their output."""
+        own = self.of(thread_id)
+        for one in own:
+            del self._jobs[one.id]
+            one.stop()
+        with anyio.move_on_after(_FORGET_SECONDS, shield=True):
+            for one in own:
+                await one.wait(_FORGET_SECONDS)
+        if own:
+            await anyio.to_thread.run_sync(_unlink, [one.path for one in own])
+
     def _path(self, job_id: str) -> Path:
         return self._directory / f"{job_id}.out"
 
@@ -292,6 +307,12 @@ class JobPool:
         ended.sort(key=lambda one: (not one.told, one.began))
         for one in ended[:-_KEPT_JOBS]:
             del self._jobs[one.id]
+
+
+def _unlink(paths: Sequence[Path]) -> None:
+    for one in paths:
+        with suppress(OSError):
+            one.unlink()
 
 
 def default_directory() -> Path:

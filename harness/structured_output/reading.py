@@ -27,7 +27,6 @@ __all__ = [
 ]
 
 _SOURCE = "structured_output"
-_REQUESTERS = (None, "task")
 _ACCEPTED = "The answer was accepted."
 _MAX_SHOWN = 500
 
@@ -232,7 +231,7 @@ def rounds_of(messages: Sequence[Message], names: Collection[str]) -> tuple[int,
     rounds, sent_back, asked = 0, False, False
     for message in reversed(messages):
         match message:
-            case HumanMessage(source=source) if source in _REQUESTERS:
+            case HumanMessage(is_request=True):
                 break
             case HumanMessage(source="structured_output"):  # _SOURCE
                 sent_back = asked = True

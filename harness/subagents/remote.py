@@ -199,7 +199,7 @@ def _following(messages: Sequence[Message]) -> ToolCall | Standing:
     unsent: list[str] = []
     for message in messages:
         match message:
-            case HumanMessage() if message.source in (None, "task"):
+            case HumanMessage(is_request=True):
                 unsent.append(message.text)
             case AIMessage() if any(call.name == _TASK for call in message.tool_calls):
                 unsent.clear()

@@ -100,7 +100,7 @@ class ThreadMethods:
         return {"threadId": target}
 
     async def delete(self, ctx: Context, params: DeleteParams) -> dict[str, Any]:
-        """Delete a thread with its history, runs and background tasks; files on disk stay."""
+        """Delete a thread with its history, runs, jobs and background tasks; files stay."""
         require(self._services, "threads/delete", *_DRIVERS)
         thread_id = params.thread_id
         await self._require_owned(thread_id)
@@ -111,11 +111,12 @@ class ThreadMethods:
             )
         try:
             async with self._services.runs.exclusive(thread_id):
-                journal = self._services.places(thread_id).checkpointer
+                agent = self._services.places(thread_id)
+                journal = agent.checkpointer
                 for task in await task_threads(journal, thread_id):
                     for run in await journal.find_runs(thread_id=task, status="running", limit=1):
                         raise ThreadBusy(f"its background task works on run {run.id}; cancel it.")
-                await delete_with_tasks(journal, thread_id)
+                await delete_with_tasks(journal, thread_id, agent)
         except HarnessError as error:
             raise MCPError(INVALID_REQUEST, f"Nothing was deleted: {error}") from error
         self._catalogue.forget(thread_id)

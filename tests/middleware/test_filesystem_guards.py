@@ -11,6 +11,7 @@ from deep_agent_mcp.harness.backends.base import Backend, FileError
 from deep_agent_mcp.harness.backends.directory import DirectoryBackend
 from deep_agent_mcp.harness.backends.file_tools.file_guards import ConcurrentEdits
 from deep_agent_mcp.harness.backends.state import StateBackend
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.errors import AgentBuildError, ToolError
 from deep_agent_mcp.harness.messages.message import (
@@ -22,7 +23,7 @@ from deep_agent_mcp.harness.messages.message import (
 )
 from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
 from deep_agent_mcp.harness.models.base import ChatRequest
-from deep_agent_mcp.harness.tools.tool import tool
+from deep_agent_mcp.harness.tools.tool import ToolRuntime, tool
 from tests.backends.workbench import BACKENDS, Bench, opened
 from tests.loop.models import Turns, call, says
 
@@ -138,6 +139,29 @@ async def test_a_very_long_message_is_shown_as_a_preview_and_kept_whole():
     )
     await other.ainvoke("more", thread_id="t")
     assert model.requests[2].messages[0] == first
+
+
+async def test_a_very_long_message_to_a_running_run_is_shown_as_the_same_preview_in_all_calls():
+    @tool
+    async def send(runtime: ToolRuntime) -> str:
+        """Send the run a message."""
+        await agent.asteer(runtime.run_id, "x" * 300_000)
+        return "sent"
+
+    def reads(request: ChatRequest) -> AIMessage:
+        path = f"/conversation_history/{request.messages[-1].id}.md"
+        return says("", call("c", "read_file", path=path))
+
+    model = Turns(says("", call("s", "send")), reads, says("ok"), says("again"))
+    files = FilesystemMiddleware(StateBackend())
+    agent = create_agent(model, [send], middleware=[files], checkpointer=MemoryCheckpointer())
+    await agent.ainvoke("go", thread_id="t")
+    await agent.ainvoke("more", thread_id="t")
+    sent = model.requests[1].messages[-1]
+    assert "The message has 300000 characters" in sent.text
+    assert len(sent.text) < 5_000
+    assert [one.messages.index(sent) for one in model.requests[1:]] == [3, 3, 3]
+    assert "xxxx" in results(model.requests[2].messages)[-1].text
 
 
 async def test_short_messages_are_sent_as_they_are():

@@ -27,6 +27,7 @@ from deep_agent_mcp.harness.middleware.commands.execute import ExecuteMiddleware
 from deep_agent_mcp.harness.shell.bubblewrap import BubblewrapExecutionPolicy
 from deep_agent_mcp.harness.shell.jobs import JobLimits, JobPool
 from deep_agent_mcp.harness.shell.session import open_session
+from deep_agent_mcp.harness.subagents.background.engine import delete_with_tasks
 from tests.loop.models import Turn, Turns, call, says
 from tests.shell.support import need_bubblewrap, other_process
 
@@ -150,7 +151,7 @@ async def test_the_model_is_told_once_that_a_job_has_ended(jobs: Jobs) -> None:
     assert notices(await jobs.run()) == []
     jobs.go_on("go")
     pool = jobs.agent.definition.middleware[2]._jobs.pool  # type: ignore[attr-defined]
-    assert await pool.get("t", job_id).wait(60)
+    assert await pool.get(job_id).wait(60)
     told = notices(await jobs.run())
     assert len(told) == 1
     assert f"{job_id}: exit code 0 after " in told[0]
@@ -162,6 +163,21 @@ async def test_a_model_that_saw_the_end_is_not_told_of_it(jobs: Jobs) -> None:
     job_id = id_of(await jobs.call("echo quick"))
     assert facts(await jobs.call(job("wait", job_id)))["output"] == "quick\n"
     assert notices(await jobs.run()) == []
+
+
+async def test_a_copy_of_a_thread_follows_a_job_and_cannot_stop_it(jobs: Jobs) -> None:
+    pipe = jobs.pipe("go")
+    job_id = id_of(await jobs.call(f"echo begun; read line <{pipe}; echo over"))
+    await jobs.agent.checkpointer.copy_thread("t", "copy")
+    result = await jobs.run(job("list"), job("stop", job_id), thread="copy")
+    listed, stopped = [one for one in result.state["messages"] if isinstance(one, ToolMessage)][-2:]
+    assert notices(result) == []
+    assert state_of(listed)["running"]
+    assert "belongs to the thread that this one was copied from" in stopped.text
+    jobs.go_on("go")
+    ended = await jobs.call(job("wait", job_id), thread="copy")
+    assert facts(ended)["output"] == "begun\nover\n"
+    assert len(notices(await jobs.run())) == 1  # the thread itself is told of the end, too
 
 
 async def test_waiting_is_bounded_and_says_that_the_job_runs(jobs: Jobs) -> None:
@@ -273,6 +289,40 @@ async def test_jobs_are_those_of_their_thread(jobs: Jobs) -> None:
     assert "There are no jobs." in (await jobs.call(job("list"), thread="third")).text
 
 
+@pytest.mark.parametrize("by", ["this process", "another process"])
+@pytest.mark.parametrize("first", ["a run", "a call of a client"])
+async def test_the_jobs_of_a_deleted_thread_end_and_a_new_one_of_its_name_has_none(
+    jobs: Jobs, by: str, first: str
+) -> None:
+    pipe = jobs.pipe("held")
+    fd = os.open(jobs.root / "held", os.O_RDONLY | os.O_NONBLOCK)
+    quick = id_of(await jobs.call("true"))
+    job_id = id_of(await jobs.call(f"exec 5>{pipe}; echo up >&5; sleep 1000"))
+    with anyio.fail_after(60):
+        await anyio.wait_readable(fd)
+    assert os.read(fd, 64) == b"up\n"
+    outputs = [jobs.folder / "jobs" / f"{one}.out" for one in (quick, job_id)]
+    assert all(one.exists() for one in outputs)
+    journal = jobs.agent.checkpointer
+    if by == "this process":
+        await delete_with_tasks(journal, "t", jobs.agent)
+        assert os.read(fd, 64) == b""
+        assert not any(one.exists() for one in outputs)
+    else:
+        await journal.delete_thread("t")
+    jobs.turns.clear()
+    if first == "a run":
+        result = await jobs.run(job("list"))
+    else:
+        result = await jobs.agent.adrive([job("list")], thread_id="t")
+    assert notices(result) == []
+    (listed,) = [one for one in result.state["messages"] if isinstance(one, ToolMessage)]
+    assert "There are no jobs." in listed.text
+    assert os.read(fd, 64) == b""
+    assert not any(one.exists() for one in outputs)
+    os.close(fd)
+
+
 @pytest.mark.parametrize(
     "args",
     [
@@ -301,8 +351,9 @@ async def test_closing_the_agent_ends_its_jobs(jobs: Jobs) -> None:
     os.close(fd)
 
 
-async def test_a_job_does_not_start_once_the_agent_is_closed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("what", ["the agent is closed", "its thread is deleted"])
+async def test_a_job_does_not_start_once_it_would_belong_to_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     need_bubblewrap()
     preparing, go_on = threading.Event(), threading.Event()
@@ -326,7 +377,7 @@ async def test_a_job_does_not_start_once_the_agent_is_closed(
 
             group.start_soon(begin)
             assert await anyio.to_thread.run_sync(preparing.wait, 20)
-            await pool.aclose()
+            await (pool.aclose() if what == "the agent is closed" else pool.forget("t"))
             go_on.set()
         assert pool.of("t") == []
         again = await pool.start(session, "t", "", "true")  # it can be used again
@@ -382,11 +433,11 @@ async def test_a_killed_process_takes_its_jobs_along_and_the_next_one_says_so(
         jobs.turns = [says("", start("")), says("done")]  # those of the first process
         result = await jobs.run()
         (told,) = notices(result)
-        assert "lost: it ran in another process, and ended with that" in told
+        assert "lost: it ended with its process" in told
         (job_id,) = re.findall(r"job_[0-9a-f]{12}", told.partition(":")[2])[:1]
         message = await jobs.call(job("output", job_id))
         assert facts(message)["output"] == "written\n"
-        assert "lost: it ran in another process, and ended with that" in message.text
+        assert "lost: it ended with its process" in message.text
         assert not state_of(message)["running"]
 
 

@@ -244,6 +244,12 @@ def verdict(guard: RepeatGuardMiddleware, messages: Sequence[Message]) -> str:
         return "stop"
 
 
+def test_rounds_before_a_subagents_task_do_not_count_for_it():
+    rounds = transcript([[("/a", "result")]] * 4)
+    task = HumanMessage("look at /a", source="task")
+    assert verdict(RepeatGuardMiddleware(3, 5), [*rounds, task, *rounds[1:3]]) == "go on"
+
+
 texts = st.text(max_size=5)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+import anyio
 import pytest
 from mcp.shared.exceptions import MCPError
 
 from deep_agent_mcp.server.mcp.resources import FURTHER_METHODS
+from tests.shell.support import need_bubblewrap
 from tests.studio.looking import looking, script
 
 pytestmark = pytest.mark.anyio
@@ -49,6 +52,21 @@ async def test_a_thread_is_deleted_only_when_it_is_meant_and_at_rest(tmp_path: P
         for method in ("threads/delete", "threads/fork"):
             with pytest.raises(MCPError, match="There is no thread"):
                 await server.ask(method, threadId=thread_id, confirm=thread_id)
+
+
+async def test_jobs_of_a_deleted_thread_end(tmp_path: Path):
+    need_bubblewrap()
+    async with looking(tmp_path, RUNS, execute="bubblewrap") as server:
+        os.mkfifo(server.root / "held")
+        fd = os.open(server.root / "held", os.O_RDONLY | os.O_NONBLOCK)
+        command = "exec 5>/workspace/held; echo up >&5; sleep 1000"
+        started = await server.call("execute", command=command, background=True)
+        await anyio.wait_readable(fd)
+        assert os.read(fd, 64) == b"up\n"
+        thread_id = started["thread_id"]
+        await server.ask("threads/delete", threadId=thread_id, confirm=thread_id)
+        assert os.read(fd, 64) == b""
+        os.close(fd)
 
 
 async def test_none_of_these_acts_is_a_tool_or_works_where_nothing_may_change(tmp_path: Path):

@@ -122,6 +122,18 @@ async def test_a_failed_subagent_can_go_on_and_what_it_had_done_stays():
     assert result.state["files"]["/kept"].content == "kept"
 
 
+@pytest.mark.parametrize("mode", ["fresh", "fork"])
+async def test_one_that_was_stopped_for_repeating_itself_can_go_on(mode):
+    helper = SubAgent("helper", "Helps.", mode=mode, system_prompt="You help.")
+    model = Cast(
+        main=[says("", task("1", "first", "helper")), go_on("2", "second"), says("ok")],
+        helper=[says("", call(f"n{n}", "ls", path="/")) for n in range(6)] + [says("listed")],
+    )
+    first, second = told(await family(model, subagents=[helper]).ainvoke("go"))
+    assert "Send a message that says what to do differently" in first.text
+    assert (second.status, second.text.split("\n")[0]) == ("success", "listed")
+
+
 async def test_calls_that_were_open_when_it_was_stopped_are_closed_before_it_goes_on():
     from deep_agent_mcp.harness.limits.carried_limits import bounds
 

@@ -71,13 +71,21 @@ class FileCalls:
         backend: The files.
         page_chars: The most characters of file text, or of results, in one answer.
         history: Whether the thread's messages can be read below `history_directory(backend)`.
+        message_chars: Length above which a message is shown as a preview and has a file there.
     """
 
-    def __init__(self, backend: Backend, page_chars: int = 8_000, history: bool = False) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        page_chars: int = 8_000,
+        history: bool = False,
+        message_chars: int | None = None,
+    ) -> None:
         self._backend = backend
         self._canonical = canonicaliser(backend)
         self._history = f"{history_directory(backend)}/" if history else None
         self._page_chars = page_chars
+        self._message_chars = message_chars
 
     async def ls(
         self, runtime: ToolRuntime, path: _Directory = "/", offset: _Offset = 0
@@ -275,8 +283,7 @@ class FileCalls:
     def _files(self, runtime: ToolRuntime, path: str) -> Files:
         """Return the files that a path is among."""
         if self._history is not None and f"{path}/".startswith(self._history):
-            long = runtime.state.get("long_messages") or ()
-            return HistoryFiles(runtime, long, self._history[:-1])
+            return HistoryFiles(runtime, self._message_chars, self._history[:-1])
         return authorized_files(self._backend.open(runtime), self._backend, runtime)
 
 
@@ -340,6 +347,7 @@ def file_tools(
     *,
     page_chars: int = 8_000,
     history: bool = False,
+    message_chars: int | None = None,
     descriptions: Mapping[str, str] | None = None,
 ) -> list[Tool]:
     """Return file tools over a backend, each with title, hints and the schema of its data.
@@ -349,9 +357,10 @@ def file_tools(
         names: Names of the tools.
         page_chars: See `FileCalls`.
         history: See `FileCalls`.
+        message_chars: See `FileCalls`.
         descriptions: Descriptions for the model that replace our own, by tool name.
     """
-    calls = FileCalls(backend, page_chars, history)
+    calls = FileCalls(backend, page_chars, history, message_chars)
     tools = [_template(name).with_body(getattr(calls, name)) for name in names]
     own = descriptions or {}
     return [replace(one, description=own[one.name]) if one.name in own else one for one in tools]

@@ -22,6 +22,7 @@ from ...messages.message import HumanMessage, Message
 from ...messages.transcript import transcript_text
 from ...policy import CallAuthorization, authorization_of
 from ...policy.patterns import path_forms, paths_in
+from ...state.channels import State
 from ...tools.tool import ToolRuntime
 from ..base import Backend, FileEntry, FileError, Files, GrepMatch, Page, PathTest, artifact_path
 from ..state import FileData, StateFiles
@@ -33,6 +34,7 @@ __all__ = [
     "authorized_files",
     "history_directory",
     "history_file",
+    "long_messages",
     "message_path",
 ]
 
@@ -228,23 +230,33 @@ def message_path(message: HumanMessage, directory: str = HISTORY_DIRECTORY) -> s
     return f"{directory}/{message.id.replace('/', '_')}.md"
 
 
+def long_messages(state: State, most: int | None) -> Sequence[HumanMessage]:
+    """Return the messages shown as a preview: those with more than `most` characters.
+
+    None is no limit.
+    """
+    if most is None:
+        return ()
+    messages = cast(Sequence[Message], state.get("messages") or ())
+    return [one for one in messages if isinstance(one, HumanMessage) and len(one.text) > most]
+
+
 class HistoryFiles(StateFiles):
     """`Files` below a directory: the transcript, and messages shown as a preview.
 
     Args:
         runtime: The call that reads.
-        long: Ids of the messages shown as a preview.
+        most: See `long_messages`.
         directory: Where they appear.
     """
 
     def __init__(
-        self, runtime: ToolRuntime, long: Sequence[str], directory: str = HISTORY_DIRECTORY
+        self, runtime: ToolRuntime, most: int | None, directory: str = HISTORY_DIRECTORY
     ) -> None:
         messages = cast(Sequence[Message], runtime.state.get("messages") or ())
         texts = {f"{directory}/{_TRANSCRIPT}": transcript_text(messages)}
-        for message in messages if long else ():
-            if isinstance(message, HumanMessage) and message.id in long:
-                texts[message_path(message, directory)] = message.text
+        for message in long_messages(runtime.state, most):
+            texts[message_path(message, directory)] = message.text
         super().__init__({path: _file(text) for path, text in texts.items()})
 
     async def write(self, path: str, data: bytes, *, expected: bytes | None = None) -> bool:

@@ -177,6 +177,13 @@ class AgentMiddleware:
         takes longer than ten seconds, are logged.
         """
 
+    async def thread_deleted(self, thread_id: str) -> None:
+        """Run after this process deleted a thread of the agent, or one of its background tasks.
+
+        Use it to release what is kept for the thread outside the journal. Errors, and a hook that
+        takes longer than ten seconds, are logged.
+        """
+
     async def aclose(self) -> None:
         """Release its open resources (`Agent.aclose`); it can be used again."""
 

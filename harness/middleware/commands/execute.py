@@ -66,7 +66,8 @@ class ExecuteMiddleware(AgentMiddleware):
     backend. Paths that the policy makes read-only or hides for file tools are mounted accordingly,
     anew for each call. Commands are checked like those of `shell`, by rules with `command`.
 
-    Jobs belong to the thread. They continue when the run ends, and end with this process.
+    Jobs belong to the thread. They continue when the run ends, and end with the thread or with this
+    process.
 
     Args:
         backend: The backend of the files; directories must have a path for commands, see
@@ -115,9 +116,22 @@ class ExecuteMiddleware(AgentMiddleware):
         self.tools = (self._execute, *((self._jobs.tool(),) if self._jobs else ()))
         self._section = self._prompt()
 
-    def before_model(self, state: State, runtime: Runtime) -> HookResult:
+    async def before_model(self, state: State, runtime: Runtime) -> HookResult:
         """Announce jobs that have ended."""
-        return None if self._jobs is None else self._jobs.news(state, runtime)
+        if self._jobs is None:
+            return None
+        await self._jobs.begin(state, runtime)
+        return self._jobs.news(state, runtime)
+
+    async def after_model(self, state: State, runtime: Runtime) -> None:
+        """End jobs of an earlier thread with this id before a driving client's first calls."""
+        if self._jobs is not None:
+            await self._jobs.begin(state, runtime)
+
+    async def thread_deleted(self, thread_id: str) -> None:
+        """End the jobs of the thread."""
+        if self._jobs is not None:
+            await self._jobs.forget(thread_id)
 
     async def wrap_model_call(self, request: ModelRequest, handler: ModelHandler) -> ModelResponse:
         """Explain in the system prompt which files commands see."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NotRequired, TypedDict, cast
 
@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from ...backends.file_tools.pages import call_text
 from ...errors import ToolError
 from ...loop.hooks.requests import HookResult, Runtime
-from ...messages.message import HumanMessage
+from ...messages.message import AIMessage, HumanMessage, Message
 from ...shell.jobs import Job, JobLimits, JobPool, default_directory
 from ...shell.session import ShellSession
 from ...state.channels import Mark, Reducer, State, merge_keys
@@ -22,7 +22,7 @@ from .results import JOB_SCHEMA, listed, paged, record_of
 __all__ = ["JobsState", "ThreadJobs"]
 
 _SOURCE = "jobs"
-_LOST = "lost: it ran in another process, and ended with that"
+_LOST = "lost: it ended with its process, or with the thread that it belonged to"
 _PAGE_BYTES = 8_000
 _WAIT_SECONDS = 30.0
 _LONGEST_WAIT = 300.0
@@ -102,12 +102,27 @@ class ThreadJobs:
             output_schema=JOB_SCHEMA,
         )
 
+    async def begin(self, state: State, runtime: Runtime) -> None:
+        """End the jobs of an earlier thread with this id, if the thread has just begun.
+
+        Another process may have deleted that thread, or it was rewound to its beginning.
+        """
+        earlier: Sequence[Message] = (state.get("messages") or ())[:-1]
+        begins = not any(isinstance(one, AIMessage) for one in earlier) and not _records(state)
+        if begins and not runtime.ns:
+            await self.forget(runtime.thread_id)
+
+    async def forget(self, thread_id: str) -> None:
+        """End the jobs of a deleted thread; see `JobPool.forget`."""
+        if self._pool is not None:
+            await self._pool.forget(thread_id)
+
     def news(self, state: State, runtime: Runtime) -> HookResult:
         """Return a notice of the jobs that ended since the agent's last notice."""
         records = _records(state)
         ended: Records = {}
         for job_id, record in records.items():
-            job = self._job(runtime.thread_id, job_id)
+            job = self._job(job_id)
             if record.get("ended") is None and (job is None or job.result is not None):
                 ended[job_id] = _lost(record) if job is None else record_of(job)
         if not runtime.ns and self._pool is not None:  # of subagents that no longer exist
@@ -135,9 +150,10 @@ class ThreadJobs:
             known = ", ".join(records) or "none"
             which = "give a `job_id`" if job_id is None else f"there is no job {job_id!r}"
             raise ToolError(f"job did nothing: {which}. Jobs of this thread: {known}.")
-        job = self._job(runtime.thread_id, job_id)
+        job = self._job(job_id)
         if job is not None and args["action"] != "output":
             if args["action"] == "stop":
+                _require_own(job, runtime)
                 job.stop()
             seconds: float = args.get("seconds", _WAIT_SECONDS)
             await job.wait(seconds if seconds >= 0 else 0)  # NaN passes the schema
@@ -156,22 +172,33 @@ class ThreadJobs:
     def _known(self, runtime: ToolRuntime) -> Records:
         """Return the current records of a thread's jobs."""
         records = dict(_records(runtime.state))
-        for job_id, record in records.items():
-            if record.get("ended") is None and self._job(runtime.thread_id, job_id) is None:
-                records[job_id] = _lost(record)
-        if self._pool is not None:
-            for one in self._pool.of(runtime.thread_id):
-                running = {"state": one.ending} if one.result is None else {}
-                records[one.id] = {**record_of(one), **running}
+        own = () if self._pool is None else self._pool.of(runtime.thread_id)
+        for job_id in dict.fromkeys([*records, *(one.id for one in own)]):
+            job = self._job(job_id)
+            if job is not None:
+                running = {"state": job.ending} if job.result is None else {}
+                records[job_id] = {**record_of(job), **running}
+            elif records[job_id].get("ended") is None:
+                records[job_id] = _lost(records[job_id])
         return records
 
-    def _job(self, thread_id: str, job_id: str) -> Job | None:
-        return None if self._pool is None else self._pool.get(thread_id, job_id)
+    def _job(self, job_id: str) -> Job | None:
+        """Return a job of this process: of the thread, or of the one that it was copied from."""
+        return None if self._pool is None else self._pool.get(job_id)
 
     def _note(self, thread_id: str, job_id: str) -> None:
-        job = self._job(thread_id, job_id)
-        if job is not None:
+        job = self._job(job_id)
+        if job is not None and job.thread_id == thread_id:
             job.told = True
+
+
+def _require_own(job: Job, runtime: ToolRuntime) -> None:
+    """Raise `ToolError` if a job belongs to the thread that this one was copied from."""
+    if job.thread_id != runtime.thread_id:
+        raise ToolError(
+            f"job did nothing: {job.id} belongs to the thread that this one was copied from, and "
+            "only that thread can stop it. Here you can read its output and wait for it."
+        )
 
 
 def _records(state: State) -> Records:

@@ -39,9 +39,6 @@ __all__ = [
 
 SOURCE = "summarization"
 
-_REQUESTERS = (None, "task")
-"""Sources of requests: the user, or the agent that gave a subagent its task."""
-
 _NOTICES = ("memory", "skills")
 """Sources of messages that are newer than their section of the system prompt."""
 
@@ -162,7 +159,7 @@ def _index_of(messages: Sequence[Message], chunk: SummaryChunk) -> int | None:
 
 
 def _is_request(message: Message) -> bool:
-    return isinstance(message, HumanMessage) and message.source in _REQUESTERS
+    return isinstance(message, HumanMessage) and message.is_request
 
 
 def _is_notice(message: Message) -> bool:

@@ -7,6 +7,7 @@ waiting tasks, and their listeners.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -22,6 +23,9 @@ from ..._internal.records import record
 from ...checkpoint.base import Checkpointer, Run, RunStatus
 from ...errors import ToolError
 from ...loop.agent import Agent
+from ...loop.hooks.calling import FAILURES, as_failure
+from ...loop.hooks.middleware import hooks_of
+from ...loop.hooks.requests import Runtime
 from ...loop.run.context import RunControl
 from ...loop.run_executor import RunOptions
 from ...messages.message import new_id
@@ -37,11 +41,16 @@ __all__ = [
     "accepted_run",
     "delete_with_tasks",
     "first_of",
+    "is_subagent",
     "parent_thread",
     "task_thread",
     "task_threads",
 ]
 
+
+logger = logging.getLogger(__name__)
+
+_FORGET_SECONDS = 10
 
 OPEN: tuple[RunStatus, ...] = ("running", "paused")
 """Statuses of runs that may be abandoned."""
@@ -167,25 +176,51 @@ def parent_thread(thread_id: str) -> str | None:
     return found[1] if found else None
 
 
+def is_subagent(runtime: Runtime) -> bool:
+    """Whether an agent works for another agent, in its thread or in the background."""
+    return bool(runtime.ns) or parent_thread(runtime.thread_id) is not None
+
+
 async def task_threads(journal: Checkpointer, thread_id: str) -> Sequence[str]:
     """Return the threads of a thread's tasks, and of their tasks, sorted by id."""
     found = await journal.threads(limit=_ALL, prefix=f"{thread_id}.task-")
     return sorted(one.thread_id for one in found if _is_below(one.thread_id, thread_id))
 
 
-async def delete_with_tasks(journal: Checkpointer, thread_id: str) -> None:
+async def delete_with_tasks(
+    journal: Checkpointer, thread_id: str, agent: Agent | None = None
+) -> None:
     """Delete a thread with its runs and background tasks; unknown ids are ignored.
 
     No process may work on them; `BackgroundSubAgents.delete` ends tasks first. The thread is
-    deleted
-    last: if the journal fails in between, the same call can be repeated.
+    deleted last: if the journal fails in between, the same call can be repeated.
+
+    Args:
+        journal: The journal.
+        thread_id: The thread.
+        agent: The thread's agent, if it works in this process: it ends commands that still run in
+            the background.
 
     Raises:
         CheckpointError: The journal cannot be written.
     """
-    for one in await task_threads(journal, thread_id):
+    for one in (*await task_threads(journal, thread_id), thread_id):
         await journal.delete_thread(one)
-    await journal.delete_thread(thread_id)
+        if agent is not None:
+            await _forget(agent, one)
+
+
+async def _forget(agent: Agent, thread_id: str) -> None:
+    """Have middleware release what it keeps for a deleted thread; no error of it matters."""
+    for one in hooks_of(agent.definition.middleware, "thread_deleted"):
+        with anyio.move_on_after(_FORGET_SECONDS) as limit:
+            try:
+                await one.thread_deleted(thread_id)
+            except FAILURES as raised:
+                logger.warning("%s.thread_deleted raised", one.name, exc_info=as_failure(raised))
+        if limit.cancelled_caught:
+            text = "thread_deleted of %s took more than %d s"
+            logger.warning(text, one.name, _FORGET_SECONDS)
 
 
 def _is_below(task: str, thread_id: str) -> bool:

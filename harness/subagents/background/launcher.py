@@ -20,13 +20,8 @@ from pydantic import JsonValue
 
 from ..._internal.concurrency import raising_one
 from ...checkpoint.base import Checkpointer, Interrupt
-from ...errors import (
-    HarnessError,
-    RunEnded,
-    ToolError,
-    UnknownRun,
-    UnknownThread,
-)
+from ...errors import HarnessError, RunEnded, ToolError, UnknownRun, UnknownThread
+from ...loop.agent import Agent
 from ...loop.run_executor import RunOptions
 from ...messages.message import HumanMessage
 from ...policy import CallPolicy
@@ -78,6 +73,7 @@ class BackgroundSubAgents:
 
     Attributes:
         agent: Returns a subagent by name, as it works in the background.
+        main: The agent that starts the tasks, if `create_deep_agent` built it.
 
     Raises:
         ValueError: A limit is not positive.
@@ -98,6 +94,7 @@ class BackgroundSubAgents:
         self.checkpointer = checkpointer
         self._tasks = TaskQueue(max_running, max_open)
         self.agent = TaskAgents(checkpointer)
+        self.main: Agent | None = None
         local = partial(LocalRuns, checkpointer, options=options or RunOptions(), is_alive=is_alive)
         self._engine: RunEngine = (engine or local)(self.agent)
         self._local = self._engine if isinstance(self._engine, LocalRuns) else None
@@ -259,7 +256,7 @@ class BackgroundSubAgents:
             thread_id: The task's thread.
             text: The message.
             key: An idempotency key: calls with the same key send the message once.
-            behalf: The context for a task that continues.
+            behalf: The context for a task that continues; by default the one it had last.
 
         Raises:
             ToolError: The task was cancelled, or it has ended and too many others are open;
@@ -307,7 +304,7 @@ class BackgroundSubAgents:
         return view
 
     async def delete(self, thread_id: str) -> None:
-        """Delete a thread with its history and runs, and its tasks with theirs.
+        """Delete a thread with its history, runs and jobs, and its tasks with theirs.
 
         Tasks that have not ended are cancelled first. No run may work on the thread itself.
 
@@ -316,7 +313,7 @@ class BackgroundSubAgents:
             CheckpointError: The journal cannot be written.
         """
         await self.cancel_all(thread_id, "its thread is deleted")
-        await delete_with_tasks(self.checkpointer, thread_id)
+        await delete_with_tasks(self.checkpointer, thread_id, self.main)
 
     async def cancel_all(self, thread_id: str, reason: str) -> None:
         """Stop the unfinished tasks of a thread; their work stays.

@@ -8,6 +8,7 @@ from weakref import WeakValueDictionary
 
 import anyio
 
+from ...checkpoint.base import ENDED as ENDED_RUNS
 from ...checkpoint.base import Checkpointer, Run, taken_over
 from ...errors import CheckpointError, HarnessError, RunEnded, ThreadBusy, ToolError
 from ...loop.hooks.calling import FAILURES, as_failure
@@ -20,6 +21,7 @@ _STOP_SECONDS = 10
 _PATIENCE = 120.0
 _LONGEST_PAUSE = 30.0
 _FIRST = 100
+_KEPT_ENDED = 1_000
 
 POLL_SECONDS = 0.5
 """Seconds between two checks of a task of another process."""
@@ -45,6 +47,7 @@ class TaskRunner:
         self._engine = engine
         self._tasks = tasks
         self._failing: dict[str, float] = {}
+        self._behalves = _Behalves()
         self._locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
 
     def forget(self) -> None:
@@ -94,16 +97,18 @@ class TaskRunner:
     async def line_up(self, run: Run, behalf: Behalf | None, *, go_on: bool = False) -> None:
         """Execute a run as soon as its thread's tasks leave room, unless it is being executed.
 
-        Another living process keeps the runs that it executes or has queued.
+        Another living process keeps the runs that it executes or has queued. Without `behalf`, the
+        run gets the context that its task had last.
         """
         if run.status == "running" or _not_begun(run):
             go_on = await self._engine.is_left(run)
         if go_on:
-            self._tasks.enter(Turn(run, behalf))
+            self._tasks.enter(Turn(run, behalf or self._behalves.of(run.thread_id)))
 
     async def carry(self, turn: Turn) -> None:
         """Execute a run; no error of it may end the others."""
         run, failed = turn.run, False
+        self._behalves.begin(run.thread_id, turn.behalf)
         try:
             await self._go_through(turn)
             self._failing.pop(run.id, None)
@@ -138,6 +143,8 @@ class TaskRunner:
                 if now is not None and now.status == "needs_approval":
                     answered = await self._answered(run)
                 if answered <= before:
+                    if now is None or now.status in ENDED_RUNS:
+                        self._behalves.end(run.thread_id)
                     await self._deliver(run.thread_id, turn.behalf)
                     self._tasks.done(run)
                     return
@@ -145,6 +152,13 @@ class TaskRunner:
     async def _answered(self, run: Run) -> set[str]:
         asked = await self._journal.interrupts(run.id)
         return {one.id for one in asked if one.answered and one.is_question}
+
+    async def _is_answered(self, run: Run) -> bool:
+        """Whether a run waits for a person, but all of its questions are answered."""
+        if run.status != "needs_approval":
+            return False
+        asked = await self._journal.interrupts(run.id)
+        return all(one.answered for one in asked if one.is_question)
 
     async def _try_again(self, turn: Turn) -> None:
         """Retry a run that could not continue, with growing pauses, or give it up."""
@@ -160,11 +174,13 @@ class TaskRunner:
                 if now is None or now.status == "cancelled":
                     self._failing.pop(run.id, None)
                     return
-                if now.status == "done":
+                same = (now.status, now.attempt) == (run.status, run.attempt)
+                if now.status in ENDED_RUNS and not same:
                     await self.deliver(run.thread_id, turn.behalf)
+                    self._failing.pop(run.id, None)
                 else:
-                    same = (now.status, now.attempt) == (run.status, run.attempt)
-                    await self.line_up(now, turn.behalf, go_on=same)
+                    go_on = same or await self._is_answered(now)
+                    await self.line_up(now, turn.behalf, go_on=go_on)
             except HarnessError as error:
                 why = str(error)
             else:
@@ -173,6 +189,7 @@ class TaskRunner:
     async def _give_up(self, run: Run, why: str) -> None:
         """End a run that cannot be executed, unless another process has begun to execute it."""
         self._failing.pop(run.id, None)
+        self._behalves.end(run.thread_id)
         try:
             now = await self._journal.run(run.id)
             if now is None or not (now.status == "running" or _not_begun(now)):
@@ -196,6 +213,7 @@ class TaskRunner:
         fresh = await unread(self._agents(run.agent), thread_id)
         if not fresh:
             return
+        behalf = behalf or self._behalves.of(thread_id)
         try:
             run = await self._engine.begin(run.agent, thread_id, fresh, behalf)
         except ThreadBusy:
@@ -264,6 +282,7 @@ class TaskRunner:
 
     async def tell_of_the_end(self, run: Run) -> None:
         """Notify middleware that an abandoned run was cancelled."""
+        self._behalves.end(run.thread_id)
         try:
             told = self._agents(run.agent).definition.told_of_stops
         except HarnessError as error:  # nothing waits for it any more
@@ -275,6 +294,31 @@ class TaskRunner:
                     await one.run_stopped(run)
             except FAILURES as raised:
                 logger.warning("%s.run_stopped raised", one.name, exc_info=as_failure(raised))
+
+
+class _Behalves:
+    """The context of tasks, by thread: of all that are open, and of those that ended last."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, Behalf] = {}
+        self._ended: dict[str, Behalf] = {}
+
+    def of(self, thread_id: str) -> Behalf | None:
+        """Return the context that a task had last; None if unknown."""
+        return self._open.get(thread_id) or self._ended.get(thread_id)
+
+    def begin(self, thread_id: str, behalf: Behalf | None) -> None:
+        """Note the context of a task that is executed now."""
+        if behalf is not None:
+            self._ended.pop(thread_id, None)
+            self._open[thread_id] = behalf
+
+    def end(self, thread_id: str) -> None:
+        """Note that a task has ended; only a message continues it."""
+        if thread_id in self._open:
+            self._ended[thread_id] = self._open.pop(thread_id)
+            if len(self._ended) > _KEPT_ENDED:
+                del self._ended[next(iter(self._ended))]
 
 
 def _not_begun(run: Run) -> bool:

@@ -242,8 +242,9 @@ async def post(agent: Agent, thread_id: str, message: HumanMessage) -> None:
         if any(one.id == message.id for one in _messages(inbox)):
             return
         inbox.write({"messages": [message]}, "input", "input")
+        stored = cast(Sequence[Message], inbox.state["messages"])[-1]  # redacted, unlike `message`
         try:
-            await inbox.commit("input", "end", source="input", summary=message.text[:100])
+            await inbox.commit("input", "end", source="input", summary=stored.text[:100])
         except StaleThread:  # another process posted at the same time
             if attempt == _ATTEMPTS - 1:
                 raise

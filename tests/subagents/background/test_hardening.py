@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import anyio
@@ -9,10 +10,12 @@ import pytest
 
 from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.backends.state import FileData
-from deep_agent_mcp.harness.checkpoint.base import Run
+from deep_agent_mcp.harness.checkpoint.base import Interrupt, Run
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.errors import CheckpointError, ModelError, ToolError
 from deep_agent_mcp.harness.middleware.pii import PIIMiddleware
+from deep_agent_mcp.harness.policy import Policy, Rule
+from deep_agent_mcp.harness.subagents.background import task_runner
 from deep_agent_mcp.harness.subagents.background.launcher import BackgroundSubAgents
 from deep_agent_mcp.harness.subagents.background.tasks import NewTask
 from deep_agent_mcp.harness.subagents.background.three_way_merge import merge_changes
@@ -248,6 +251,86 @@ async def test_a_journal_that_fails_for_a_moment_strands_no_task() -> None:
             while (seen := await background.look(thread)).status != "success":
                 await background._tasks.next_change(thread).wait()  # nobody asks for it again
     assert seen.run.answer == "gold"
+
+
+class FailingAtAnEnd(MemoryCheckpointer):
+    """A journal that cannot be listed once a run has ended, one time."""
+
+    failed = False
+
+    async def find_runs(self, **wanted: Any) -> Sequence[Run]:
+        found = await super().find_runs(**wanted)
+        if not self.failed and any(one.status in ("done", "failed") for one in found):
+            self.failed = True
+            raise CheckpointError("the disk is busy")
+        return found
+
+
+@pytest.mark.parametrize("end", [says("gold"), ModelError("no luck")])
+async def test_a_message_to_a_task_that_ends_while_its_journal_fails_is_delivered(
+    end: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_runner, "POLL_SECONDS", 0.01)
+    reached, sent = anyio.Event(), anyio.Event()
+
+    async def dig(request: Any) -> Any:
+        if len(request.messages) > 1:
+            return says(request.messages[-1].text)
+        reached.set()
+        await sent.wait()
+        if isinstance(end, Exception):
+            raise end
+        return end
+
+    journal, thread = FailingAtAnEnd(), "t.task-00000001"
+    with anyio.fail_after(60):
+        async with BackgroundSubAgents(journal) as background:
+            family(background, {"digger": [dig, dig]})
+            await background.start(NewTask("t", "task-00000001", "digger", "dig", {}))
+            await reached.wait()
+            await background.send(thread, "deeper", "k1")
+            sent.set()
+            while not journal.failed or (await background.look(thread)).run.answer != "deeper":
+                await background._tasks.next_change(thread).wait()
+
+
+class FailingAtAnAnswer(MemoryCheckpointer):
+    """A journal in which the answer comes as soon as a run asks, and that then fails one time."""
+
+    background: BackgroundSubAgents
+    asked = failing = False
+
+    async def run(self, run_id: str) -> Run | None:
+        found = await super().run(run_id)
+        if found is not None and found.status == "needs_approval" and not self.asked:
+            self.asked = True
+            (question,) = await self.interrupts(run_id)
+            await self.background.answer(run_id, {question.id: {"decision": "approve"}})
+            self.failing = True
+        return found
+
+    async def interrupts(self, run_id: str) -> Sequence[Interrupt]:
+        if self.failing:
+            self.failing = False
+            raise CheckpointError("the disk is busy")
+        return await super().interrupts(run_id)
+
+
+async def test_a_task_that_is_answered_while_its_journal_fails_continues(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(task_runner, "POLL_SECONDS", 0.01)
+    journal, thread = FailingAtAnAnswer(), "t.task-00000001"
+    turns = {"digger": [says("", call("a", "ls", path="/")), says("gold")]}
+    with anyio.fail_after(60):
+        async with BackgroundSubAgents(journal) as background:
+            journal.background = background
+            family(background, turns, policy=Policy([Rule("ask", tool="ls")]))
+            await background.start(NewTask("t", "task-00000001", "digger", "dig", {}))
+            while (seen := await background.look(thread)).status != "success":
+                await background._tasks.next_change(thread).wait()
+    assert seen.run.answer == "gold"
+    assert journal.asked
 
 
 async def test_a_pending_task_whose_subagent_is_gone_fails_with_a_reason(

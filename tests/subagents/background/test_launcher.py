@@ -419,6 +419,31 @@ async def test_a_task_works_on_behalf_of_whoever_started_it(journal: MemoryCheck
     assert results(cast.asked_by("digger")[-1])["p"].text == "ann {'team': 'blue'}"
 
 
+@pytest.mark.parametrize("by", ["an answer", "a message"])
+async def test_a_task_that_continues_still_works_on_behalf_of_whoever_started_it(
+    journal: MemoryCheckpointer, by: str
+) -> None:
+    asks, look = call("a", "ls", path="/"), [call("p", "ping"), call("g", "glob", pattern="*")]
+    stops = says("", asks) if by == "an answer" else says("Dug.")
+    cast = Cast(main=[says("", start("c1")), says("ok")], digger=[stops, says("", *look), stops])
+    rules = [Rule("deny", tool="glob", principal="ann"), Rule("ask", tool="ls")]
+    options = RunOptions(principal="ann", context={"team": "blue"})
+    with anyio.fail_after(60):
+        async with BackgroundSubAgents(journal) as background:
+            agent = family(background, cast, [ping], policy=Policy(rules))
+            first = await agent.ainvoke("go", thread_id="t", options=options)
+            stopped = await view(background, first, "c1")
+            if by == "an answer":
+                (question,) = stopped.questions
+                await background.answer(stopped.run.id, {question.id: {"decision": "approve"}})
+            else:
+                await background.send(stopped.run.thread_id, "go on", "k1")
+            await view(background, first, "c1")
+    seen = results(cast.asked_by("digger")[-1])
+    assert seen["p"].text == "ann {'team': 'blue'}"
+    assert "policy" in seen["g"].text
+
+
 async def test_without_background_there_are_no_such_tools_and_unentered_it_says_so(
     journal: MemoryCheckpointer,
 ) -> None:
@@ -517,6 +542,24 @@ async def test_what_is_redacted_is_redacted_in_tasks_and_in_messages_to_them(
     texts = [one.text for one in cast.asked_by("digger")[-1].messages]
     assert texts[0] == "ask [REDACTED_EMAIL]"
     assert texts[-1] == "and [REDACTED_EMAIL]"
+    assert "@example" not in repr(vars(journal))
+
+
+async def test_what_is_redacted_in_input_is_not_stored_with_messages_to_tasks(
+    journal: MemoryCheckpointer,
+) -> None:
+    gate = Gate(says("", call("l", "ls", path="/")))
+    cast = Cast(main=[says("", start("c1")), says("Begun.")], digger=[gate, says("Asked.")])
+    with anyio.fail_after(60):
+        async with BackgroundSubAgents(journal) as background:
+            agent = family(background, cast, middleware=[PIIMiddleware("email")])
+            first = await agent.ainvoke("go", thread_id="t")
+            thread = f"t.{task_in(first.state['messages'], 'c1')}"
+            await gate.reached.wait()
+            await background.send(thread, "ask bob@example.com", "k1")
+            gate.open.set()
+            await view(background, first, "c1")
+    assert cast.asked_by("digger")[-1].messages[-1].text == "ask [REDACTED_EMAIL]"
     assert "@example" not in repr(vars(journal))
 
 

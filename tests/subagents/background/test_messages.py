@@ -54,3 +54,34 @@ async def test_a_message_that_middleware_removed_is_not_read_again(
     assert seen.run.answer == "Dug on."
     asked = [heard(one) for one in cast.asked_by("digger")]
     assert asked == [["dig"], ["dig", "look left"], ["dig"], ["dig", "go on"]]
+
+
+async def test_a_task_that_was_stopped_for_repeating_itself_goes_on_with_a_message(
+    journal: MemoryCheckpointer,
+) -> None:
+    looks = [says("", call(f"n{n}", "ls", path="/")) for n in range(6)]
+    with anyio.fail_after(60):
+        async with BackgroundSubAgents(journal) as background:
+            family(background, {"digger": [*looks, says("Dug.")]})
+            await background.start(NewTask("t", "task-00000001", "digger", "dig", {}))
+            (stopped,) = await background.wait([THREAD], 20)
+            await background.send(THREAD, "look once more, then stop", "k1")
+            (seen,) = await background.wait([THREAD], 20)
+    assert stopped.status == "error"
+    assert (seen.status, seen.run.answer) == ("success", "Dug.")
+
+
+async def test_a_very_long_message_to_a_running_task_is_shown_as_a_preview(
+    journal: MemoryCheckpointer,
+) -> None:
+    gate = Gate(says("", call("a", "ls", path="/")))
+    cast = Cast(digger=[gate, says("Dug.")])
+    with anyio.fail_after(60):
+        async with BackgroundSubAgents(journal) as background:
+            family(background, cast)
+            await background.start(NewTask("t", "task-00000001", "digger", "dig", {}))
+            await gate.reached.wait()
+            await background.send(THREAD, "x" * 300_000, "k1")
+            gate.open.set()
+            await background.wait([THREAD], 20)
+    assert len(heard(cast.asked_by("digger")[-1])[-1]) < 5_000

@@ -12,6 +12,7 @@ from deep_agent_mcp.harness.checkpoint.base import Batch, Checkpointer, Run
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.errors import HarnessError, ThreadBusy
+from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware
 from deep_agent_mcp.harness.subagents.background.engine import delete_with_tasks, task_threads
 from deep_agent_mcp.harness.subagents.background.launcher import BackgroundSubAgents
 from deep_agent_mcp.harness.subagents.background.tasks import NewTask
@@ -59,6 +60,28 @@ async def test_tasks_at_work_are_cancelled_before_they_go(journal: MemoryCheckpo
             assert gate.running == 0
             assert await threads_of(journal) == []
             assert await journal.find_runs() == []
+
+
+async def test_middleware_is_told_of_deleted_threads_and_cannot_prevent_it(
+    journal: MemoryCheckpointer, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Keeper(AgentMiddleware):
+        told: list[str] = []
+
+        async def thread_deleted(self, thread_id: str) -> None:
+            self.told.append(thread_id)
+            raise RuntimeError("cannot let go")
+
+    main = [says("", start("c1")), says("Begun.")]
+    with anyio.fail_after(60):
+        async with BackgroundSubAgents(journal) as background:
+            turns = {"main": main, "digger": [says("dug")]}
+            agent = family(background, turns, middleware=[Keeper()])
+            task = await view(background, await agent.ainvoke("go", thread_id="t"), "c1")
+            await background.delete("t")
+            assert await threads_of(journal) == []
+    assert Keeper.told == [task.run.thread_id, "t"]
+    assert "Keeper.thread_deleted raised" in caplog.text
 
 
 async def test_nothing_is_deleted_while_another_process_works_on_a_task(
