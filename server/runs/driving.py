@@ -24,7 +24,7 @@ from ..results import unknown
 from ..sampling.queue import Offer
 from .accounts import Accounts, Snapshot
 from .active_run import ActiveRun, agent_of, busy, call_id
-from .contracts import Agents, Work
+from .contracts import Agents, Work, holder_of
 from .goals import Goal
 from .supervisor import QUEUE_SECONDS, RunSupervisor
 
@@ -229,7 +229,7 @@ class CallDriver:
         while (newest := await self._newest(live.thread_id)) is not None:
             if newest.status == "queued" or (newest.kind == "drive" and not live.brief):
                 await self._require_no_line(live)
-                holder = await self._queue.threads.holder(live.thread_id)
+                holder = await holder_of(self._journal, live.thread_id)
                 if holder is None:
                     return
                 newest = holder
