@@ -144,9 +144,17 @@ class RunChanges(Protocol):
         ...
 
 
-async def holder_of(journal: JournalReader, thread_id: str) -> Run | None:
-    """Return the open run of a thread; it need not be the newest, since others can wait behind."""
-    for status in OPEN:
+async def holder_of(
+    journal: JournalReader, thread_id: str, *, or_queued: bool = False
+) -> Run | None:
+    """Return the open run of a thread; it need not be the newest, since others can wait behind.
+
+    Args:
+        journal: The journal.
+        thread_id: The thread.
+        or_queued: Whether to return a queued run if none is open.
+    """
+    for status in (*OPEN, "queued") if or_queued else OPEN:
         found = await journal.find_runs(thread_id=thread_id, status=status, limit=1)
         if found:
             return found[0]
