@@ -7,6 +7,8 @@ from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
+import anyio.to_thread
+
 from ...harness._internal.records import record
 from ...harness.checkpoint.base import Checkpointer
 from ...harness.checkpoint.encryption import EncryptedCheckpointer, require_plain
@@ -191,7 +193,7 @@ class Sealed:
 
 
 async def seal_journal(settings: Settings, *, plain: bool) -> Sealed:
-    """Seal all threads with the settings' first key, and erase what was stored before.
+    """Seal threads, schedules and logins with the settings' first key, and erase older forms.
 
     Args:
         settings: What the operator chose.
@@ -205,13 +207,13 @@ async def seal_journal(settings: Settings, *, plain: bool) -> Sealed:
     keys = keys_of(settings)
     async with _sealed_alone(settings, keys) as journal:
         count = await (journal.seal_plain() if plain else journal.reseal())
-        await _reseal_shared(settings, keys, keys, plain=plain)
+        await _reseal_beside(settings, keys, plain=plain)
         await journal.vacuum()
     return Sealed(count, keys.ids[0], keys.ids[1:])
 
 
 async def unseal_journal(settings: Settings) -> int:
-    """Remove the encryption of all threads; return how many there are.
+    """Remove the encryption of threads, schedules and logins; return how many threads there are.
 
     Raises:
         SettingsError, StateDirError, HarnessError: As for `seal_journal`.
@@ -219,26 +221,29 @@ async def unseal_journal(settings: Settings) -> int:
     keys = keys_of(settings)
     async with _sealed_alone(settings, keys) as journal:
         count = await journal.unseal()
-        await _reseal_shared(settings, keys, None, plain=True)
+        await _reseal_beside(settings, None, plain=True)
         await journal.vacuum()
     return count
 
 
-async def _reseal_shared(
-    settings: Settings, old: Keyring, new: Keyring | None, *, plain: bool
-) -> None:
-    """Seal again, or decrypt, the data that replicas share besides the journal."""
-    if not settings.replicas:
-        return
-    from ..replicas.database import open_database
+async def _reseal_beside(settings: Settings, new: Keyring | None, *, plain: bool) -> None:
+    """Seal again, or decrypt, what the journal's keys encrypt beside the journal."""
+    from ..agenda.opening import reseal_schedules
+    from ..auth.mounted_logins import reseal_logins
     from ..replicas.sealed_values import ValueSealer, reseal
 
-    assert settings.journal is not None
-    database = open_database(settings.journal.get_secret_value(), connections=1)
-    try:
-        await reseal(database, ValueSealer(old, plain=plain), ValueSealer(new))
-    finally:
-        await database.close()
+    opens, seals = ValueSealer(keys_of(settings), plain=plain), ValueSealer(new)
+    if settings.replicas:
+        from ..replicas.database import open_database
+
+        assert settings.journal is not None
+        database = open_database(settings.journal.get_secret_value(), connections=1)
+        try:
+            await reseal(database, opens, seals)
+        finally:
+            await database.close()
+    await reseal_schedules(settings, opens, seals)
+    await anyio.to_thread.run_sync(reseal_logins, settings, new)
 
 
 def keys_of(settings: Settings) -> Keyring:

@@ -80,6 +80,11 @@ def threads(state: Path, url: str, *args: str):
     return CliRunner().invoke(cli, options, catch_exceptions=False)
 
 
+def schedules(state: Path, url: str, *args: str):
+    options = ["schedules", "--state-dir", str(state), "--journal", url, *args]
+    return CliRunner().invoke(cli, options, catch_exceptions=False)
+
+
 def refusal(raised) -> str:
     error = raised.value
     while isinstance(error, BaseExceptionGroup):
@@ -255,8 +260,13 @@ def test_a_journal_in_a_database_can_be_sealed(tmp_path, postgres):
     key = tmp_path / "key"
     key.write_text(Keyring.generate())
     key.chmod(0o600)
+    added = schedules(tmp_path, postgres, "add", "tidy", "Tidy up.", "--cron", "0 * * * *")
+    assert added.exit_code == 0, added.output
     sealed = threads(tmp_path, postgres, "--journal-key-file", str(key), "seal", "--plain")
     assert sealed.exit_code == 0, sealed.output
+    listed = schedules(tmp_path, postgres, "--journal-key-file", str(key), "list")
+    assert "Tidy up." in listed.output
+    assert "Tidy up." not in schedules(tmp_path, postgres, "list").output
     assert "encrypted" in threads(tmp_path, postgres, "list").stderr
     listed = threads(tmp_path, postgres, "--journal-key-file", str(key), "list")
     assert listed.exit_code == 0, listed.output
