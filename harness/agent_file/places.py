@@ -244,13 +244,14 @@ def scheme_of(url: str) -> Scheme | None:
 
 def split_database_url(url: str) -> tuple[str, str | None]:
     """Split a database URL into the URL without its `schema` parameter, and the schema."""
-    parts = _split(url)
-    given = [] if parts is None else parts.query.split("&")
+    # `urlsplit` would drop an empty host, and does not know several hosts; libpq accepts both.
+    place, _, query = url.partition("?")
+    given = query.split("&")
     schemas = [one for one in given if one.startswith("schema=")]
-    if parts is None or not schemas:
+    if not schemas:
         return url, None
     rest = "&".join(one for one in given if one not in schemas)
-    return parts._replace(query=rest).geturl(), unquote(schemas[-1].partition("=")[2])
+    return f"{place}?{rest}" if rest else place, unquote(schemas[-1].partition("=")[2])
 
 
 def shown_place(url: str) -> str:
@@ -279,10 +280,17 @@ def _checked(what: str, url: str) -> Scheme:
 def _split(url: str) -> SplitResult | None:
     try:
         parts = urlsplit(url)
-        _ = parts.port
     except ValueError:
         return None
-    return parts
+    # After an unquoted `/` in a password, its beginning looks like a port.
+    hosts = parts.netloc.rpartition("@")[2].split(",")
+    ports = [one.rpartition("]")[2].partition(":")[2] for one in hosts]
+    return parts if all(map(_is_port, ports)) else None
+
+
+def _is_port(text: str) -> bool:
+    """Whether a text is a port, or empty, which means the default."""
+    return not text or (text.isdecimal() and len(text) < 6 and int(text) < 65_536)
 
 
 def _file(what: str, url: str, base: Path | None) -> Path:
@@ -301,18 +309,17 @@ def _file(what: str, url: str, base: Path | None) -> Path:
 
 def _conninfo(what: str, url: str) -> str:
     """Return the URL for libpq, with a limit on connecting."""
-    if _split(url) is None:
-        raise _refused(what, url, "its port is not a number, or it has brackets that do not match")
     from psycopg import Error
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
     try:
-        parts = conninfo_to_dict(url)
-        parts.setdefault("connect_timeout", str(_CONNECT_SECONDS))
-        return make_conninfo("", **cast("dict[str, Any]", parts))
+        parts = cast("dict[str, Any]", conninfo_to_dict(url))
     except Error:  # its text may show the password
         why = "it is not a URL of a Postgres database; quote special characters in the password"
         raise _refused(what, url, f"{why} (%40 for @)") from None
+    if not all(map(_is_port, str(parts.get("port", "")).split(","))):
+        raise _refused(what, url, "its port is not a number from 1 to 65535")
+    return make_conninfo("", **{"connect_timeout": str(_CONNECT_SECONDS), **parts})
 
 
 def _imported(what: str, scheme: Scheme, module: str) -> Any:

@@ -17,7 +17,7 @@ from filelock import FileLock, Timeout
 from .._internal.records import record
 from ..errors import CheckpointError
 
-__all__ = ["Claimable", "FileLease", "Holder", "Lease"]
+__all__ = ["Claimable", "FileLease", "Holder", "Lease", "lease_file"]
 
 
 @record
@@ -80,6 +80,12 @@ class Claimable(Protocol):
         ...
 
 
+def lease_file(journal: Path) -> Path:
+    """Return the file that is locked while somebody has the lease on a journal in a file."""
+    journal = journal.resolve()  # the lease is the same under every name of the journal
+    return journal.with_name(f"{journal.name}.lease")
+
+
 class FileLease:
     """A lease on a journal in a file: a lock on another file beside it.
 
@@ -89,8 +95,8 @@ class FileLease:
     """
 
     def __init__(self, journal: Path, holder: Holder) -> None:
-        self._file = journal.with_name(f"{journal.name}.lease")
-        self._note = journal.with_name(f"{journal.name}.holder")  # a locked file may be unreadable
+        self._file = lease_file(journal)
+        self._note = self._file.with_suffix(".holder")  # a locked file may be unreadable
         self._holder = holder
         self._lock = FileLock(self._file, mode=0o600, thread_local=False)
 

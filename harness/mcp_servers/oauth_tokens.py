@@ -153,18 +153,8 @@ class TokenFiles:
         Raises:
             TokensUnusable: The file cannot be read, or not with these keys.
         """
-        try:
-            data = self._file(server).read_bytes()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise self._unusable(server, error.strerror or str(error)) from error
-        if data.startswith(_SEALED):
-            data = self._opened(server, data[len(_SEALED) :])
-        login = login_from_json(data)
-        if login is None:
-            raise self._unusable(server, "the file is damaged")
-        return login if url in (None, login.url) else None
+        login = self._read(server, self._file(server))
+        return login if login is not None and url in (None, login.url) else None
 
     def stamp(self, server: str) -> tuple[int, int] | None:
         """Return a value that changes with each login; None without a login."""
@@ -179,25 +169,7 @@ class TokenFiles:
         Raises:
             TokensUnusable: The file cannot be written; the one before is still there.
         """
-        data = login_to_json(login)
-        if self._keys is not None:
-            from ..checkpoint.keyring import Cipher
-
-            data = _SEALED + Cipher(self._keys).seal(data, self._context(server))
-        file = self._file(server)
-        fresh = file.with_suffix(f".{secrets.token_hex(4)}.new")
-        try:
-            self._make_folder()
-            descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "wb") as opened:
-                opened.write(data)
-                opened.flush()
-                os.fsync(opened.fileno())
-            os.replace(fresh, file)
-        except OSError as error:
-            with suppress(OSError):
-                fresh.unlink()
-            raise self._unusable(server, error.strerror or str(error)) from error
+        self._write(server, self._file(server), login)
 
     def remove(self, server: str) -> bool:
         """Delete a login; return whether there was one.
@@ -213,17 +185,33 @@ class TokenFiles:
             raise self._unusable(server, error.strerror or str(error)) from error
         return True
 
-    @contextmanager
-    def alone(self, server: str) -> Generator[None]:
+    def alone(self, server: str) -> AbstractContextManager[None]:
         """Prevent other processes from using a refresh token; blocks for a limited time.
 
         Raises:
             TokensUnusable: Another process does not finish.
         """
+        return self._held(server, self._file(server))
+
+    def reseal(self, keys: Keyring | None) -> None:
+        """Encrypt all logins with other keys; None leaves them readable to the user.
+
+        Raises:
+            TokensUnusable: A file cannot be read or written. Those before it are done.
+        """
+        again = TokenFiles(self.folder, keys)
+        for file in sorted(self.folder.glob("*.json")):
+            server = file.stem.rpartition("-")[0]
+            with self._held(server, file):
+                login = self._read(server, file)
+                if login is not None:
+                    again._write(server, file, login)
+
+    @contextmanager
+    def _held(self, server: str, file: Path) -> Generator[None]:
         from filelock import FileLock, Timeout  # only for a refresh
 
-        file = self._file(server).with_suffix(".lock")
-        lock = FileLock(file, _LOCK_SECONDS, thread_local=False, mode=0o600)
+        lock = FileLock(file.with_suffix(".lock"), _LOCK_SECONDS, thread_local=False, mode=0o600)
         try:
             self._make_folder()
             lock.acquire()
@@ -237,10 +225,44 @@ class TokenFiles:
         finally:
             lock.release()
 
+    def _read(self, server: str, file: Path) -> Login | None:
+        try:
+            data = file.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._unusable(server, error.strerror or str(error)) from error
+        if data.startswith(_SEALED):
+            data = self._opened(server, data[len(_SEALED) :], file)
+        login = login_from_json(data)
+        if login is None:
+            raise self._unusable(server, "the file is damaged")
+        return login
+
+    def _write(self, server: str, file: Path, login: Login) -> None:
+        data = login_to_json(login)
+        if self._keys is not None:
+            from ..checkpoint.keyring import Cipher
+
+            data = _SEALED + Cipher(self._keys).seal(data, _context(file))
+        fresh = file.with_suffix(f".{secrets.token_hex(4)}.new")
+        try:
+            self._make_folder()
+            descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "wb") as opened:
+                opened.write(data)
+                opened.flush()
+                os.fsync(opened.fileno())
+            os.replace(fresh, file)
+        except OSError as error:
+            with suppress(OSError):
+                fresh.unlink()
+            raise self._unusable(server, error.strerror or str(error)) from error
+
     def _make_folder(self) -> None:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
-    def _opened(self, server: str, sealed: bytes) -> bytes:
+    def _opened(self, server: str, sealed: bytes, file: Path) -> bytes:
         if self._keys is None:
             raise self._unusable(
                 server, "it is encrypted with the journal's key, but no key is set"
@@ -248,23 +270,29 @@ class TokenFiles:
         from ..checkpoint.keyring import Cipher, Damaged, UnknownKey
 
         try:
-            return Cipher(self._keys).open(sealed, self._context(server))
+            return Cipher(self._keys).open(sealed, _context(file))
         except UnknownKey as error:
             why = f"it is encrypted with the key {error}, which is not set"
             raise self._unusable(server, why) from None
         except Damaged:
             raise self._unusable(server, "it was altered") from None
 
-    def _context(self, server: str) -> list[bytes]:
-        return [_CONTEXT, server.encode(errors="replace")]
-
     def _file(self, server: str) -> Path:
-        digest = blake2b(server.encode(errors="replace"), digest_size=6).hexdigest()
         plain = re.sub(r"[^A-Za-z0-9_-]+", "_", server)[:40]
-        return self.folder / f"{plain}-{digest}.json"
+        return self.folder / f"{plain}-{_digest(server)}.json"
 
     def _unusable(self, server: str, why: str) -> TokensUnusable:
         return unusable_login(server, str(self.folder), why)
+
+
+def _digest(server: str) -> str:
+    return blake2b(server.encode(errors="replace"), digest_size=6).hexdigest()
+
+
+def _context(file: Path) -> list[bytes]:
+    """Return what a login is bound to: its server, as far as the file's name tells it."""
+    server, _, digest = file.stem.rpartition("-")
+    return [_CONTEXT, (server if _digest(server) == digest else file.stem).encode()]
 
 
 _PATH = "/callback"

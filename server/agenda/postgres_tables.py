@@ -59,6 +59,9 @@ class PostgresTables:
 
         return await self._database.transact(work)
 
+    async def vacuum(self) -> None:
+        """See `AgendaTables`; Postgres does it on its own."""
+
     async def close(self) -> None:
         """See `AgendaTables`."""
         await self._database.close()

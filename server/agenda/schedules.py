@@ -21,7 +21,7 @@ from ..auth.caller import Caller
 from ..replicas.sealed_values import SealError, ValueSealer
 from ..results import moment
 from .cron import next_time, times_between
-from .tables import AgendaTables, Row
+from .tables import AgendaTables, Row, Statement
 
 __all__ = ["Claim", "Schedule", "ScheduleBook", "Work"]
 
@@ -242,6 +242,33 @@ class ScheduleBook:
     async def remove(self, schedule: Schedule) -> None:
         """Delete a schedule; its runs stay."""
         await self._tables.run(("DELETE FROM {schedules} WHERE id = :id", {"id": schedule.id}))
+
+    async def reseal(self, new: ValueSealer) -> None:
+        """Seal the work of all schedules again; all of them or none.
+
+        Raises:
+            SealError: One cannot be decrypted.
+            HarnessError: The database failed.
+        """
+        updates: list[Statement] = []
+        for id_, name, body in await self._tables.run(
+            ("SELECT id, name, body FROM {schedules}", {})
+        ):
+            try:
+                work = self._sealer.open(bytes(body), "schedules", id_)
+            except SealError as error:
+                raise SealError(
+                    f"schedule {name!r} cannot be sealed again: {error} A schedule whose key is "
+                    f"lost can be removed with `deep-agent-mcp schedules remove {name}`."
+                ) from error
+            values = {"id": id_, "was": body, "body": new.seal(work, "schedules", id_)}
+            # A schedule that a command has changed meanwhile has the newest key already.
+            updates.append(
+                ("UPDATE {schedules} SET body = :body WHERE id = :id AND body = :was", values)
+            )
+        if updates:
+            await self._tables.run(*updates)
+        await self._tables.vacuum()
 
     # --- used by the servers that fire them ---------------------------------------------------
 

@@ -7,10 +7,10 @@ Statements are the same for both: `{schedules}` is replaced by a table, `:name` 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import anyio
 
@@ -18,6 +18,8 @@ from ...harness.databases.sqlite_files import Connection, DatabaseKind
 from ...harness.errors import CheckpointError, NewerDatabase
 
 __all__ = ["CREATE", "TABLES", "AgendaTables", "Row", "SqliteTables", "Statement"]
+
+T = TypeVar("T")
 
 Row: TypeAlias = Sequence[Any]
 
@@ -73,6 +75,14 @@ class AgendaTables(Protocol):
         """
         ...
 
+    async def vacuum(self) -> None:
+        """Erase what replaced and deleted rows have left in a file.
+
+        Raises:
+            HarnessError: The database cannot be used, or another process reads it.
+        """
+        ...
+
     async def close(self) -> None:
         """Close the database."""
         ...
@@ -106,14 +116,24 @@ class SqliteTables:
 
     async def run(self, *statements: Statement) -> list[Row]:
         """See `AgendaTables`."""
+        return await self._do(partial(_transact, statements))
+
+    async def vacuum(self) -> None:
+        """See `AgendaTables`."""
+        if await self._do(_vacuum):
+            raise CheckpointError(
+                f"the log of {self._path} still has what was removed, because another process is "
+                "reading it; everything else was done. Repeat the command when that has ended."
+            )
+
+    async def _do(self, work: Callable[[sqlite3.Connection], T]) -> T:
         connection = self._connection or await self._connected()
-        rows: list[Row] = []
         try:
             with anyio.CancelScope(shield=True):
-                rows = await connection.run(partial(_transact, statements))
+                return await connection.run(work)
         except sqlite3.Error as error:
             raise _AGENDA.refusal(self._path, error) from error
-        return rows
+        raise AssertionError("unreachable")
 
     async def close(self) -> None:
         """See `AgendaTables`."""
@@ -130,6 +150,13 @@ class SqliteTables:
                     await connection.start()
                 self._connection = connection
             return self._connection
+
+
+def _vacuum(conn: sqlite3.Connection) -> bool:
+    """Return whether another process kept the log from being emptied."""
+    conn.execute("VACUUM")
+    busy, *_ = conn.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    return bool(busy)
 
 
 def _transact(statements: tuple[Statement, ...], conn: sqlite3.Connection) -> list[Row]:

@@ -13,9 +13,10 @@ from ...harness.mcp_servers import LoginStore, TokenFiles, servers_from_json, se
 from ..settings.settings import Settings
 
 if TYPE_CHECKING:
+    from ...harness.checkpoint.keyring import Keyring
     from ...harness.mcp_servers import MCPServer
 
-__all__ = ["login_store", "servers_in"]
+__all__ = ["login_store", "reseal_logins", "servers_in"]
 
 
 def login_store(settings: Settings) -> LoginStore:
@@ -35,6 +36,19 @@ def login_store(settings: Settings) -> LoginStore:
 
         keys = Keyring.parse(settings.journal_key.get_secret_value())
     return TokenFiles(settings.state_dir / "mcp-logins", keys)
+
+
+def reseal_logins(settings: Settings, keys: Keyring | None) -> None:
+    """Encrypt all logins with other keys; None decrypts them. Blocks.
+
+    Those in the database of replicas are not included: they are changed with its other tables.
+
+    Raises:
+        TokensUnusable: A login cannot be read or written. Those before it are done.
+    """
+    store = login_store(settings)
+    if isinstance(store, TokenFiles):
+        store.reseal(keys)
 
 
 def servers_in(

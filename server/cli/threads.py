@@ -343,7 +343,7 @@ def new_key() -> None:
 @click.option("--plain", is_flag=True, help="Also encrypt what is not encrypted yet.")
 @click.pass_obj
 def seal(flags: dict[str, str | None], plain: bool) -> None:
-    """Encrypt all threads with the first key.
+    """Encrypt all threads, schedules and logins with the first key.
 
     To change the key, write the new one before the old one, run `seal`, then remove the old one.
     Stop all servers first.
@@ -360,7 +360,7 @@ def seal(flags: dict[str, str | None], plain: bool) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
 def unseal(flags: dict[str, str | None], yes: bool) -> None:
-    """Remove the encryption of all threads. Stop all servers first."""
+    """Remove the encryption of all threads, schedules and logins. Stop all servers first."""
     from ..threads.journals import unseal_journal
 
     if not yes:

@@ -11,15 +11,15 @@ from pydantic import JsonValue
 
 from ...harness.errors import HarnessError
 from ...harness.messages.message import new_id
+from ..agenda.opening import book_of, opened_agenda
 from ..agenda.scheduler import NotAllowed, Scheduler
-from ..agenda.schedules import Schedule, ScheduleBook, Work
+from ..agenda.schedules import Schedule, Work
 from ..agenda.tables import AgendaTables
 from ..auth.caller import LOCAL, Caller, current_caller
 from ..auth.owned_journal import id_of_thread
 from ..auth.shared_state import open_tokens
 from ..auth.tokens import TokenError, TokenRecord, Tokens
 from ..mcp.offered_agents import offered_agents
-from ..replicas.sealed_values import sealer_of
 from ..results import Answer, moment
 from ..runs.goals import Goal
 from ..settings.settings import Settings, SettingsError
@@ -34,33 +34,6 @@ __all__ = [
     "list_schedules",
     "test_webhook",
 ]
-
-
-def open_tables(settings: Settings) -> AgendaTables:
-    """Return the tables of the servers with these settings."""
-    url = "" if settings.journal is None else settings.journal.get_secret_value()
-    if url.partition(":")[0].lower() in ("postgresql", "postgres"):
-        from ..agenda.postgres_tables import PostgresTables  # psycopg takes time to import
-
-        return PostgresTables(url)
-    from ..agenda.tables import SqliteTables
-
-    return SqliteTables(settings.state_dir / "agenda.db")
-
-
-def book_of(settings: Settings, tables: AgendaTables) -> ScheduleBook:
-    """Return the schedules in the tables of a journal."""
-    return ScheduleBook(tables, sealer_of(settings))
-
-
-@asynccontextmanager
-async def opened_agenda(settings: Settings) -> AsyncGenerator[AgendaTables]:
-    """Open the tables beside the journal that the settings name, until the block ends."""
-    tables = open_tables(settings)
-    try:
-        yield tables
-    finally:
-        await tables.close()
 
 
 class Agenda:

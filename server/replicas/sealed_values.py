@@ -1,4 +1,4 @@
-"""Sealed values: encrypts the values in replicas' tables, if there is a journal key.
+"""Sealed values: encrypts schedules and values in replicas' tables, if there is a journal key.
 
 A sealed value opens only in its table and under its name, so a person who can write to the database
 can neither forge nor move one. Without a key, values are stored as they are.
@@ -66,7 +66,7 @@ class ValueSealer:
                 raise _refused(
                     table,
                     "they are not encrypted, but a journal key is set",
-                    "Stop the replicas and run `deep-agent-mcp threads seal --plain` once, or "
+                    "Stop the servers and run `deep-agent-mcp threads seal --plain` once, or "
                     "remove the key from the settings.",
                 )
             return stored[1:]
@@ -82,10 +82,7 @@ class ValueSealer:
             raise _refused(table, f"{name!r} was altered", "Restore a backup.") from None
 
 
-_NAME_THE_KEY = (
-    "Name the key that the other replicas have, with --journal-key-file or "
-    "DEEP_AGENT_JOURNAL_KEY_FILE."
-)
+_NAME_THE_KEY = "Name the servers' key with --journal-key-file or DEEP_AGENT_JOURNAL_KEY_FILE."
 
 
 def sealer_of(settings: Settings) -> ValueSealer:
@@ -96,8 +93,7 @@ def sealer_of(settings: Settings) -> ValueSealer:
 
 def _refused(table: str, why: str, advice: str = _NAME_THE_KEY) -> SealError:
     return SealError(
-        f"what replicas share (table {table!r}) cannot be read: {why}. Nothing was changed. "
-        f"{advice}"
+        f"values in the table {table!r} cannot be read: {why}. Nothing was changed. {advice}"
     )
 
 

@@ -10,7 +10,8 @@ import anyio
 
 from ...harness._internal.records import record
 from ...harness.agent import Agent, RunOptions, RunResult
-from ...harness.checkpoint.base import Checkpointer, Run
+from ...harness.checkpoint.base import OPEN, Checkpointer, Run
+from ..auth.owned_journal import JournalReader
 from .active_run import ThreadPart
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "RunWatch",
     "Servers",
     "Work",
+    "holder_of",
     "moved_on",
 ]
 
@@ -140,6 +142,23 @@ class RunChanges(Protocol):
     def lend(self, run_id: str, seconds: float) -> None:
         """Tell the server that works on a run that a client here offers its model for a while."""
         ...
+
+
+async def holder_of(
+    journal: JournalReader, thread_id: str, *, or_queued: bool = False
+) -> Run | None:
+    """Return the open run of a thread; it need not be the newest, since others can wait behind.
+
+    Args:
+        journal: The journal.
+        thread_id: The thread.
+        or_queued: Whether to return a queued run if none is open.
+    """
+    for status in (*OPEN, "queued") if or_queued else OPEN:
+        found = await journal.find_runs(thread_id=thread_id, status=status, limit=1)
+        if found:
+            return found[0]
+    return None
 
 
 async def moved_on(journal: Checkpointer, changes: RunChanges, run: Run) -> None:

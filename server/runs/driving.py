@@ -24,7 +24,7 @@ from ..results import unknown
 from ..sampling.queue import Offer
 from .accounts import Accounts, Snapshot
 from .active_run import ActiveRun, agent_of, busy, call_id
-from .contracts import Agents, Work
+from .contracts import Agents, Work, holder_of
 from .goals import Goal
 from .supervisor import QUEUE_SECONDS, RunSupervisor
 
@@ -226,28 +226,23 @@ class CallDriver:
             self._supervisor.leave_gate(live)
 
     async def _require_idle(self, live: ActiveRun, until: float) -> None:
-        while (newest := await self._newest(live.thread_id)) is not None:
-            if newest.status == "queued" or (newest.kind == "drive" and not live.brief):
-                await self._require_no_line(live)
-                holder = await self._queue.threads.holder(live.thread_id)
-                if holder is None:
-                    return
-                newest = holder
-            if newest.status == "needs_approval":
+        if not await self._exists(live.thread_id):
+            raise await self._unknown_thread(live.thread_id)
+        await self._require_no_line(live)
+        while (holder := await holder_of(self._journal, live.thread_id)) is not None:
+            if holder.status == "needs_approval":
                 raise ThreadBusy(
-                    f"Thread {live.thread_id} waits for an answer in run {newest.id}; nothing was "
+                    f"Thread {live.thread_id} waits for an answer in run {holder.id}; nothing was "
                     f'done. See the question with threads(thread_id="{live.thread_id}"), answer it '
-                    f'with reply(run_id="{newest.id}", …) or drop it with '
-                    f'cancel(run_id="{newest.id}").',
-                    newest.id,
+                    f'with reply(run_id="{holder.id}", …) or drop it with '
+                    f'cancel(run_id="{holder.id}").',
+                    holder.id,
                 )
-            if newest.status != "running":
-                return
-            if await self._supervisor.is_left(newest):
-                self._group.start_soon(self._supervisor.adopt, newest)
-            elif newest.kind == "drive" and await self._has_ended(newest, until):
+            if await self._supervisor.is_left(holder):
+                self._group.start_soon(self._supervisor.adopt, holder)
+            elif holder.kind == "drive" and await self._has_ended(holder, until):
                 continue
-            raise busy(live.thread_id, newest.id)
+            raise busy(live.thread_id, holder.id)
 
     async def _require_no_line(self, live: ActiveRun) -> None:
         """Refuse a run if others wait in line before it; driven calls need not wait.
@@ -264,13 +259,6 @@ class CallDriver:
                 'Wait for it, cancel it, or call task with on_busy="queue" to wait behind it.',
                 waiting[0].id,
             )
-
-    async def _newest(self, thread_id: str) -> Run | None:
-        """Return the newest run of a thread; None for a copy, which has no runs of its own."""
-        runs = await self._journal.find_runs(thread_id=thread_id, limit=1)
-        if not runs and await self._journal.load(thread_id) is None:
-            raise await self._unknown_thread(thread_id)
-        return runs[0] if runs else None
 
     async def _exists(self, thread_id: str) -> bool:
         """Tell whether a thread exists; a copy has no runs of its own."""

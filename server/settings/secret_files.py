@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
-from urllib.parse import urlsplit
 
 from ...harness._internal.records import record
 from .setting_types import absolute
@@ -65,12 +64,10 @@ def refuse_secrets(layer: Layer) -> None:
 
 def refuse_password(key: str, value: Value) -> None:
     """Refuse a URL with a password."""
-    try:
-        parts = urlsplit(str(value.raw))
-        secret = bool(parts.password) or "password=" in parts.query
-    except ValueError:
-        return  # it is refused as a URL
-    if secret:
+    url = str(value.raw)
+    # As libpq reads it; `urlsplit` refuses several hosts in brackets.
+    user = url.partition("//")[2].partition("/")[0].rpartition("@")[0]
+    if user.partition(":")[2] or "password=" in url.partition("?")[2]:
         raise SettingsError(
             f"setting {key!r} ({value.source}) is refused: it has a password, and such files are "
             "shown around. Put the URL into a separate file, which only you can read, and name "

@@ -123,7 +123,7 @@ class StateDir:
             StateDirError: Another process has claimed it, or has exclusive access.
         """
         with self._held_alone(_IN_USE.format(path=self.path)):
-            if any(map(_is_locked, self._servers.glob("*.lock"))):
+            if self.is_in_use():
                 raise StateDirError(_IN_USE.format(path=self.path))
             yield
 
@@ -157,6 +157,10 @@ class StateDir:
         _discard(path)  # left by a dead server; ids are never reused
         self.killed.add(owner)
         return False
+
+    def is_in_use(self) -> bool:
+        """Whether a server, or a command, uses the directory."""
+        return any(map(_is_locked, self._servers.glob("*.lock")))
 
     def has_others(self, owner: str) -> bool:
         """Whether another server, or a command, uses the directory beside this one."""

@@ -19,6 +19,7 @@ from ...harness.backends.base import FileEntry, FileError, Restorable, canonical
 from ...harness.checkpoint.base import Checkpoint
 from ..mcp.media import file_contents
 from ..mcp.requests import Services
+from ..runs.contracts import holder_of
 from ..threads.listing import todos_as_json
 from ..threads.rewinding import guarded_files
 from .diffs import diff_of
@@ -34,8 +35,9 @@ MOST_ENTRIES = 2_000
 _BUSY = {
     "running": "The run is still working. Cancel it, or wait until it ends, and then rewind.",
     "needs_approval": "The run waits for an answer. Answer or cancel it first, and then rewind.",
+    "queued": "A run is queued. Cancel it, or wait until it ends, and then rewind.",
 }
-"""Reasons why a thread cannot be rewound, by the status of its run."""
+"""Reasons why a thread cannot be rewound, by the status of its open or queued run."""
 
 
 class History:
@@ -194,10 +196,10 @@ class History:
             found = await anyio.to_thread.run_sync(diff_of, new.data, old.data)
             files.append({**changed_file(path, new, old, found), "action": action, "why": why})
         needs_force = problem is not None
-        runs = await self._services.journal.find_runs(thread_id=thread_id, limit=1)
-        if runs and runs[0].status in _BUSY:
+        run = await holder_of(self._services.journal, thread_id, or_queued=True)
+        if run is not None:
             needs_force = False  # it would not help
-            problem = _BUSY[runs[0].status]
+            problem = _BUSY[run.status]
         return {
             "checkpoint": _checkpoint(made),
             "allowed": problem is None,

@@ -211,7 +211,7 @@ class RemoteThreads(_Remote):
         is_first = True
         while True:
             facts = await self._link.call("threads", thread_id=thread_id, limit=1)
-            for run in facts["runs"][:1]:
+            for run in reversed(facts["runs"]):
                 run_id = run["run_id"]
                 is_old = is_first and run["status"] not in ("running", "queued")
                 more = True

@@ -11,7 +11,7 @@ import anyio
 from pydantic import JsonValue
 
 from ...harness.agent import Agent
-from ...harness.checkpoint.base import OPEN, Run, ThreadInfo
+from ...harness.checkpoint.base import Run, ThreadInfo
 from ...harness.checkpoint.encryption import EncryptedCheckpointer
 from ...harness.checkpoint.maintenance import all_threads, count_prunable, prune_to_size
 from ...harness.checkpoint.transfer import export_thread, import_thread
@@ -26,15 +26,18 @@ from ..auth.owned_journal import id_among_all
 from ..auth.shared_state import open_shared_state
 from ..results import Answer, moment, unknown
 from ..runs.accounts import event_page
+from ..runs.contracts import holder_of
 from ..settings.settings import Settings
 from .journals import Beside, journal_beside_servers
-from .listing import cost_of, run_facts, show_thread, transcript
+from .listing import cost_of, recent_runs, run_facts, show_thread, transcript
 from .rewinding import Rewound, no_checkpoint, rewind
 
 __all__ = ["ThreadAdmin"]
 
 _PAGE = 200
 _LOOK_SECONDS = 0.25
+_FOLLOWED = 10
+"""How many of a thread's last runs are followed."""
 
 
 class ThreadAdmin:
@@ -148,12 +151,13 @@ class ThreadAdmin:
             UnknownThread: There is no such thread.
         """
         thread_id = await self._id(thread_id)
-        newest = await self._require(thread_id)
+        await self._require(thread_id)
         at: dict[str, int] = {}
-        if newest is not None and newest.status not in ("running", "queued"):
-            at[newest.id] = await self._last_event(newest.id)
+        for run in await recent_runs(self._journal, thread_id, _FOLLOWED):
+            if run.status not in ("running", "queued"):
+                at[run.id] = await self._last_event(run.id)
         while True:
-            for run in reversed(await self._journal.find_runs(thread_id=thread_id, limit=1)):
+            for run in reversed(await recent_runs(self._journal, thread_id, _FOLLOWED)):
                 while page := await self._journal.events(run.id, after=at.get(run.id, 0)):
                     at[run.id] = page[-1].seq
                     for one in page:
@@ -220,11 +224,12 @@ class ThreadAdmin:
         """
         thread_id = await self._id(thread_id)
         async with self._processes.takeover():
-            newest = await self._require(thread_id)
-            if newest is not None and newest.status in OPEN:
+            await self._require(thread_id)
+            run = await holder_of(self._journal, thread_id, or_queued=True)
+            if run is not None:
                 raise ThreadBusy(
-                    f"run {newest.id} on {thread_id} is {newest.status}; nothing was done. Let a "
-                    "server bring it to its end, or cancel it there, and try again."
+                    f"run {run.id} on {thread_id} is {run.status}; nothing was done. Let a server "
+                    "bring it to its end, or cancel it there, and try again."
                 )
             return await rewind(
                 self._agent(),
@@ -276,10 +281,12 @@ class ThreadAdmin:
         thread_ids = [await self._id(one) for one in thread_ids]
         async with self._processes.takeover():
             for thread_id in thread_ids:
-                await self._require_unowned(await self._require(thread_id))
+                newest = await self._require(thread_id)
+                runs = [newest, await holder_of(self._journal, thread_id)]
                 for task in await task_threads(self._journal, thread_id):
-                    for run in await self._journal.find_runs(thread_id=task):
-                        await self._require_unowned(run)
+                    runs += await recent_runs(self._journal, task, _PAGE)
+                for run in filter(None, runs):
+                    await self._require_unowned(run)
             for thread_id in thread_ids:
                 await delete_with_tasks(self._journal, thread_id)
 
@@ -364,10 +371,10 @@ class ThreadAdmin:
         ]
         return sum(counts), sum(count > 0 for count in counts)
 
-    async def _require_unowned(self, run: Run | None) -> None:
-        in_line = run is not None and run.status == "paused" and run.attempt == 1
-        owner = run.owner if run is not None and (in_line or run.status == "running") else None
-        if run is not None and owner is not None and await self._processes.is_alive(owner):
+    async def _require_unowned(self, run: Run) -> None:
+        in_line = run.status == "paused" and run.attempt == 1
+        owner = run.owner if in_line or run.status == "running" else None
+        if owner is not None and await self._processes.is_alive(owner):
             raise ThreadBusy(
                 f"a server works on run {run.id} of {run.thread_id}; nothing was done. Wait for "
                 "its end or cancel it there, and try again."

@@ -18,7 +18,7 @@ from ...harness.checkpoint.sqlite.salvage import (
 from ..results import Answer
 from ..settings.settings import Settings
 from ..settings.state_dir import StateDir, StateDirError
-from .journals import keys_of
+from .journals import journal_alone, keys_of
 
 if TYPE_CHECKING:
     from ...harness.checkpoint.keyring import Keyring
@@ -81,11 +81,12 @@ async def salvage(settings: Settings, target: Path) -> Answer:
     """Save the readable parts of the journal to a new file, and return a summary.
 
     Raises:
-        StateDirError: There is no journal, or somebody uses it.
-        HarnessError: The file exists or cannot be written, or the journal is of another version.
+        StateDirError: There is no journal, or somebody uses the state directory.
+        HarnessError: A server with another state directory uses the journal, the file exists or
+            cannot be written, or the journal is of another version.
     """
     path = _journal(settings)
-    with StateDir.open(settings.state_dir).alone():
+    async with journal_alone(settings):
         threads = await salvage_journal(path, target, keys=_keys(settings))
     following = (
         f"{path} was not changed. To continue with {target}: move {path} and its -wal and -shm "

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import anyio
+import anyio.to_thread
 
 from ...harness._internal.concurrency import raising_one
 from ...harness.agent_file.places import (
@@ -31,7 +32,15 @@ from ..settings.state_dir import StateDir, StateDirError
 if TYPE_CHECKING:
     from ...harness.checkpoint.sqlite import SqliteCheckpointer
 
-__all__ = ["journal_at", "journal_file", "journal_name", "leased", "require_kept", "shared"]
+__all__ = [
+    "journal_at",
+    "journal_file",
+    "journal_name",
+    "leased",
+    "require_kept",
+    "require_unleased",
+    "shared",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -126,7 +135,6 @@ async def leased(
     Raises:
         CheckpointError: Another server uses the journal, or its database cannot be reached.
     """
-    place = blake2b(f"{platform.node()}\0{state.path}".encode(), digest_size=4).hexdigest()
     if not isinstance(journal, Claimable):
         if not isinstance(journal, MemoryCheckpointer):
             logger.warning(
@@ -135,8 +143,9 @@ async def leased(
             )
         yield
         return
-    lease = journal.lease(Holder(owner, platform.node(), place))
-    other = await _acquired(lease, state, place, beside)
+    holder = _us(state, owner)
+    lease, place = journal.lease(holder), holder.place
+    other = await _acquired(lease, state, place, beside, home=_home(journal, state))
     if other is not None:
         with suppress(CheckpointError):
             await lease.release()
@@ -152,6 +161,55 @@ async def leased(
     finally:
         with anyio.CancelScope(shield=True), suppress(CheckpointError):
             await lease.release()
+
+
+async def require_unleased(journal: SqliteCheckpointer, state: StateDir, owner: str) -> None:
+    """Refuse the journal of our state directory if a server with another one uses it.
+
+    Servers of one state directory know each other, so they share its journal without a lease.
+
+    Args:
+        journal: The journal.
+        state: The state directory, which we have claimed.
+        owner: Our id in it.
+
+    Raises:
+        CheckpointError: Such a server uses the journal.
+    """
+    holder = _us(state, owner)
+    lease = journal.lease(holder)
+    other = await _acquired(lease, state, holder.place, beside=True)
+    await lease.release()
+    if other is not None and not _is_ours(other, state, holder.place):
+        raise _taken(journal.place, other)
+
+
+def _us(state: StateDir, owner: str) -> Holder:
+    place = blake2b(
+        f"{platform.node()}\0{state.path.resolve()}".encode(), digest_size=4
+    ).hexdigest()
+    return Holder(owner, platform.node(), place)
+
+
+def _home(journal: Claimable, state: StateDir) -> StateDir | None:
+    """Return the state directory whose journal this is, if it is another one than ours."""
+    from ...harness.checkpoint.sqlite import SqliteCheckpointer
+
+    if not isinstance(journal, SqliteCheckpointer):
+        return None
+    path = journal.path.resolve()
+    home = StateDir(path.parent)
+    return home if home.journal == path and home.path != state.path.resolve() else None
+
+
+def _is_in_use(home: StateDir) -> bool:
+    try:
+        return home.is_in_use()
+    except OSError as error:
+        raise CheckpointError(
+            f"the journal belongs to the state directory {home.path}, and whether a server uses "
+            f"that cannot be checked: {error.strerror or error}. Give this server its own journal."
+        ) from error
 
 
 @asynccontextmanager
@@ -186,11 +244,19 @@ async def shared(settings: Settings, owner: str) -> AsyncGenerator[None]:
         yield
 
 
-async def _acquired(lease: Lease, state: StateDir, place: str, beside: bool) -> Holder | None:
-    """Take the lease, waiting a little; return its other holder, or None."""
+async def _acquired(
+    lease: Lease, state: StateDir, place: str, beside: bool, home: StateDir | None = None
+) -> Holder | None:
+    """Take the lease, waiting a little; return its other holder, or None.
+
+    The journal of another state directory, `home`, must not be used there either.
+    """
     deadline = anyio.current_time() + WAIT_SECONDS
     while True:
         other = await lease.acquire()
+        # After the lease, because servers of `home` check in the opposite order.
+        if other is None and home is not None and await anyio.to_thread.run_sync(_is_in_use, home):
+            other = Holder(host=platform.node())
         if other is None or (beside and _is_ours(other, state, place)):
             return other
         if other.place == place and not _is_ours(other, state, place):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
+
+import anyio.to_thread
 
 from ...harness._internal.records import record
 from ...harness.checkpoint.base import Checkpointer
 from ...harness.checkpoint.encryption import EncryptedCheckpointer, require_plain
 from ...harness.checkpoint.keyring import Keyring
+from ...harness.checkpoint.lease import lease_file
 from ...harness.checkpoint.sqlite import SqliteCheckpointer
 from ..runs.contracts import Servers
 from ..settings.settings import Settings, SettingsError
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Beside",
     "Sealed",
+    "journal_alone",
     "journal_beside_servers",
     "keys_of",
     "open_journal",
@@ -58,14 +63,18 @@ async def open_journal(
             yield await stack.enter_async_context(_own(own, state, owner))
             return
         plain, name = _plain(settings, state, owner)
+        # Most journals are files in the state directory, and used from nowhere else.
         if settings.journal is not None and owner is not None:
-            # Most journals are files in the state directory.
             from .journal_places import leased, shared
 
             if not settings.replicas:
                 await stack.enter_async_context(leased(plain, name, state, owner, beside=beside))
             elif beside:
                 await stack.enter_async_context(shared(settings, owner))
+        elif owner is not None and lease_file(state.journal).exists():
+            from .journal_places import require_unleased
+
+            await require_unleased(SqliteCheckpointer(state.journal), state, owner)
         journal = await stack.enter_async_context(_opened(plain))
         if settings.journal_key is None:
             await require_plain(journal)
@@ -184,7 +193,7 @@ class Sealed:
 
 
 async def seal_journal(settings: Settings, *, plain: bool) -> Sealed:
-    """Seal all threads with the settings' first key, and erase what was stored before.
+    """Seal threads, schedules and logins with the settings' first key, and erase older forms.
 
     Args:
         settings: What the operator chose.
@@ -196,42 +205,45 @@ async def seal_journal(settings: Settings, *, plain: bool) -> Sealed:
         HarnessError: Something cannot be decrypted; what was sealed before stays sealed.
     """
     keys = keys_of(settings)
-    async with _journal_alone(settings, keys) as journal:
+    async with _sealed_alone(settings, keys) as journal:
         count = await (journal.seal_plain() if plain else journal.reseal())
-        await _reseal_shared(settings, keys, keys, plain=plain)
+        await _reseal_beside(settings, keys, plain=plain)
         await journal.vacuum()
     return Sealed(count, keys.ids[0], keys.ids[1:])
 
 
 async def unseal_journal(settings: Settings) -> int:
-    """Remove the encryption of all threads; return how many there are.
+    """Remove the encryption of threads, schedules and logins; return how many threads there are.
 
     Raises:
         SettingsError, StateDirError, HarnessError: As for `seal_journal`.
     """
     keys = keys_of(settings)
-    async with _journal_alone(settings, keys) as journal:
+    async with _sealed_alone(settings, keys) as journal:
         count = await journal.unseal()
-        await _reseal_shared(settings, keys, None, plain=True)
+        await _reseal_beside(settings, None, plain=True)
         await journal.vacuum()
     return count
 
 
-async def _reseal_shared(
-    settings: Settings, old: Keyring, new: Keyring | None, *, plain: bool
-) -> None:
-    """Seal again, or decrypt, the data that replicas share besides the journal."""
-    if not settings.replicas:
-        return
-    from ..replicas.database import open_database
+async def _reseal_beside(settings: Settings, new: Keyring | None, *, plain: bool) -> None:
+    """Seal again, or decrypt, what the journal's keys encrypt beside the journal."""
+    from ..agenda.opening import reseal_schedules
+    from ..auth.mounted_logins import reseal_logins
     from ..replicas.sealed_values import ValueSealer, reseal
 
-    assert settings.journal is not None
-    database = open_database(settings.journal.get_secret_value(), connections=1)
-    try:
-        await reseal(database, ValueSealer(old, plain=plain), ValueSealer(new))
-    finally:
-        await database.close()
+    opens, seals = ValueSealer(keys_of(settings), plain=plain), ValueSealer(new)
+    if settings.replicas:
+        from ..replicas.database import open_database
+
+        assert settings.journal is not None
+        database = open_database(settings.journal.get_secret_value(), connections=1)
+        try:
+            await reseal(database, opens, seals)
+        finally:
+            await database.close()
+    await reseal_schedules(settings, opens, seals)
+    await anyio.to_thread.run_sync(reseal_logins, settings, new)
 
 
 def keys_of(settings: Settings) -> Keyring:
@@ -251,34 +263,24 @@ def keys_of(settings: Settings) -> Keyring:
 
 
 @asynccontextmanager
-async def _journal_alone(
-    settings: Settings, keys: Keyring
-) -> AsyncGenerator[EncryptedCheckpointer]:
-    """Open an existing journal for exclusive use."""
-    if settings.journal is not None:
-        async with _journal_elsewhere_alone(settings, keys) as journal:
-            yield journal
-        return
-    if not StateDir(settings.state_dir).journal.exists():
-        raise StateDirError(
-            f"there is no journal in {settings.state_dir}; nothing was done. Name the directory of "
-            "the server with --state-dir DIR or DEEP_AGENT_STATE_DIR."
-        )
-    state = StateDir.open(settings.state_dir)
-    with state.alone():
-        async with SqliteCheckpointer(state.journal) as journal:
-            yield EncryptedCheckpointer(journal, keys)
+async def journal_alone(settings: Settings) -> AsyncGenerator[Checkpointer]:
+    """Keep everybody else from the state directory and its journal, which is not opened.
 
-
-@asynccontextmanager
-async def _journal_elsewhere_alone(
-    settings: Settings, keys: Keyring
-) -> AsyncGenerator[EncryptedCheckpointer]:
+    Raises:
+        StateDirError: There is no journal, or somebody uses the directory; nothing was done.
+        CheckpointError: A server with another state directory uses the journal.
+    """
     from .journal_places import leased, require_kept
 
     require_kept(settings)
     state = StateDir.open(settings.state_dir)
-    with state.claim() as owner:
-        plain, name = _plain(settings, state)
-        async with leased(plain, name, state, owner), _opened(plain) as journal:
-            yield EncryptedCheckpointer(journal, keys)
+    plain, name = _plain(settings, state)
+    with state.alone():
+        async with leased(plain, name, state, secrets.token_hex(8)):
+            yield plain
+
+
+@asynccontextmanager
+async def _sealed_alone(settings: Settings, keys: Keyring) -> AsyncGenerator[EncryptedCheckpointer]:
+    async with journal_alone(settings) as plain, _opened(plain) as journal:
+        yield EncryptedCheckpointer(journal, keys)

@@ -26,12 +26,14 @@ from ...harness.state.channels import ChannelWrite
 from ..approvals.questions import call_lines, show
 from ..auth.owned_journal import JournalReader
 from ..results import Answer, moment
+from ..runs.contracts import holder_of
 
 __all__ = [
     "asked_line",
     "cost_of",
     "list_threads",
     "question_line",
+    "recent_runs",
     "run_facts",
     "run_line",
     "run_text",
@@ -86,6 +88,17 @@ async def list_threads(
     return Answer("\n".join(lines) or none, data)
 
 
+async def recent_runs(
+    journal: JournalReader, thread_id: str, limit: int = LAST_RUNS
+) -> Sequence[Run]:
+    """Return the last runs of a thread, newest first, and its open run, however old that is."""
+    runs = [*await journal.find_runs(thread_id=thread_id, limit=limit)]
+    holder = await holder_of(journal, thread_id) if len(runs) == limit else None
+    if holder is not None and all(one.id != holder.id for one in runs):
+        runs.append(holder)
+    return runs
+
+
 async def show_thread(
     agent: Callable[[], Agent],
     journal: JournalReader,
@@ -114,7 +127,7 @@ async def show_thread(
     Raises:
         UnknownCheckpoint: The thread has no checkpoint `before`.
     """
-    runs = await journal.find_runs(thread_id=thread_id, limit=LAST_RUNS)
+    runs = await recent_runs(journal, thread_id)
     if not runs and await journal.load(thread_id) is None:
         return None
     begun = not runs or runs[0].status != "queued" or await journal.load(thread_id) is not None

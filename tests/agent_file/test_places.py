@@ -14,6 +14,7 @@ from deep_agent_mcp.harness.agent_file.places import (
     open_store,
     scheme_of,
     shown_place,
+    split_database_url,
 )
 from deep_agent_mcp.harness.agent_file.routes import RouteSpec, backend_from_routes
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
@@ -149,6 +150,8 @@ async def test_journal_store_and_cache_share_a_database_of_redis():
         (open_store, "sqlite:", "a file is expected"),
         (open_store, "sqlite:///x?key=s3cret", "a file is expected"),
         (open_store, "postgresql://u:s3cret@h:port/d", "its port is not a number"),
+        (open_store, "postgresql://u:s3cret@h:1,h:port/d", "its port is not a number"),
+        (open_store, "postgresql://u:s3cret@[::1/d", "not a URL of a Postgres"),
         (open_store, "postgresql://u:p@s3cret@h:5/d?nonsense=s3cret", "not a URL of a Postgres"),
         (open_checkpointer, "redis://u:s3cret@h:port/0", "not a URL of a Redis"),
     ],
@@ -213,11 +216,36 @@ async def test_a_database_that_is_not_there_is_an_error(scheme):
         ("sqlite:///a/b", "sqlite", "sqlite:///a/b"),
         ("sqlite:a/b", "sqlite", "sqlite:a/b"),
         ("memory:", "memory", "memory:"),
+        ("postgres://u:s3/cret@h:5/d", "postgresql", "(a URL that cannot be read)"),
         ("s3cret", None, "(a URL that cannot be read)"),
     ],
 )
 def test_places_are_shown_without_secrets(url, scheme, shown):
     assert (scheme_of(url), shown_place(url)) == (scheme, shown)
+
+
+@pytest.mark.parametrize(
+    ("url", "rest"),
+    [
+        ("postgresql:///agent?schema=x", "postgresql:///agent"),
+        ("postgresql:///a?host=/tmp&schema=x&user=u", "postgresql:///a?host=/tmp&user=u"),
+        ("postgresql://h1:5432,h2:5433/d?schema=x", "postgresql://h1:5432,h2:5433/d"),
+        ("postgresql://[::1]:5432,[::2]/d?schema=x", "postgresql://[::1]:5432,[::2]/d"),
+        ("redis://h/0?schema=x&db=1", "redis://h/0?db=1"),
+    ],
+)
+def test_a_schema_changes_nothing_else_of_a_url(url, rest):
+    assert split_database_url(url) == (rest, "x")
+    open_store(url)
+
+
+async def test_several_hosts_of_a_database_are_tried(postgres):
+    parts = urlsplit(postgres)
+    user, _, host = parts.netloc.rpartition("@")
+    url = parts._replace(netloc=f"{user}@127.0.0.1:1,{host}", query="schema=several").geturl()
+    assert shown_place(url) == f"{parts.scheme}://127.0.0.1:1,{host}{parts.path}"
+    async with open_store(url) as store:
+        await store.put(("a",), "k", {"text": "v"})
 
 
 async def run(backend, *calls, principal="", **options):

@@ -13,6 +13,7 @@ from deep_agent_mcp.harness.checkpoint.keyring import Keyring
 from deep_agent_mcp.harness.mcp_servers import HttpServer, OAuth, TokenFiles
 from deep_agent_mcp.harness.mcp_servers.oauth import LoginFailed, log_in
 from deep_agent_mcp.harness.mcp_servers.oauth_revocation import log_out
+from deep_agent_mcp.harness.mcp_servers.oauth_tokens import Login, TokensUnusable
 from tests.loop.models import call
 from tests.mcp_servers.oauth_server import oauth_server
 from tests.mcp_servers.support import agent_with, results
@@ -146,6 +147,19 @@ async def test_tokens_are_the_users_alone_and_nowhere_in_logs(
     if sealed:
         message, _ = await ping(mount, guarded(remote, TokenFiles(tmp_path / "logins")))
         assert "encrypted with the journal's key" in message.content
+
+
+@pytest.mark.parametrize("server", ["github", "My server's (1)"])
+def test_logins_change_their_key_whatever_their_servers_are_called(tmp_path, server):
+    old, new = (Keyring.parse(Keyring.generate()) for _ in range(2))
+    login = Login("https://x.example.com", {}, {"access_token": "t"})
+    TokenFiles(tmp_path, old).write(server, login)
+    TokenFiles(tmp_path, old).reseal(new)
+    assert TokenFiles(tmp_path, new).read(server) == login
+    with pytest.raises(TokensUnusable, match="which is not set"):
+        TokenFiles(tmp_path, old).reseal(new)
+    TokenFiles(tmp_path, new).reseal(None)
+    assert TokenFiles(tmp_path).read(server) == login
 
 
 async def test_a_refused_login_stores_nothing(remote, tokens):

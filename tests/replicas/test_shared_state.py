@@ -15,7 +15,11 @@ from psycopg.sql import SQL, Identifier
 
 from deep_agent_mcp.harness.checkpoint.keyring import Keyring
 from deep_agent_mcp.harness.errors import HarnessError
+from deep_agent_mcp.harness.mcp_servers.oauth_tokens import Login
+from deep_agent_mcp.server.agenda.opening import book_of, opened_agenda
+from deep_agent_mcp.server.agenda.schedules import Work
 from deep_agent_mcp.server.auth.caller import ALL_SCOPES, Caller, UnknownPrincipal
+from deep_agent_mcp.server.auth.mounted_logins import login_store
 from deep_agent_mcp.server.auth.shared_state import SharedState, open_shared_state
 from deep_agent_mcp.server.auth.tokens import TokenVerifier, new_token
 from deep_agent_mcp.server.cli.main import cli
@@ -198,6 +202,11 @@ async def test_keys_are_changed_with_those_of_the_journal(replicas: Replicas) ->
     async with replicas.shared("a", old) as shared:
         await shared.principals.note(ANN)
         await shared.tokens.add(record)
+    login, work = Login("https://x.example.com", {}, {}), Work("", "0 * * * *", "UTC", "Tidy up.")
+    settings = replicas.settings("a", old)
+    await anyio.to_thread.run_sync(login_store(settings).write, "x", login)
+    async with opened_agenda(settings) as tables:
+        await book_of(settings, tables).add("tidy", work)
     done = await replicas.command("threads", "seal", keys=(new, old))
     assert done.exit_code == 0, done.output
     with pytest.raises(SealError, match="encrypted with the key"):
@@ -207,6 +216,10 @@ async def test_keys_are_changed_with_those_of_the_journal(replicas: Replicas) ->
         assert again.key == shared.key
         assert await again.principals.find(ANN.new_id("run")) == "ann"
         assert await TokenVerifier(again.tokens).verify_token(token) is not None
+    settings = replicas.settings("b", new)
+    assert await anyio.to_thread.run_sync(login_store(settings).read, "x") == login
+    async with opened_agenda(settings) as tables:
+        assert [one.work for one in await book_of(settings, tables).all()] == [work]
 
 
 async def test_encryption_begins_and_ends_with_that_of_the_journal(replicas: Replicas) -> None:

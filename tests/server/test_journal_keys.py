@@ -8,11 +8,18 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import anyio
 import pytest
 from click.testing import CliRunner, Result
 
 from deep_agent_mcp.harness.checkpoint.keyring import Keyring
+from deep_agent_mcp.harness.mcp_servers.oauth_tokens import Login
+from deep_agent_mcp.server.agenda.opening import book_of, opened_agenda
+from deep_agent_mcp.server.agenda.schedules import Work
+from deep_agent_mcp.server.auth.mounted_logins import login_store
 from deep_agent_mcp.server.cli.main import cli
+from deep_agent_mcp.server.settings.settings import Settings
+from deep_agent_mcp.server.settings.sources import load_settings
 from deep_agent_mcp.server.settings.state_dir import StateDir
 from tests.fork_server import environment, run
 from tests.server.test_thread_commands import Admin, write
@@ -105,6 +112,64 @@ def test_a_journal_is_encrypted_given_another_key_and_decrypted_again(admin: Adm
     assert done.exit_code == 0 and "Threads unsealed: 2. Remove the key" in done.stdout
     assert transcript(admin) == told
     assert admin.data("list") == listed
+
+
+SCHEDULED = Work("", "0 9 * * 1", "UTC", f"Remember that {SECRET}.")
+LOGIN = Login("https://files.example.com/mcp", {}, {"access_token": "xyzzy-token"})
+
+
+def settings_of(admin: Admin, *keys: str) -> Settings:
+    chosen = {"state_dir": str(admin.state), **({"journal_key": ",".join(keys)} if keys else {})}
+    return load_settings(chosen, {})
+
+
+def beside(admin: Admin, *keys: str) -> tuple[Work | None, Login | None]:
+    """Return the schedule and the login, opened with these keys."""
+    settings = settings_of(admin, *keys)
+
+    async def main() -> Work | None:
+        async with opened_agenda(settings) as tables:
+            (found,) = await book_of(settings, tables).all()
+            return found.work
+
+    return anyio.run(main), login_store(settings).read("files")
+
+
+def test_schedules_and_logins_change_their_key_with_the_journal(admin: Admin) -> None:
+    old, new = new_key(), new_key()
+
+    async def schedule() -> None:
+        async with opened_agenda(settings_of(admin)) as tables:
+            await book_of(settings_of(admin), tables).add("remember", SCHEDULED)
+
+    anyio.run(schedule)
+    login_store(settings_of(admin)).write("files", LOGIN)
+    (login,) = (admin.state / "mcp-logins").glob("*.json")
+    assert b"xyzzy" in (admin.state / "agenda.db").read_bytes() and b"xyzzy" in login.read_bytes()
+
+    assert threads(admin, "seal", "--plain", keys=[old]).exit_code == 0
+    assert b"xyzzy" not in on_disk(admin) and b"xyzzy" not in login.read_bytes()
+    assert beside(admin, old) == (SCHEDULED, LOGIN)
+    assert threads(admin, "seal", keys=[new, old]).exit_code == 0
+    assert beside(admin, new) == (SCHEDULED, LOGIN)
+    assert threads(admin, "unseal", "--yes", keys=[new]).exit_code == 0
+    assert beside(admin) == (SCHEDULED, LOGIN)
+
+
+def test_a_key_that_a_schedule_needs_is_not_called_unnecessary(admin: Admin) -> None:
+    old, new = new_key(), new_key()
+
+    async def schedule() -> None:
+        settings = settings_of(admin, new_key())
+        async with opened_agenda(settings) as tables:
+            await book_of(settings, tables).add("remember", SCHEDULED)
+
+    anyio.run(schedule)
+    assert threads(admin, "seal", "--plain", keys=[old]).exit_code == 1
+    done = threads(admin, "seal", keys=[new, old])
+    assert done.exit_code == 1 and "Not needed" not in done.stdout
+    assert "schedule 'remember' cannot be sealed again" in done.stderr
+    assert "schedules remove remember" in done.stderr
 
 
 def test_every_command_works_on_an_encrypted_journal(admin: Admin, tmp_path: Path) -> None:

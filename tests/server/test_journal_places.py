@@ -6,11 +6,13 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 from uuid import uuid4
 
 import anyio
+import anyio.to_thread
 import pytest
 import redis
 from click.testing import CliRunner
@@ -75,6 +77,11 @@ async def serving(state: Path, **flags):
 
 def threads(state: Path, url: str, *args: str):
     options = ["threads", "--state-dir", str(state), "--journal", url, *args]
+    return CliRunner().invoke(cli, options, catch_exceptions=False)
+
+
+def schedules(state: Path, url: str, *args: str):
+    options = ["schedules", "--state-dir", str(state), "--journal", url, *args]
     return CliRunner().invoke(cli, options, catch_exceptions=False)
 
 
@@ -145,6 +152,86 @@ def test_commands_work_beside_a_server_of_the_same_directory_only(tmp_path, plac
     anyio.run(main)
 
 
+@pytest.fixture
+def quick(monkeypatch) -> None:
+    monkeypatch.setattr("deep_agent_mcp.server.threads.journal_places.WAIT_SECONDS", 0.2)
+
+
+async def started_in_vain(state: Path, **flags) -> str:
+    with pytest.raises((HarnessError, BaseExceptionGroup)) as refused:
+        async with serving(state, **flags):
+            pass
+    return refusal(refused)
+
+
+async def test_the_journal_of_a_state_directory_in_use_is_not_used_from_elsewhere(tmp_path, quick):
+    (tmp_path / "link").symlink_to(tmp_path / "one", target_is_directory=True)
+    async with serving(tmp_path / "one") as client:
+        thread = await thread_of(client)
+        for name in ("one", "link"):
+            url = f"sqlite://{tmp_path.as_posix()}/{name}/journal.sqlite3"
+            assert "is in use by another" in await started_in_vain(tmp_path / "two", journal=url)
+            delete = partial(threads, tmp_path / "two", url, "delete", thread, "--yes")
+            assert "is in use by another" in (await anyio.to_thread.run_sync(delete)).stderr
+        # Servers of one state directory share its journal, however they name both.
+        url = f"sqlite://{tmp_path.as_posix()}/one/journal.sqlite3"
+        async with serving(tmp_path / "link", journal=url), serving(tmp_path / "one"):
+            pass
+    async with serving(tmp_path / "two", journal=url) as client:
+        assert await thread_of(client)
+
+
+async def test_a_state_directory_whose_journal_is_used_elsewhere_is_refused(tmp_path, quick):
+    async with serving(tmp_path / "one") as client:
+        thread = await thread_of(client)
+    journal = tmp_path / "one" / "journal.sqlite3"
+    (tmp_path / "link.db").symlink_to(journal)
+    url = f"sqlite://{tmp_path.as_posix()}/link.db"
+
+    def command(*args: str):
+        options = [args[0], "--state-dir", str(tmp_path / "one"), *args[1:]]
+        return CliRunner().invoke(cli, options, catch_exceptions=False)
+
+    def commands():
+        yield command("threads", "delete", thread, "--yes")
+        yield command("journal", "salvage", str(tmp_path / "new"))
+        key = tmp_path / "key"
+        key.write_text(Keyring.generate())
+        key.chmod(0o600)
+        yield command("threads", "--journal-key-file", str(key), "seal", "--plain")
+
+    async with serving(tmp_path / "two", journal=url):
+        assert "is in use by another" in await started_in_vain(tmp_path / "one")
+        for done in await anyio.to_thread.run_sync(lambda: [*commands()]):
+            assert done.exit_code == 1
+            assert "is in use by another" in done.stderr
+    async with serving(tmp_path / "one"):
+        pass
+    salvaged = await anyio.to_thread.run_sync(
+        command, "journal", "salvage", str(tmp_path / "saved")
+    )
+    assert salvaged.exit_code == 0 and thread in salvaged.output
+
+
+def test_a_journal_elsewhere_is_not_salvaged_beside_its_server(tmp_path, quick):
+    url = f"sqlite://{tmp_path.as_posix()}/elsewhere/threads.db"
+
+    def salvage(state: str):
+        options = ["journal", "--state-dir", str(tmp_path / state), "--journal", url, "salvage"]
+        return CliRunner().invoke(cli, [*options, str(tmp_path / "new")])
+
+    async def main() -> None:
+        async with serving(tmp_path / "one", journal=url) as client:
+            await thread_of(client)
+            for state in ("one", "two"):
+                done = await anyio.to_thread.run_sync(salvage, state)
+                assert done.exit_code == 1 and "use" in done.stderr
+                assert not (tmp_path / "new").exists()
+
+    anyio.run(main)
+    assert salvage("two").exit_code == 0
+
+
 @pytest.mark.parametrize("kind", ["postgres", "in_redis"])
 @pytest.mark.skipif(sys.platform == "win32", reason="processes are killed as POSIX systems do it")
 def test_a_server_that_was_killed_keeps_nobody_out(tmp_path, request, kind):
@@ -173,8 +260,13 @@ def test_a_journal_in_a_database_can_be_sealed(tmp_path, postgres):
     key = tmp_path / "key"
     key.write_text(Keyring.generate())
     key.chmod(0o600)
+    added = schedules(tmp_path, postgres, "add", "tidy", "Tidy up.", "--cron", "0 * * * *")
+    assert added.exit_code == 0, added.output
     sealed = threads(tmp_path, postgres, "--journal-key-file", str(key), "seal", "--plain")
     assert sealed.exit_code == 0, sealed.output
+    listed = schedules(tmp_path, postgres, "--journal-key-file", str(key), "list")
+    assert "Tidy up." in listed.output
+    assert "Tidy up." not in schedules(tmp_path, postgres, "list").output
     assert "encrypted" in threads(tmp_path, postgres, "list").stderr
     listed = threads(tmp_path, postgres, "--journal-key-file", str(key), "list")
     assert listed.exit_code == 0, listed.output
@@ -244,6 +336,7 @@ def test_the_url_is_read_from_every_source_and_shown_by_none(tmp_path, key):
         ({"journal": "mysql://u:s3cret@h/d"}, "", "URL of 'mysql'; nothing was opened. It begins"),
         ({"store": "mysql://:s3cret@h/0"}, "", "not a URL that begins with memory:"),
         ({}, 'journal = "postgresql://u:s3cret@h/d"', "it has a password"),
+        ({}, 'journal = "postgresql://u:s3cret@[::1]:1,[::2]:1/d"', "it has a password"),
         ({}, 'store = "postgresql://h/d?password=s3cret"', "it has a password"),
         ({"journal": "memory:", "journal_url_file": "x"}, "", "exclude each other"),
         ({"journal_url_file": "/no/such/file"}, "", "not an existing file"),

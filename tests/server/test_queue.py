@@ -154,6 +154,19 @@ async def test_a_run_that_is_cancelled_in_line_leaves_its_thread_as_it_is(tmp_pa
         assert await goals_of(app, first.thread_id) == ["slow", "last"]
 
 
+async def test_another_server_sees_the_run_at_work_behind_one_that_was_cancelled(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path) as app, running(tmp_path) as other:
+        first = await at_work(app)
+        behind = await app.runs.start("no", thread_id=first.thread_id, on_busy="queue")
+        await app.runs.cancel(behind, "by the test")
+        with pytest.raises(ThreadBusy, match=first.id):
+            async with other.runs.exclusive(first.thread_id):
+                pass
+        await app.runs.cancel(first.id, "by the test")
+
+
 async def test_a_line_survives_a_restart_of_the_server(tmp_path: Path) -> None:
     sent = [TaskInput("/inputs/a.txt", b"what it says")]
     async with running(tmp_path, workers=1) as app:

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 
 from deep_agent_mcp.harness.agent import Agent, RunOptions
 from deep_agent_mcp.harness.backends.directory import DirectoryBackend
-from deep_agent_mcp.harness.checkpoint.base import Batch, Run
+from deep_agent_mcp.harness.checkpoint.base import Batch, Run, RunEvent, RunStatus
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer, connections
 from deep_agent_mcp.harness.checkpoint.sqlite.connections import open_writer
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
@@ -25,7 +25,9 @@ from deep_agent_mcp.harness.errors import RunEnded
 from deep_agent_mcp.harness.loop.run.context import RunControl
 from deep_agent_mcp.harness.models.scripted import ScriptedModel
 from deep_agent_mcp.server.cli.main import cli
+from deep_agent_mcp.server.settings.sources import load_settings
 from deep_agent_mcp.server.settings.state_dir import StateDir
+from deep_agent_mcp.server.threads.admin import ThreadAdmin
 
 
 def write(text: str) -> dict[str, Any]:
@@ -298,6 +300,41 @@ def test_what_a_living_server_works_on_is_not_touched(written: Admin) -> None:
     # The server has died: its run will be continued, or may go with its thread.
     assert "running" in written.threads("rewind", "notes", "x").stderr
     assert written.threads("delete", "notes", "--yes").exit_code == 0
+
+
+@pytest.mark.parametrize("status", ["queued", "cancelled"])
+def test_a_run_at_work_is_seen_behind_one_that_was_begun_later(
+    written: Admin, status: RunStatus
+) -> None:
+    with StateDir.open(written.state).claim() as owner:
+        written.store(Run("run_live", "notes", "delegate", "main", owner=owner))
+        written.store(Run("run_next", "notes", "delegate", "main", status, owner=owner))
+        for args in (["delete", "notes", "--yes"], ["rewind", "notes", "x"]):
+            done = written.threads(*args)
+            assert done.exit_code == 1 and "run_live" in done.stderr
+
+
+def test_a_thread_is_not_rewound_before_its_queued_run_has_ended(written: Admin) -> None:
+    written.store(Run("run_next", "notes", "delegate", "main", "queued"))
+    done = written.threads("rewind", "notes", "x")
+    assert done.exit_code == 1 and "run run_next on notes is queued" in done.stderr
+
+
+def test_the_run_at_work_is_followed_while_others_wait_behind_it(written: Admin) -> None:
+    live = Run("run_live", "notes", "delegate", "main")
+    written.store(live)
+    for number in range(20):
+        written.store(Run(f"run_{number}", "notes", "delegate", "main", "queued"))
+
+    async def heard(agent: Agent) -> None:
+        event = RunEvent(live.id, "custom", ("main",), {"word": "working"})
+        await agent.checkpointer.commit(Batch("notes", events=[event]))
+        settings = load_settings({"state_dir": str(written.state)}, {})
+        with anyio.fail_after(30):
+            async with ThreadAdmin.open(settings) as admin, aclosing(admin.follow("notes")) as all_:
+                assert (await anext(all_))["word"] == "working"
+
+    written.with_agent(heard)
 
 
 def test_a_wrong_setting_is_named_with_its_source(admin: Admin) -> None:

@@ -12,8 +12,14 @@ import pytest
 from mcp import Client
 from mcp.types import TextContent
 
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.tools.tool import ToolRuntime, tool
 from deep_agent_mcp.server.app import create_app
+from deep_agent_mcp.server.python_agents.source import AgentSource
 from deep_agent_mcp.server.settings.sources import load_settings
+from deep_agent_mcp.server.threads.listing import LAST_RUNS, show_thread
+from tests.loop.models import Turns, says
+from tests.loop.models import call as calls
 
 pytestmark = pytest.mark.anyio
 
@@ -24,6 +30,12 @@ async def client(tmp_path: Path) -> AsyncGenerator[Client]:
     with anyio.fail_after(60):
         async with create_app(settings) as app, Client(app.server) as client:
             yield client
+
+
+@tool
+def ask(runtime: ToolRuntime) -> str:
+    """Ask."""
+    return str(runtime.interrupt("Sure?"))
 
 
 async def call(client: Client, tool: str, **args: Any) -> tuple[str, dict[str, Any]]:
@@ -53,3 +65,21 @@ async def test_a_todo_of_any_length_leaves_room_for_the_rest(client: Client) -> 
     assert "149000 more characters" in text and shown["checkpoints"][0]["checkpoint_id"] in text
     text, shown = await call(client, "threads", **thread, todos_after=2)
     assert shown["todos"] == [] and "empty" not in text
+
+
+async def test_a_question_is_shown_however_many_runs_wait_behind_it(tmp_path: Path) -> None:
+    settings = load_settings({"state_dir": str(tmp_path / "state")}, {})
+    source = AgentSource(lambda: create_deep_agent(Turns(says("", calls("1", "ask"))), [ask]))
+    with anyio.fail_after(60):
+        async with create_app(settings, source=source) as app:
+            asking = await app.runs.wait(await app.runs.start("first"), 30)
+            thread = asking.run.thread_id
+            for _ in range(LAST_RUNS):
+                newest = await app.runs.start("next", thread_id=thread, on_busy="queue")
+            async with Client(app.server) as client:
+                _, shown = await call(client, "threads", thread_id=thread)
+            printed = await show_thread(app.agent, app.journal, thread, 10, None)
+            for view in (shown, printed.data if printed else {}):
+                assert [one["question"] for one in view["pending"]] == ["Sure?"]
+                assert view["runs"][0]["run_id"] == newest
+                assert view["runs"][-1]["run_id"] == asking.run.id

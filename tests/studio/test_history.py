@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mcp.shared.exceptions import MCPError
 
+from deep_agent_mcp.harness.checkpoint.base import Batch, Run
 from tests.studio.looking import Looking, looking
 
 pytestmark = pytest.mark.anyio
@@ -114,6 +116,22 @@ async def test_a_rewind_is_shown_before_it_happens_and_does_what_was_shown(tmp_p
         await server.call("rewind", thread_id=thread_id, checkpoint_id=first)
         assert (server.root / "a.txt").read_text() == "one\ntwo\n"
         assert not (server.root / "b.txt").exists()
+
+
+async def test_a_rewind_is_shown_as_impossible_while_a_run_works_or_waits(tmp_path: Path):
+    async with looking(tmp_path) as server:
+        thread_id, (first, *_) = await driven(server)
+        live = Run("run_live", thread_id, "delegate", "main")
+        line = Run("run_next", thread_id, "delegate", "main", "queued")
+        for run, problem in (
+            (line, "A run is queued."),
+            (live, "The run is still working."),
+            (replace(line, status="cancelled"), "The run is still working."),
+        ):
+            await server.app.journal.commit(Batch(thread_id, runs=[run]))
+            plan = await server.read(f"thread://{thread_id}/rewind/{first}")
+            assert (plan["allowed"], plan["needs_force"]) == (False, False)
+            assert plan["problem"].startswith(problem)
 
 
 async def test_files_that_the_policy_guards_are_not_shown_old_or_new(tmp_path: Path):

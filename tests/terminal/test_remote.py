@@ -5,14 +5,17 @@ import signal
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import anyio
 import pytest
 from click.testing import CliRunner
 
 from deep_agent_mcp.server.cli.main import cli
+from deep_agent_mcp.server.terminal.link import Link
+from deep_agent_mcp.server.terminal.remote import RemoteThreads
 from tests import fork_server
 from tests.ports_and_waits import free_port
 from tests.terminal.screen import CLI, at_terminal, environment, run
@@ -174,6 +177,24 @@ def test_runs_and_threads_are_looked_after_from_elsewhere(
     assert "before the command: deep-agent-mcp runs --state-dir … list" in late.stderr
     refused = run(tmp_path, "runs", "--state-dir", "x", "list", "--connect", url)
     assert (refused.returncode, "--state-dir: with --connect" in refused.stderr) == (2, True)
+
+
+class Line:
+    """A link to a server where one run works and another is queued behind it."""
+
+    async def call(self, tool: str, **args: Any) -> dict[str, Any]:
+        ids = {"run_next": "queued", "run_live": "running", "run_old": "done"}
+        return {"runs": [{"run_id": id_, "status": status} for id_, status in ids.items()]}
+
+    async def events(self, run_id: str, after: int) -> tuple[list[dict[str, Any]], bool]:
+        return [{"seq": 1}] if run_id != "run_next" and not after else [], False
+
+
+@pytest.mark.anyio
+async def test_the_run_at_work_elsewhere_is_followed_while_others_wait_behind_it() -> None:
+    with anyio.fail_after(10):
+        async with aclosing(RemoteThreads(cast("Link", Line())).follow("notes")) as events:
+            assert await anext(events) == {"run_id": "run_live", "seq": 1}
 
 
 NOWHERE = ("--connect", "http://127.0.0.1:1/mcp")

@@ -25,6 +25,8 @@ _SECONDS = 10
 _CONNECT_SECONDS = 5
 _LOOK_SECONDS = 0.1
 _NAME = "deep-agent-mcp "
+_NAME_BYTES = 63
+"""What Postgres keeps of a connection's name."""
 
 _FIND = (
     "SELECT a.application_name FROM pg_locks l JOIN pg_stat_activity a USING (pid)"
@@ -36,10 +38,16 @@ _ALIVE = ("tcp_keepalives_idle = 15", "tcp_keepalives_interval = 5", "tcp_keepal
 """So that the server notices within half a minute that a machine has vanished."""
 
 
+def _name_of(holder: Holder) -> str:
+    """Return the name of the holder's connection, which others see."""
+    return (_NAME + holder.text())[:_NAME_BYTES]
+
+
 def _named(conninfo: str, holder: Holder) -> str:
-    """Return where the database is, with the holder as the name that others see."""
-    name = _NAME + holder.text()[: 63 - len(_NAME)]
-    return make_conninfo(conninfo, application_name=name, connect_timeout=_CONNECT_SECONDS)
+    """Return where the database is, with the name of the holder's connection."""
+    return make_conninfo(
+        conninfo, application_name=_name_of(holder), connect_timeout=_CONNECT_SECONDS
+    )
 
 
 def _key(schema: str) -> int:
@@ -47,10 +55,14 @@ def _key(schema: str) -> int:
     return int.from_bytes(digest, signed=True)
 
 
-async def _found(conn: AsyncConnection, key: int) -> Holder:
-    """Return who holds a lease; an empty one if that is unknown."""
+async def _found(conn: AsyncConnection, key: int) -> str | None:
+    """Return the name of the connection that holds a lease, which may be hidden; None for none."""
     found: Any = await (await conn.execute(_FIND, (key,))).fetchone()
-    name = str(found[0] or "") if found else ""
+    return str(found[0] or "") if found else None
+
+
+def _holder(name: str) -> Holder:
+    """Return the holder whose connection has this name; an empty one if that is unknown."""
     return Holder.parse(name.removeprefix(_NAME)) if name.startswith(_NAME) else Holder()
 
 
@@ -67,6 +79,7 @@ class PostgresLease:
         self, conninfo: str, holder: Holder, *, schema: str = "deep_agent_journal"
     ) -> None:
         self._conninfo = _named(conninfo, holder)
+        self._name = _name_of(holder)
         self._key = _key(schema)
         self._conn: AsyncConnection | None = None
 
@@ -99,15 +112,24 @@ class PostgresLease:
         try:
             for setting in _ALIVE:
                 await conn.execute(f"SET {setting}".encode())
-            cursor = await conn.execute("SELECT pg_try_advisory_lock(%s)", (self._key,))
-            if await cursor.fetchone() == (True,):
-                self._conn = conn
-                return None
-            return await _found(conn, self._key)
+            name = None
+            while name is None:  # its holder may let go of it between the two statements
+                cursor = await conn.execute("SELECT pg_try_advisory_lock(%s)", (self._key,))
+                if await cursor.fetchone() == (True,):
+                    self._conn = conn
+                    return None
+                name = await _found(conn, self._key)
         finally:
             if self._conn is not conn:
                 with anyio.CancelScope(shield=True):
                     await conn.close()
+        if name == self._name:
+            # The database has not noticed yet that our last connection broke.
+            raise CheckpointError(
+                "our former connection still holds the lease on the journal. Nothing has to be "
+                "done: the database ends it within half a minute."
+            )
+        return _holder(name)
 
     async def _works(self, conn: AsyncConnection) -> bool:
         try:
@@ -168,7 +190,7 @@ class SharedLease:
             if time.monotonic() > deadline:
                 break
             await anyio.sleep(_LOOK_SECONDS)
-        other = await _found(conn, self._key)
+        other = _holder(await _found(conn, self._key) or "")
         where = f" on {other.host}" if other.host else ""
         if self._was_held:
             raise LeaseLost(

@@ -10,11 +10,11 @@ import anyio
 from anyio.abc import TaskGroup
 
 from ....harness._internal.concurrency import raising_one
-from ....harness.checkpoint.base import OPEN, Checkpointer, Run
+from ....harness.checkpoint.base import Checkpointer, Run
 from ....harness.errors import HarnessError
 from ..active_run import ActiveRun
 from ..cancellation import Cancellation
-from ..contracts import Changed, Servers, moved_on
+from ..contracts import Changed, Servers, holder_of, moved_on
 from ..goals import kept_goal
 from ..lifecycle import Stopping
 
@@ -97,7 +97,7 @@ class ThreadQueues:
         line = await self.line(thread_id)
         if not line:
             return False
-        first, holder = line[0], await self.holder(thread_id)
+        first, holder = line[0], await holder_of(self._journal, thread_id)
         if holder is None:
             await self._offer(first)
             await self._moved(first)
@@ -142,14 +142,6 @@ class ThreadQueues:
                     break
         return newest_first[::-1]
 
-    async def holder(self, thread_id: str) -> Run | None:
-        """Return the open run of a thread."""
-        for status in OPEN:
-            found = await self._journal.find_runs(thread_id=thread_id, status=status, limit=1)
-            if found:
-                return found[0]
-        return None
-
     async def _is_older(self, run: Run, other: Run) -> bool:
         """Tell whether a run was accepted before another run of its thread.
 
@@ -163,7 +155,7 @@ class ThreadQueues:
         """Return what a queued run waits for, in words."""
         line = [one.id for one in await self.line(run.thread_id)]
         place = line.index(run.id) if run.id in line else 0
-        holder = await self.holder(run.thread_id)
+        holder = await holder_of(self._journal, run.thread_id)
         if place:
             return f"queued behind run {line[place - 1]}"
         if holder is not None and holder.id != run.id:
