@@ -195,3 +195,35 @@ async def test_a_call_leaves_nothing_for_the_garbage_collector():
 
 def _loops_and_contexts() -> list[object]:
     return [one for one in gc.get_objects() if isinstance(one, AgentLoop | RunContext)]
+
+
+class Moved(MemoryCheckpointer):
+    """A journal in which another process moves the thread just before the next commit."""
+
+    other = None
+
+    async def commit(self, batch):
+        self.other, other = None, self.other
+        if other is not None:
+            (first, *_) = await self.history("t")
+            await other.fork("t", first.id)
+        await super().commit(batch)
+
+
+async def test_no_call_acts_on_a_thread_that_was_moved_meanwhile():
+    paid: list[int] = []
+
+    @tool(once=True)
+    async def pay(n: int) -> str:
+        """Pay."""
+        paid.append(n)
+        return "paid"
+
+    journal = Moved()
+    agent = create_agent(Turns(says("ok")), [pay], checkpointer=journal)
+    await agent.ainvoke("hi", thread_id="t")
+    journal.other = create_agent(Turns(), [pay], checkpointer=journal)
+    with pytest.raises(StaleThread):
+        await agent.adrive([call("1", "pay", n=1), call("2", "pay", n=2)], thread_id="t")
+    assert paid == []
+    assert [one.kind for one in await journal.find_runs(thread_id="t")] == ["delegate"]

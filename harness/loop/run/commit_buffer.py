@@ -91,7 +91,9 @@ class CommitBuffer:
             await self._send(held if both is None else both)
             self._held = None
         except StaleThread:
-            self._held = None  # what it says did not happen
+            # What it says did not happen. But nothing is stored without the input of the run.
+            if self.stored:
+                self._held = None
             raise
         finally:
             self._storing = None
