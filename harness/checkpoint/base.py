@@ -222,8 +222,8 @@ class Checkpointer(Protocol):
 
         Remaining states do not change: their checkpoints take over the writes of removed
         ancestors, and `parent_id` names the nearest remaining ancestor. A checkpoint from which
-        several branches start is kept. So are the head of each namespace, runs, and file changes
-        that a remaining checkpoint can undo.
+        several branches start is kept. So are the head of each namespace, the newest input of each
+        subagent's, runs, and file changes that a remaining checkpoint can undo.
 
         Threads are pruned one by one, so that others can write meanwhile. If one fails, those
         before it stay pruned.

@@ -88,8 +88,9 @@ def turn_step_id(parent_id: str | None, thread_id: str, ns: str = "", run_id: st
 
     It is unique to this thread and namespace, and so are the ids after it: threads that share ids
     because of a copy or an import share no later ones. The first id of a thread is unique to its
-    run, too: a thread that was deleted and begun again shares no ids with the deleted one, so no
-    process takes its cached state of one for that of the other.
+    run, too: a thread that was deleted and begun anew shares no ids with the deleted one, so no
+    process takes its cached state of one for that of the other. (One that was imported again under
+    its old id does share ids.)
 
     Args:
         parent_id: The checkpoint before it; None for the first.

@@ -18,6 +18,7 @@ from typing import Any
 import anyio
 import pytest
 
+from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.checkpoint import EncryptedCheckpointer, Keyring, SqliteCheckpointer
 from deep_agent_mcp.harness.checkpoint.base import Batch
 from deep_agent_mcp.harness.checkpoint.sqlite.salvage import (
@@ -40,6 +41,7 @@ from tests.checkpoint.damaged_journals import (
     quick_folder,
 )
 from tests.checkpoint.records import task
+from tests.loop.models import Turns, says
 from tests.sampled_cases import few
 
 pytestmark = pytest.mark.anyio
@@ -380,3 +382,30 @@ async def test_a_damaged_journal_is_not_backed_up_as_if_it_were_sound(
         with pytest.raises(CheckpointError, match=r"is damaged.*journal salvage NEWFILE"):
             await backup_journal(written(folder, spoiled), target)
         assert not target.exists()
+
+
+@pytest.mark.parametrize("place", ["index", "row"])
+async def test_a_wrong_bit_in_the_id_of_a_runs_first_step_costs_no_other_thread_or_run(
+    place: str, folder: Path
+) -> None:
+    path, saved = folder / "journal.db", folder / "saved.db"
+    async with SqliteCheckpointer(path) as journal:
+        agent = create_agent(Turns(says("ok"), says("ok again")), checkpointer=journal)
+        await agent.ainvoke("start", thread_id="t")
+        await agent.ainvoke("more", thread_id="t")
+        steps = len(await journal.history("t"))
+    with sqlite3.connect(path) as opened:
+        ((key,),) = opened.execute("SELECT id FROM checkpoints ORDER BY seq LIMIT 1").fetchall()
+    opened.close()
+    stored = key if isinstance(key, bytes) else int(key).to_bytes(8, "big", signed=True)
+    data = bytearray(path.read_bytes())
+    found = [at for at in range(len(data)) if data.startswith(stored, at)]
+    damaged: list[tuple[int, int]] = []
+    for at in found:
+        data[at] ^= 1
+        (folder / f"{at}.db").write_bytes(data)
+        data[at] ^= 1
+        (thread,) = await salvage_journal(folder / f"{at}.db", saved.with_suffix(f".{at}"))
+        damaged.append((thread.steps, thread.lost.get("steps", 0)))
+    expected = (steps, 0) if place == "index" else (0, steps)
+    assert expected in damaged, damaged

@@ -109,7 +109,8 @@ class Contents:
 
     def _grown(self) -> set[Row]:
         """Return the keys that steps may have which follow on others: as the loop makes them."""
-        keys = {(row[1], row[2]) for row in self.tables.rows("checkpoints").values()}
+        rows = self.tables.rows("checkpoints").values()
+        keys, runs = {(row[1], row[2]) for row in rows}, {(row[1], row[8]) for row in rows}
         keys |= {key for said in self.tables.keys("checkpoints").values() for key in said}
         grown: set[Row] = set()
         for thread, scopes in self.scopes.items():
@@ -118,6 +119,11 @@ class Contents:
                 for one in above:
                     ids = step_id(one), turn_step_id(one, self.names[thread], ns)
                     grown |= {(scope, step_key(new)) for new in ids}
+                if not ns:
+                    name = self.names[thread]
+                    first = [run for at, run in runs if at == scope and run]
+                    new = [turn_step_id(None, name, run_id=run) for run in first]
+                    grown |= {(scope, step_key(one)) for one in new}
         return grown
 
     def _pending(self) -> tuple[Mapping[Row, list[Row]], set[Row]]:
