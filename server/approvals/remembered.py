@@ -163,11 +163,9 @@ class Remembered:
         Raises:
             HarnessError: There are too many, or the journal cannot be written; nothing was stored.
         """
-        if len(await self.of(rule.owner)) >= MOST_RULES:
-            raise HarnessError(
-                f"There are {MOST_RULES} rules, the most allowed; nothing was stored."
-                " Revoke some first."
-            )
+        known = await self.of(rule.owner)
+        if len(known) >= MOST_RULES:
+            await self._end_some(known)
         data = cast("dict[str, JsonValue]", _RULE.dump_python(rule, mode="json"))
         place = _place(rule.owner)
         stored = Interrupt(
@@ -183,6 +181,22 @@ class Remembered:
             answer_schema={},
         )
         await self._journal.commit(Batch(place, interrupts=[stored]))
+
+    async def _end_some(self, rules: Sequence[RememberedRule]) -> None:
+        """Revoke rules about threads that are gone; lists do not show them.
+
+        Raises:
+            HarnessError: There are none.
+        """
+        ended = [one for one in rules if not await self.holds(one)]
+        if not ended:
+            raise HarnessError(
+                f"There are {MOST_RULES} rules, the most allowed; nothing was stored."
+                " Revoke some first."
+            )
+        revoked: dict[str, JsonValue] = {"revoked_by": "", "revoked_at": time.time()}
+        answers = {one.id: revoked for one in ended}
+        await self._journal.commit(Batch(_place(ended[0].owner), answers=answers))
 
     async def revoke(self, owner: str, rule_id: str, by: str) -> RememberedRule:
         """End a rule, and return it.
@@ -221,7 +235,10 @@ class Remembered:
         Raises:
             HarnessError: The journal cannot be read.
         """
-        return not rule.thread_id or await self._journal.run(rule.run_id) is not None
+        if not rule.thread_id:
+            return True
+        run = await self._journal.run(rule.run_id)
+        return run is not None and run.thread_id == rule.thread_id
 
     def _read(self, stored: Interrupt) -> RememberedRule | None:
         data, signature = stored.payload.get("rule"), stored.payload.get("signature")

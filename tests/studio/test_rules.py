@@ -13,6 +13,7 @@ from pydantic import JsonValue
 from deep_agent_mcp.harness.checkpoint.base import Batch, Interrupt
 from deep_agent_mcp.harness.errors import HarnessError
 from deep_agent_mcp.harness.tools.tool import Tool
+from deep_agent_mcp.server.approvals import remembered as remembered_rules
 from deep_agent_mcp.server.approvals.remembered import proposed
 from deep_agent_mcp.server.auth.caller import ALL_SCOPES, Caller
 from deep_agent_mcp.server.operations.run_admin import RunAdmin
@@ -347,3 +348,34 @@ async def test_a_rule_of_a_thread_ends_with_the_thread(tmp_path: Path):
         assert (run["status"], run["thread_id"]) == ("needs_approval", gone["threadId"])
         listed = (await server.read("studio://rules"))["rules"]
         assert rule["id"] not in [one["id"] for one in listed]
+
+
+async def test_rules_of_threads_that_are_gone_take_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(remembered_rules, "MOST_RULES", 1)
+    async with looking(tmp_path, RUNS, approve=ASKS) as server:
+        run = await asked(server, "one")
+        await remember(server, run, "thread", "exact")
+        another = await asked(server, "one")
+        with pytest.raises(MCPError, match="the most allowed; nothing was stored"):
+            await remember(server, another, "thread", "exact")
+        gone = {"threadId": run["thread_id"], "confirm": run["thread_id"]}
+        await server.ask("threads/delete", **gone)
+        rule = await remember(server, another, "thread", "exact")
+        assert [one["id"] for one in (await server.read("studio://rules"))["rules"]] == [rule["id"]]
+
+
+async def test_a_rule_of_a_thread_does_not_hold_by_a_run_that_was_moved_elsewhere(tmp_path: Path):
+    async with looking(tmp_path, RUNS, approve=ASKS) as server:
+        run = await asked(server, "one", thread_id="work")
+        await remember(server, run, "thread", "any")
+        journal = server.app.journal
+        known = await journal.run(run["run_id"])
+        assert known is not None
+        thread_id = run["thread_id"]
+        await server.ask("threads/delete", threadId=thread_id, confirm=thread_id)
+        moved = replace(known, thread_id="thr_elsewhere", status="done")  # as an import has it
+        await journal.commit(Batch("thr_elsewhere", runs=[moved]))
+        again = await server.call("task", goal="one", thread_id="work")
+        assert (again["thread_id"], again["status"]) == (thread_id, "needs_approval")
