@@ -11,8 +11,8 @@ import json
 import logging
 import os
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
@@ -259,7 +259,8 @@ class Cancellation:
             if run.status in ENDED:
                 break
             if not await self._is_anothers(run):
-                await self._end_left(run, reason)
+                with self._telling_that_it_stopped(run.id):
+                    await self._end_left(run, reason)
             elif run.id not in self._live:
                 asked = True
                 await self._have_ended(run, reason)
@@ -276,6 +277,22 @@ class Cancellation:
     async def _is_anothers(self, run: Run) -> bool:
         return run.status == "running" and not await self._is_left(run)
 
+    @contextmanager
+    def _telling_that_it_stopped(self, run_id: str) -> Generator[None]:
+        """Add to an error that this process has stopped the run all the same, if it has."""
+        try:
+            yield
+        except StaleThread:
+            raise
+        except HarnessError as error:
+            if run_id not in self._unrecorded:
+                raise
+            raise CheckpointError(
+                f"Run {run_id} was stopped, but that is not recorded yet: {error} This server "
+                "does not continue the run, and records its end as soon as it can. If the "
+                "server ends before that, the run continues."
+            ) from error
+
     async def _end_left(self, run: Run, reason: str) -> None:
         """Record the end of a waiting or abandoned run, unless it is continued just now."""
         async with self._servers.takeover():
@@ -289,16 +306,6 @@ class Cancellation:
             await self._journal.commit(taken_over(run, status="cancelled", reason=reason))
         except Superseded:
             return  # it was just continued or ended: check again
-        except StaleThread:
-            raise
-        except CheckpointError as error:
-            if run.id not in self._unrecorded:
-                raise
-            raise CheckpointError(
-                f"Run {run.id} was stopped, but that is not recorded yet: {error} This server "
-                "does not continue the run, and records its end as soon as it can. If the "
-                "server ends before that, the run continues."
-            ) from error
         self._unrecorded.pop(run.id, None)
         self._ended(run)
 
@@ -405,7 +412,8 @@ class Cancellation:
         request = await self._request(run)
         if request is None:
             return
-        await self._record(run, request.reason)
+        with self._telling_that_it_stopped(run.id):
+            await self._record(run, request.reason)
         await self._requests.discard(run.id)
         raise RunEnded(f"Run {run.id} is cancelled: {request.reason}.")
 
