@@ -186,10 +186,11 @@ class History:
             elif mine and (able is None or not able.can_restore(path)):
                 action, why = "left", "it is in no directory that this server knows"
             elif mine and able is not None:
+                stuck = await able.require_restorable(mine, force=True)
                 try:
                     await able.require_restorable(mine, force=False)
                 except FileError as error:
-                    action, why = "conflict", str(error)
+                    action, why = "left" if stuck else "conflict", str(error)
             if action == "unchanged":
                 continue
             problem = problem or why

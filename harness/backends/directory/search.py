@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -182,11 +182,14 @@ def plan(tree: Tree, changes: Sequence[FileChange], limit: int, force: bool) -> 
         by_path.setdefault(change.path, []).append(change)
     steps: list[Undo] = []
     foreign: list[str] = []
-    stuck: list[str] = []
+    stuck: dict[str, str] = {}
     for path, history in by_path.items():
         present = _present(tree, path, limit)
-        if present is None or history[-1].after_digest == REDACTED:
-            stuck.append(path)
+        if isinstance(present, str):
+            stuck[path] = present
+            continue
+        if history[-1].after_digest == REDACTED:
+            stuck[path] = "its earlier content is stored redacted"
             continue
         if not _ours(present.data, history):
             foreign.append(path)
@@ -194,19 +197,28 @@ def plan(tree: Tree, changes: Sequence[FileChange], limit: int, force: bool) -> 
             steps.append(Undo(present, history[-1].before))
     if (foreign or stuck) and not force:
         raise _refused(foreign, stuck)
-    return RestorePlan(steps, stuck)
+    return RestorePlan(steps, [*stuck])
 
 
-def _present(tree: Tree, path: str, limit: int) -> Present | None:
-    """Return the state of a file; None if something else is in its place, or it is too large."""
+def _present(tree: Tree, path: str, limit: int) -> Present | str:
+    """Return the state of a file, or why it cannot be restored."""
     try:
         present = tree.present(path, limit)
     except FileError as error:
-        return Present(path, None) if error.code == "not_found" else None
-    return present if present.path == path else None  # else a link leads elsewhere
+        if error.code == "not_found":
+            return Present(path, None)
+        return _IN_THE_WAY.get(error.code) or str(error).partition(" Nothing was done.")[0]
+    return present if present.path == path else "it is, or passes through, a link now"
 
 
-def _refused(foreign: Sequence[str], stuck: Sequence[str]) -> FileError:
+_IN_THE_WAY = {
+    "is_directory": "a directory is in its place",
+    "not_a_directory": "a file is in the place of one of its directories",
+    "too_large": "the file in its place is too large to be kept",
+}
+
+
+def _refused(foreign: Sequence[str], stuck: Mapping[str, str]) -> FileError:
     parts: list[str] = []
     if foreign:
         parts.append(
@@ -214,11 +226,8 @@ def _refused(foreign: Sequence[str], stuck: Sequence[str]) -> FileError:
             "back anyway, losing those changes, repeat with force."
         )
     if stuck:
-        parts.append(
-            f"{', '.join(stuck)} cannot be put back: a directory, a link or a large file is in "
-            "the way, or the earlier content was redacted. To leave this as it is and put the rest "
-            "back, repeat with force."
-        )
+        why = "; ".join(f"{path} cannot be put back: {reason}" for path, reason in stuck.items())
+        parts.append(f"{why}. To leave this as it is and put the rest back, repeat with force.")
     return FileError("changed", (*foreign, *stuck)[0], f"{' '.join(parts)} Nothing was put back.")
 
 
