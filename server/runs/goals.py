@@ -131,7 +131,8 @@ async def place_inputs(
         files = {one.path: one.data}
         (done,) = await upload_files(agent, thread_id, files, principal=principal, policy=policy)
         if not done.ok:
-            raise HarnessError(f"Nothing was started: {done.message}")
+            why = done.message.partition(" Nothing was done.")[0]
+            raise HarnessError(f"Nothing was started: {why} Leave files out, or remove the cause.")
 
 
 def _allowed(agent: Agent, path: str, principal: str) -> CallAuthorization:

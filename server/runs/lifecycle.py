@@ -3,7 +3,7 @@
 A server that shuts down starts nothing more. Each run finishes and stores its current step, and is
 then left for the next server to continue. No tool call is interrupted.
 
-A run whose journal cannot be reached stays as it is stored, and continues when the journal is back.
+A run whose journal cannot be used stays as it is stored, and continues when the journal is back.
 """
 
 from __future__ import annotations

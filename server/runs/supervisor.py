@@ -73,7 +73,7 @@ class RunSupervisor:
         stopping: Whether this server is stopping, and who waits for its runs.
         figures: How many runs have started and stopped here.
         consents: Approvals that apply to later calls.
-        journal_wait: The runs that wait for a journal that cannot be reached.
+        journal_wait: The runs that wait for a journal that cannot be used.
         queue: The runs that wait for their turn.
     """
 

@@ -197,7 +197,7 @@ class RunWatcher(RunStarter):
         live = self._supervisor.live.get(run_id)
         if live is None:
             away = run_id in self._supervisor.journal_wait
-            return "the journal cannot be reached; the run waits for it" if away else None
+            return "the journal cannot be used now; the run waits for it" if away else None
         asked = live.sampled.calls.values() if live.sampled is not None else ()
         if asked:
             return f"{', '.join(one.agent for one in asked)}: waiting for the client's model"

@@ -147,7 +147,7 @@ async def test_a_run_waits_for_its_journal_and_goes_on(
             await line.cut()
             while app.runs.active:  # noqa: ASYNC110
                 await anyio.sleep(0.01)
-            assert app.runs.doing(run_id) == "the journal cannot be reached; the run waits for it"
+            assert app.runs.doing(run_id) == "the journal cannot be used now; the run waits for it"
             with pytest.raises(HarnessError, match="the database of the journal failed"):
                 await app.runs.wait(run_id, 0.2)
             line.mend()

@@ -30,7 +30,6 @@ from ..base import (
     changed,
     every_path,
     is_directory,
-    prefix_of,
     size_text,
 )
 
@@ -121,11 +120,13 @@ def pinned_place(pins: Mapping[str, str], path: str) -> str | None:
         pins: The places of some paths. What is below such a path must be below its place.
         path: The path.
     """
-    for pin in sorted(pins, key=len, reverse=True):
-        if path == pin:
-            return pins[pin]
-        if path.startswith(prefix_of(pin)):
-            return prefix_of(pins[pin]) + path[len(prefix_of(pin)) :]
+    above = path
+    while pins:
+        if above in pins:
+            return (pins[above].rstrip("/") + path[len(above.rstrip("/")) :]) or "/"
+        if above == "/":
+            break
+        above = above.rpartition("/")[0] or "/"
     return None
 
 

@@ -140,14 +140,11 @@ class AuthorizedFiles:
     async def _require(self, path: str) -> str:
         """Return the real path; refuse one neither judged by the gate nor allowed by the policy."""
         real = await anyio.to_thread.run_sync(self.real, path) if self.real else path
-        pin = cast("Callable[[str, str], None] | None", getattr(self.files, "pin", None))
-        if pin is not None:  # links could be replaced from here on
-            pin(path, real)
         if real == path and (not self.named or path_forms(path).exact in self.named):
-            return real
+            return self._pinned(path, real)
         verdict = self.policy.judge(path=real)
         if verdict.action == "allow":
-            return real
+            return self._pinned(path, real)
         asks = verdict.action == "ask"
         advice = f"Name {real} itself, and a person is asked" if asks else "Find another way"
         where = "is what" if real == path else f"leads through a link to {real}, which"
@@ -156,6 +153,13 @@ class AuthorizedFiles:
             path,
             f"{path} {where} the policy guards ({verdict.reason}). Nothing was done. {advice}.",
         )
+
+    def _pinned(self, path: str, real: str) -> str:
+        """Let a path lead only to its judged place, as links could be replaced from now on."""
+        pin = cast("Callable[[str, str], None] | None", getattr(self.files, "pin", None))
+        if pin is not None:
+            pin(path, real)
+        return real
 
     async def _require_below(self, path: str) -> None:
         """Refuse a directory with contents that the call would not be allowed to access."""
