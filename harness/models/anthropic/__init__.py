@@ -24,8 +24,9 @@ from ...limits.prices import price_of
 from ...messages.message import AIMessage
 from ...tools.marks import is_repeated
 from ..base import ChatRequest, Delta
+from ..settings import claude_settings
 from ..wire import LoopClients
-from .messages import render_answer
+from .messages import continued
 from .request import (
     MISSING_KEY,
     auth_error,
@@ -93,17 +94,23 @@ class AnthropicModel:
         base_url: Address of a server with the Messages API. Default: `ANTHROPIC_BASE_URL`, else
             Anthropic's.
         api_key: Default: `ANTHROPIC_API_KEY`, else `ANTHROPIC_AUTH_TOKEN`, read at each call.
+        region: Region, for clouds with regions.
+        context_window: Maximum input tokens. Default: the published value.
+        effort: How much the model thinks, such as `low` or `high`. Default: the provider's.
         max_tokens: Maximum tokens of one answer, including thinking; the API requires a limit.
         timeout: Seconds without data from the server until the call fails. A server that only
             sends pings, for example while the model thinks, may do so for six times as long.
         max_retries: How often the SDK retries a call that was refused because of load or never
             arrived. It waits as long as the provider asks (`retry-after`), up to a minute. If the
             agent retries calls itself (`model_patience`), the SDK does not retry.
-        parameters: Defaults for the settings of every request, such as `thinking` or
-            `output_config`, as JSON data in the provider's format. `betas` (a name or a list) and
+        parameters: Defaults for the settings of every request, as JSON data in the provider's
+            format. `thinking` may also be true, false or an effort. `betas` (a name or a list) and
             `cache_ttl` (`5m`, `1h`) are supported too. The API refuses `thinking` in a request
             that forces a tool call, so it is left out there. Models that do not accept forced calls
             choose freely.
+
+    Raises:
+        UnknownEffort: The model does not support this effort, or this kind of thinking.
     """
 
     def __init__(
@@ -112,6 +119,9 @@ class AnthropicModel:
         *,
         base_url: str | None = None,
         api_key: str | None = None,
+        region: str | None = None,
+        context_window: int | None = None,
+        effort: str | None = None,
         max_tokens: int = 32_000,
         timeout: float = 600.0,
         max_retries: int = 2,
@@ -120,10 +130,12 @@ class AnthropicModel:
         self.model = model
         self._base_url = base_url
         self._api_key = api_key
+        self._region = region
+        self._window = context_window
         self._max_tokens = max_tokens
         self._timeout = timeout
         self._max_retries = max_retries
-        self._parameters = parameters
+        self._parameters = claude_settings(self.name, {"effort": effort, **parameters})
 
     def __repr__(self) -> str:
         return f"AnthropicModel({self.model!r})"
@@ -141,6 +153,8 @@ class AnthropicModel:
     @property
     def context_window(self) -> int | None:
         """Maximum input tokens; None for a model that this version does not know."""
+        if self._window is not None:
+            return self._window
         known = [prefix for prefix in _CONTEXT_WINDOWS if self.family.startswith(prefix)]
         return _CONTEXT_WINDOWS[max(known, key=len)] if known else None
 
@@ -167,11 +181,12 @@ class AnthropicModel:
         if is_repeated():
             # Cached, because each new copy starts a thread to detect the platform.
             sdk = await _trying_once.get(self, sdk, partial(sdk.with_options, max_retries=0))
-        body = body_of(request, self._parameters, model=self.model, max_tokens=self._max_tokens)
-        betas = {**self._parameters, **request.settings}.get("betas")
+        body, betas = self._body(request)
         answer = AnswerBuilder()
         for left in reversed(range(1 + _MAX_CONTINUATIONS)):
-            async with aclosing(self._events(sdk, _continued(body, answer), betas)) as events:
+            async with aclosing(
+                self._events(sdk, continued(body, answer.content), betas)
+            ) as events:
                 heard = time.monotonic()
                 async for event in events:
                     heard = self._heard(event, heard)
@@ -197,8 +212,7 @@ class AnthropicModel:
         import anthropic
 
         sdk = await self._client()
-        body = body_of(request, self._parameters, model=self.model, max_tokens=self._max_tokens)
-        betas = {**self._parameters, **request.settings}.get("betas")
+        body, betas = self._body(request)
         try:
             count = await sdk.messages.count_tokens(
                 model=body["model"],
@@ -211,6 +225,12 @@ class AnthropicModel:
         except UnicodeEncodeError as error:
             raise _not_unicode() from error
         return count.input_tokens
+
+    def _body(self, request: ChatRequest) -> tuple[Mapping[str, Any], object]:
+        """Return the body of a request, and its `betas`."""
+        settings = {**self._parameters, **claude_settings(self.name, request.settings)}
+        body = body_of(request, settings, model=self.model, max_tokens=self._max_tokens)
+        return body, settings.get("betas")
 
     async def _events(
         self, sdk: AsyncAnthropic, body: Mapping[str, Any], betas: object
@@ -367,19 +387,6 @@ async def bound_retry_wait(
     if wait is not None and wait > _MAX_RETRY_WAIT:
         response.headers["x-should-retry"] = "false"
     return response
-
-
-def _continued(body: Mapping[str, Any], answer: AnswerBuilder) -> Mapping[str, Any]:
-    """Return the request that continues a paused answer, or `body` if there is no content yet."""
-    so_far = render_answer(answer.content)
-    if not so_far:
-        return body
-    *before, last = body["messages"]
-    if last["role"] == "assistant":  # the paused answer of an earlier call
-        so_far = [*last["content"], *so_far]
-    else:
-        before.append(last)
-    return {**body, "messages": [*before, {"role": "assistant", "content": so_far}]}
 
 
 async def _read_out(events: AsyncGenerator[object, None]) -> None:

@@ -165,22 +165,22 @@ def _output_format(schema: Mapping[str, JsonValue]) -> _Json:
 
 
 def body_of(
-    request: ChatRequest, parameters: Mapping[str, Any], *, model: str, max_tokens: int
+    request: ChatRequest, settings: Mapping[str, Any], *, model: str, max_tokens: int
 ) -> _Json:
     """Return the body of the request.
 
     Args:
         request: The call.
-        parameters: The model's defaults; the request's settings take precedence. Sampling
-            parameters are only sent if one of the two contains them. `cache_ttl` (`5m`, `1h`) is
-            the lifetime of breakpoints; `deferred_tools` names tools deferred to a tool search.
+        settings: The model's and the request's settings, in the API's format. Sampling parameters
+            are only sent if they are in it. `cache_ttl` (`5m`, `1h`) is the lifetime of
+            breakpoints; `deferred_tools` names tools deferred to a tool search.
         model: The model's id.
-        max_tokens: Used if neither settings nor parameters contain it: the API requires it.
+        max_tokens: Used if the settings do not contain it: the API requires it.
 
     Raises:
         ModelError: The API cannot enforce the output schema.
     """
-    settings = {**parameters, **request.settings}
+    settings = dict(settings)
     marks = CacheMarks(settings.get("cache_ttl"))
     body: _Json = {"model": model, "max_tokens": max_tokens}
     body["messages"] = messages_of(request, marks)
