@@ -229,7 +229,8 @@ class AnthropicModel:
     def _body(self, request: ChatRequest) -> tuple[Mapping[str, Any], object]:
         """Return the body of a request, and its `betas`."""
         settings = {**self._parameters, **claude_settings(self.name, request.settings)}
-        body = body_of(request, settings, model=self.model, max_tokens=self._max_tokens)
+        ids = {"model": self.model, "family": self.family}
+        body = body_of(request, settings, **ids, max_tokens=self._max_tokens)
         return body, settings.get("betas")
 
     async def _events(
