@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
 from functools import partial
@@ -25,7 +24,7 @@ from ...messages.message import AIMessage
 from ...tools.marks import is_repeated
 from ..base import ChatRequest, Delta
 from ..settings import claude_settings
-from ..wire import LoopClients
+from ..wire import NOTHING_ELSE, LoopClients, bounded
 from .messages import continued
 from .request import (
     MISSING_KEY,
@@ -70,9 +69,6 @@ _COUNTED = ("system", "tools", "tool_choice", "thinking")
 _MAX_CONTINUATIONS = 8
 """How often one answer is continued after the provider paused it."""
 
-_PINGS_ALONE = 6
-"""How long a server may send nothing but pings, in multiples of the timeout."""
-
 _READ_OUT_SECONDS = 0.5
 """Time limit for reading the end of a stream after its last event."""
 
@@ -99,7 +95,8 @@ class AnthropicModel:
         effort: How much the model thinks, such as `low` or `high`. Default: the provider's.
         max_tokens: Maximum tokens of one answer, including thinking; the API requires a limit.
         timeout: Seconds without data from the server until the call fails. A server that only
-            sends pings, for example while the model thinks, may do so for six times as long.
+            sends pings or comments, for example while the model thinks, may do so for six times as
+            long.
         max_retries: How often the SDK retries a call that was refused because of load or never
             arrived. It waits as long as the provider asks (`retry-after`), up to a minute. If the
             agent retries calls itself (`model_patience`), the SDK does not retry.
@@ -187,9 +184,7 @@ class AnthropicModel:
             async with aclosing(
                 self._events(sdk, continued(body, answer.content), betas)
             ) as events:
-                heard = time.monotonic()
                 async for event in events:
-                    heard = self._heard(event, heard)
                     delta = answer.feed(event)
                     if delta is not None:
                         yield delta
@@ -252,9 +247,13 @@ class AnthropicModel:
                 extra_headers=_beta_headers(betas),
             ) as response:
                 sent = True
-                async for event in anthropic.AsyncStream.raw_events(response.http_response):
-                    if event.data:
-                        yield _decoded(event.data)
+                raw = anthropic.AsyncStream.raw_events(response.http_response)
+                decoded = (_decoded(event.data) async for event in raw if event.data)
+                seconds = NOTHING_ELSE * self._timeout
+                async for event in bounded(decoded, seconds, _is_no_ping):
+                    yield event
+        except TimeoutError as error:
+            raise connection_error(str(error)) from error
         except anthropic.AnthropicError as error:
             raise from_sdk(error) from error
         except httpx2.HTTPError as error:
@@ -265,19 +264,6 @@ class AnthropicModel:
             if not sent:
                 raise _not_json(error) from error
             raise connection_error(f"the stream is garbled ({error})") from error
-
-    def _heard(self, event: Mapping[str, Any], before: float) -> float:
-        """Return the time of the last event that was not a ping; `before` is the time so far.
-
-        Raises:
-            ModelError: The last such event is too long ago.
-        """
-        now = time.monotonic()
-        if event.get("type") != "ping":
-            return now
-        if now - before > _PINGS_ALONE * self._timeout:
-            raise connection_error(f"the server sent nothing but pings for {now - before:.0f} s")
-        return before
 
     async def _client(self) -> AsyncAnthropic:
         """Return this event loop's client for the current credentials.
@@ -377,6 +363,10 @@ def _decoded(data: str) -> Mapping[str, Any]:
     if not isinstance(event, dict):
         raise ValueError("an event is not a JSON object")
     return cast(Mapping[str, Any], event)
+
+
+def _is_no_ping(event: Mapping[str, Any]) -> bool:
+    return event.get("type") != "ping"
 
 
 async def bound_retry_wait(

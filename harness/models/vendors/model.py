@@ -65,7 +65,8 @@ class VendorModel:
         context_window: Maximum input tokens. Default: the value in the list of models.
         effort: How much the model thinks, such as `low` or `high`. Default: the vendor's. Models
             that do not reason ignore it.
-        timeout: Seconds without data from the server until the call fails.
+        timeout: Seconds without data from the server until the call fails. A server that only
+            sends comments, for example while the model thinks, may do so for six times as long.
         max_retries: How often the vendor's SDK retries a call that was refused because of load or
             never arrived. If the agent retries calls itself (`model_patience`), the SDK does not.
         parameters: Defaults for the settings of every request: the library's model settings
