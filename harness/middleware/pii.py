@@ -60,8 +60,10 @@ class PIIMiddleware(AgentMiddleware):
     """Finds one kind of personal data or secret and replaces it; one instance for each kind.
 
     All instances check the same text. If matches overlap, the longest decides, and the others are
-    removed completely. Keys of JSON objects and long integers are checked too; a redacted integer
-    becomes text.
+    removed completely. Keys of JSON objects and numbers are checked too; a redacted number becomes
+    text. Built-in detectors and `EngineDetector` only check integers of 13 or more digits. Numbers
+    that the harness or a provider relies on are only checked in that way: those in private state,
+    in the schemas of questions, and in blocks of a provider's own tools.
 
     With the strategy `block`, input is refused, and a model's answer fails the run; a tool's result
     is withheld from the model, because the tool has already run.
@@ -225,7 +227,8 @@ async def redact_thread(
     States, history, records of runs, questions, answers and events are all redacted, or none of
     them. The rules for its role apply to a message; all rules apply to everything else. Data that a
     rule blocks is redacted. A file on disk whose earlier content is redacted here can no longer be
-    restored. No run may change the thread meanwhile. An agent without this middleware that has
+    restored. Numbers below 13 digits in the state stay as they are. No run may change the thread
+    meanwhile. An agent without this middleware that has
     worked on the thread may remember the old thread until its process ends. On SQLite, the old
     bytes are only removed from the file by `vacuum`.
 
@@ -290,13 +293,16 @@ class _Rewriter:
                     record,
                     message=clean(record.message),
                     payload=clean_json(record.payload, clean),
-                    answer_schema=clean_json(record.answer_schema, clean),
+                    answer_schema=clean_json(record.answer_schema, clean, numbers=False),
                     answer=clean_json(record.answer, clean),
                 )
             case FileChange():
                 return clean_change(changed(record, path=clean(record.path)), clean)
             case RunEvent():
-                return changed(record, data=clean_json(record.data, self._text))
+                # Other events hold the harness's own numbers, such as usage and limits.
+                numbers = record.mode == "custom" or record.data.get("event") == "tool_start"
+                data = clean_json(record.data, self._text, numbers=numbers)
+                return changed(record, data=data)
 
     def _value(self, write: StoredWrite) -> bytes:
         if write.channel == SALT:
@@ -310,7 +316,7 @@ class _Rewriter:
                 cleaned = [self._screen.message(one, lenient=True) for one in messages]
                 same = all(a is b for a, b in zip(cleaned, messages, strict=True))
                 return write.value if same else _MESSAGES.dump_json(cleaned)
-        return clean_json_bytes(write.value, self._clean)
+        return clean_json_bytes(write.value, self._clean, numbers=False)
 
     def _text(self, text: Any) -> Any:
         """Return a record's text clean; of one that was cut, only what is decided before it."""

@@ -295,11 +295,19 @@ def _sum_of(tools: Iterable[Tool | Mapping[str, JsonValue]]) -> int:
 _offered = IdentityCache(_sum_of)
 
 
+def _ran_provider_tools(answer: AIMessage) -> bool:
+    """Whether the answer contains calls or results of tools that the provider runs."""
+    found = [block.data for block in answer.content if isinstance(block, ProviderBlock)]
+    kinds = [str(one.get("type") or one.get("part_kind")) for one in found if "of" not in one]
+    return any("tool" in kind for kind in kinds)
+
+
 def reported_tokens(messages: Sequence[Message], since: int = 0) -> int | None:
     """Return a lower bound of the next request's input tokens, from the provider's own count.
 
     The bound is all tokens of the last answer's call, including system prompt and tools, plus an
-    estimate of the messages after it.
+    estimate of the messages after it. If the provider ran tools of its own for that answer, its
+    usage adds up several requests over the same messages, so an earlier answer is used.
 
     Args:
         messages: The transcript.
@@ -307,11 +315,11 @@ def reported_tokens(messages: Sequence[Message], since: int = 0) -> int | None:
             transcript. The usage of older answers no longer applies.
 
     Returns:
-        The tokens, or None if the last answer is older than `since` or came without usage.
+        The tokens, or None if the last usable answer is older than `since` or came without usage.
     """
     for index in range(len(messages) - 1, since - 1, -1):
         message = messages[index]
-        if isinstance(message, AIMessage):
+        if isinstance(message, AIMessage) and not _ran_provider_tools(message):
             if message.usage is None:
                 return None
             usage = message.usage

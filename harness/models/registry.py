@@ -1,8 +1,7 @@
 """Model registry: creates models by name, and lets runs configure them within limits.
 
-A name is `provider:rest`, or a bare Claude id. Most providers are in `vendors`; installed packages
-add more, as entry points of `deep_agent_mcp.models`. Nothing heavy is imported until a model of
-that provider is requested, and its SDK is not imported before the first call.
+`names` describes the names of models. Nothing heavy is imported until a model of a provider is
+requested, and its SDK is not imported before the first call.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from typing import Any, Literal, cast
 
 from pydantic import TypeAdapter, ValidationError
 
-from ..errors import HarnessError
 from ..messages.message import AIMessage
 from .base import ChatModel, ChatRequest, Delta
+from .names import DEFAULT_MODEL, PROVIDERS, UnknownModel, full_name, is_built_in, name_parts
 from .settings import misspelt
 
 __all__ = [
@@ -38,89 +37,30 @@ __all__ = [
 ]
 
 
-DEFAULT_MODEL = "anthropic:claude-sonnet-5-5"
-"""The default model: the current Sonnet."""
-
 ModelFactory = Callable[..., ChatModel]
 """Creates a model from the name after the provider's prefix, and settings as keywords."""
 
 
-class UnknownModel(HarnessError):
-    """Error: a model's name, or a setting given with it, is not accepted."""
-
-
-PROVIDERS: Mapping[str, tuple[str, str]] = {
-    "anthropic": ("deep_agent_mcp.harness.models.anthropic", "AnthropicModel"),
-    "anthropic-bedrock": ("deep_agent_mcp.harness.models.anthropic.clouds", "BedrockClaude"),
-    "anthropic-vertex": ("deep_agent_mcp.harness.models.anthropic.clouds", "VertexClaude"),
-    "scripted": ("deep_agent_mcp.harness.models.scripted", "ScriptedModel"),
-}
-"""Module and factory by provider name, for providers that are not in `vendors`."""
-
-
 def make_model(name: str, settings: Mapping[str, Any]) -> ChatModel:
     """Create the model with this name and these settings, like `init_chat_model`."""
-    provider, rest = _parts(name)
-    if not _ships(provider):
+    provider, rest = name_parts(name)
+    if not is_built_in(provider):
         return _from_plugin(provider, rest, settings)
     factory = _factory(provider)
     _check_settings(provider, factory, settings)
     return factory(rest, **settings)
 
 
-def full_name(name: str) -> str:
-    """Return the name with its provider, which is inferred if the name is a bare id.
-
-    Raises:
-        UnknownModel: The provider is unknown, or the name has no model.
-    """
-    return ":".join(_parts(name))
-
-
 def known_settings(name: str) -> frozenset[str]:
     """Return the settings that a model accepts: `model`, and keywords of its provider's class."""
-    return frozenset({"model", *_keywords(_factory(_parts(name)[0]))})
-
-
-def _parts(name: str) -> tuple[str, str]:
-    """Return provider and rest of a name."""
-    provider, colon, rest = name.strip().partition(":")
-    if not colon and provider.startswith("claude"):
-        provider, rest = "anthropic", provider
-    if provider in PROVIDERS and rest:
-        return provider, rest
-    from .vendors import VENDORS, vendor_of  # servers that only use Claude do not need it
-
-    vendor = vendor_of(provider)
-    if vendor is None or not rest:
-        from ..plugins import entry_points  # only needed for plugins and errors
-
-        plugins = entry_points("models")
-        if provider in plugins and rest:
-            return provider, rest
-        known = ", ".join(f"{one}:…" for one in (*PROVIDERS, *VENDORS, *plugins))
-        raise UnknownModel(
-            f"unknown model {name!r}. Accepted: {known} with a model id or, for scripted, a path; "
-            f"or a bare Claude id such as {DEFAULT_MODEL.partition(':')[2]!r}. The default is "
-            f"{DEFAULT_MODEL!r}."
-        )
-    return vendor.name, rest
-
-
-def _ships(provider: str) -> bool:
-    """Whether the provider is built in; built-in ones take precedence over plugins."""
-    if provider in PROVIDERS:
-        return True
-    from .vendors import VENDORS
-
-    return provider in VENDORS
+    return frozenset({"model", *_keywords(_factory(name_parts(name)[0]))})
 
 
 def _factory(provider: str) -> ModelFactory:
     if provider in PROVIDERS:
         module, attribute = PROVIDERS[provider]
         return getattr(import_module(module), attribute)
-    if not _ships(provider):
+    if not is_built_in(provider):
         return _plugin(provider)
     from .vendors import VENDORS
     from .vendors.model import VendorModel

@@ -1,14 +1,18 @@
-"""Model settings: the thinking effort, the same for all vendors, and a check for misspelt names."""
+"""Model settings: effort and thinking, the same for all vendors, and a check for misspelt names.
+
+Everywhere, `effort` is one of `EFFORTS`, and `thinking` is true, false, or an effort. Inside, the
+effort is `output_config.effort`, as in the Messages API; the adapters of other vendors convert it.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from ..errors import HarnessError
 
-__all__ = ["effort_settings", "misspelt"]
+__all__ = ["claude_settings", "effort_settings", "misspelt", "with_effort"]
 
 EFFORTS = ("minimal", "low", "medium", "high", "xhigh", "max")
 """Effort levels in ascending order. Vendors support some of them, and round the others."""
@@ -24,6 +28,17 @@ _CLAUDE_WITHOUT = (
     "claude-sonnet-4-5",
 )  # fmt: skip
 """Prefixes of the ids of Claude models that refuse the effort parameter."""
+
+_NOT_ADAPTIVE = (*_CLAUDE_WITHOUT, "claude-opus-4-5")
+"""Prefixes of the ids of Claude models that think with a budget of tokens only."""
+
+_ALWAYS_THINKING = (
+    "claude-fable-5", "claude-mythos-5", "claude-mythos-preview", "claude-opus-5-5",
+)  # fmt: skip
+"""Prefixes of the ids of Claude models that refuse to turn thinking off."""
+
+_BETWEEN_TOOLS = "claude-sonnet-5-5"
+"""Prefix of the ids of Claude models that call it `between_tools` to turn thinking off."""
 
 
 class UnknownEffort(HarnessError):
@@ -48,9 +63,7 @@ def effort_settings(model: str, effort: str) -> dict[str, Any]:
         raise UnknownEffort(
             f"effort {effort!r} is not one of {', '.join(EFFORTS)}; nothing was run."
         )
-    provider, _, rest = model.partition(":")
-    if provider in ("anthropic-bedrock", "anthropic-vertex"):
-        provider, rest = "anthropic", rest.rpartition("anthropic.")[2]
+    provider, rest = _family(model)
     if provider in _NO_EFFORT or (provider == "anthropic" and rest.startswith(_CLAUDE_WITHOUT)):
         raise UnknownEffort(f"{model} has no effort to set; nothing was run. Leave effort out.")
     if provider == "anthropic" and effort not in _OF_CLAUDE:
@@ -58,6 +71,72 @@ def effort_settings(model: str, effort: str) -> dict[str, Any]:
             f"{model} has no effort {effort!r}; nothing was run. It takes {', '.join(_OF_CLAUDE)}."
         )
     return {"output_config": {"effort": effort}}
+
+
+def with_effort(model: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings of a model with `effort` moved to `output_config`.
+
+    Args:
+        model: The model's full name.
+        settings: Settings of the model, or of one call.
+
+    Raises:
+        UnknownEffort: The model does not support `effort`, or an effort given as `thinking`.
+    """
+    changed = {key: value for key, value in settings.items() if key != "effort"}
+    if isinstance(thinking := changed.get("thinking"), str):
+        effort_settings(model, thinking)
+    if wanted := effort_settings(model, settings.get("effort") or ""):
+        given: Mapping[str, Any] = changed.get("output_config") or {}
+        changed["output_config"] = {**given, **wanted["output_config"]}
+    return changed
+
+
+def claude_settings(model: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings of a Claude model in the format of the Messages API.
+
+    For a model that always thinks, `thinking=False` means the lowest effort.
+
+    Args:
+        model: The model's full name.
+        settings: Settings of the model, or of one call.
+
+    Raises:
+        UnknownEffort: The model does not support this effort, or this kind of thinking.
+    """
+    changed = with_effort(model, settings)
+    thinking = changed.get("thinking")
+    if thinking is None or isinstance(thinking, Mapping):
+        return changed
+    kind, effort = _claude_thinking(model, thinking)
+    changed["thinking"] = {"type": kind} if kind else None
+    if wanted := effort_settings(model, effort):
+        given: Mapping[str, Any] = changed.get("output_config") or {}
+        changed["output_config"] = {**wanted["output_config"], **given}
+    return changed
+
+
+def _claude_thinking(model: str, thinking: Any) -> tuple[str, str]:
+    """Return the type of thinking and the effort that this value means; empty for the default."""
+    _, rest = _family(model)
+    if thinking is False:
+        if rest.startswith(_ALWAYS_THINKING):
+            return "", "low"
+        return "between_tools" if rest.startswith(_BETWEEN_TOOLS) else "disabled", ""
+    if rest.startswith(_NOT_ADAPTIVE):
+        raise UnknownEffort(
+            f"{model} does not decide itself how much it thinks; nothing was run. Set thinking to "
+            "{type: enabled, budget_tokens: 8000}, or leave it out."
+        )
+    return "adaptive", "" if thinking is True else thinking
+
+
+def _family(model: str) -> tuple[str, str]:
+    """Return provider and id of a model; Claude on a cloud counts as Anthropic's own."""
+    provider, _, rest = model.partition(":")
+    if provider in ("anthropic-bedrock", "anthropic-vertex"):
+        return "anthropic", rest.rpartition("anthropic.")[2]
+    return provider, rest
 
 
 _PASSED_ON = frozenset(

@@ -7,6 +7,9 @@ schemas for tools, the rest is written into the tool's description. Calls are ch
 whole schema when they run.
 
 Each model has one HTTP client per event loop, because connections belong to a loop.
+
+A read timeout ends a call whose server is silent. A server that sends only pings or comments keeps
+the connection alive without an answer; `bounded` limits how long.
 """
 
 from __future__ import annotations
@@ -16,7 +19,15 @@ import json
 import math
 import re
 import sys
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, cast
 from weakref import WeakKeyDictionary
@@ -31,8 +42,11 @@ from .._internal.json_bounds import no_constant
 
 __all__ = [
     "CONTINUE",
+    "NOTHING_ELSE",
     "OPENING",
     "LoopClients",
+    "bounded",
+    "nothing_else",
     "open_place",
     "parse_arguments",
     "resolve",
@@ -47,6 +61,9 @@ OPENING = "(The conversation starts with what was already done.)"
 
 CONTINUE = "Continue."
 """User message after a transcript that ends with an answer."""
+
+NOTHING_ELSE = 6
+"""How long a server may send nothing but pings and comments, in multiples of the timeout."""
 
 _ILLEGAL_HEADER = "a header, such as the API key's, has characters that HTTP does not allow"
 
@@ -238,6 +255,42 @@ def _named(combined: Mapping[str, Any]) -> Iterator[tuple[str, JsonValue]]:
 
 
 _Client = TypeVar("_Client")
+_Event = TypeVar("_Event")
+
+_END: Any = object()
+
+
+def nothing_else(seconds: float) -> TimeoutError:
+    """Return the error for a server that sent nothing but pings and comments."""
+    return TimeoutError(f"the server sent nothing but pings or comments for {seconds:.0f} s")
+
+
+async def bounded(
+    events: AsyncIterator[_Event], seconds: float, counts: Callable[[_Event], bool]
+) -> AsyncGenerator[_Event]:
+    """Yield the events of a stream, and limit the wait for each one that counts.
+
+    Args:
+        events: The stream. It cannot be used any more after an error.
+        seconds: How long to wait. Time that the reader of the events takes is not included.
+        counts: Whether an event is a part of the answer.
+
+    Raises:
+        TimeoutError: No event that counts arrived in time.
+    """
+    left = seconds
+    while True:
+        begun = anyio.current_time()
+        event = _END
+        with anyio.move_on_after(left) as wait:
+            event = await anext(events, _END)
+        if wait.cancelled_caught:
+            raise nothing_else(seconds)
+        if event is _END:
+            return
+        left = seconds if counts(event) else left - (anyio.current_time() - begun)
+        yield event
+
 
 _MANY_MODULES = 100
 """An import of more modules than this is the import of an SDK."""

@@ -16,6 +16,7 @@ from .._internal.records import record
 from ..definitions.confined_files import ConfinedFiles
 from ..definitions.frontmatter import MAX_FILE_BYTES, DefinitionError, decode, line_of, parse_toml
 from ..errors import AgentBuildError
+from ..models.names import canonical_name
 from .profile import EXTRAS, GeneralPurpose, Profile, extra_middleware
 
 __all__ = ["BUILTIN", "GeneralPurpose", "Profile", "ProfileRegistry", "load_profile", "profile_for"]
@@ -255,13 +256,13 @@ class ProfileRegistry:
         """Return what all fitting profiles say together; an empty profile if none fits.
 
         Args:
-            name: Such as `anthropic:claude-opus-5`, or a bare Claude id.
+            name: Such as `anthropic:claude-opus-5`, or a bare Claude id; any usual spelling.
         """
-        full = _full(name)
+        full = canonical_name(name)
         fitting = [
             (source, max(ranks), one)
             for source, one in self._found
-            if (ranks := [_rank(key) for key in map(_full, one.models) if _fits(key, full)])
+            if (ranks := [_rank(key) for key in _keys(one) if _fits(key, full)])
         ]
         fitting.sort(key=lambda entry: (entry[0], entry[1], entry[2].name))
         return reduce(Profile.refined, (one.profile for *_, one in fitting), Profile())
@@ -277,8 +278,8 @@ def _builtin() -> ProfileRegistry:
     return ProfileRegistry()
 
 
-def _full(name: str) -> str:
-    return f"anthropic:{name}" if name.startswith("claude") else name
+def _keys(file: ProfileFile) -> Sequence[str]:
+    return [canonical_name(one) for one in file.models]
 
 
 def _fits(key: str, name: str) -> bool:

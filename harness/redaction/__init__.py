@@ -16,13 +16,22 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Protocol, TypeAlias, runtime_checkable
 
-__all__ = ["GRAPH", "Detector", "Span", "folded", "run_start"]
+__all__ = ["GRAPH", "Detector", "NumberText", "Span", "folded", "run_start"]
 
 Span: TypeAlias = tuple[int, int]
 """Start and end (exclusive) of a match."""
 
 GRAPH = "".join(map(chr, range(33, 127)))
 """The visible characters of ASCII."""
+
+
+class NumberText(str):
+    """A number in JSON data, as text.
+
+    Detectors whose attribute `reads_numbers` is false do not get it.
+    """
+
+    __slots__ = ()
 
 
 @runtime_checkable

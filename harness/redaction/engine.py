@@ -6,7 +6,7 @@ No analyser is a dependency: any object with this `analyze` method works.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from . import Span
 from .detectors.custom import Boundary, inside, within
@@ -46,7 +46,8 @@ class Analyzer(Protocol):
 class EngineDetector:
     """Detector that uses an analyser.
 
-    It runs on the event loop: a slow analyser delays other runs.
+    It runs on the event loop: a slow analyser delays other runs. It does not get short numbers in
+    JSON data: without the words around it, an analyser takes any of them for a date.
 
     Args:
         engine: The analyser.
@@ -55,6 +56,8 @@ class EngineDetector:
         score: Minimum confidence, from 0 to 1.
         boundary: Boundary that no match crosses; streams hold text back until they reach one.
     """
+
+    reads_numbers: ClassVar[bool] = False
 
     def __init__(
         self,

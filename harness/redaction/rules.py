@@ -17,7 +17,7 @@ import anyio
 
 from .._internal.records import record
 from ..errors import HarnessError, MiddlewareError
-from . import Detector, folded
+from . import Detector, NumberText, folded
 from .detectors import BuiltIn
 from .values import Vault
 
@@ -179,6 +179,12 @@ class Redactor:
 
     def __init__(self, rules: Sequence[Rule], keys: Keys, *, lenient: bool = False) -> None:
         self._rules = rules
+        self._placed = [*enumerate(rules)]
+        self._for_numbers = [
+            (place, rule)
+            for place, rule in self._placed
+            if getattr(rule.detector, "reads_numbers", True)
+        ]
         self._keys = keys
         self._lenient = lenient
 
@@ -201,10 +207,13 @@ class Redactor:
 
     def find(self, text: str) -> list[Match]:
         """Return the parts to replace, in order and without overlaps."""
+        rules = self._for_numbers if isinstance(text, NumberText) else self._placed
+        if not rules:
+            return []
         plain = folded(text)
         found = [
             (start, -end, place)
-            for place, rule in enumerate(self._rules)
+            for place, rule in rules
             for start, end in _spans(rule, plain if _is_built_in(rule) else text)
         ]
         found.sort()

@@ -19,7 +19,7 @@ from .._internal.records import changed
 from ..models.base import Delta
 from ..store.base import Index, Namespace, Operation, Put, Result, Ttl
 from .rules import Keys, Redactor
-from .values import clean_json, clean_number
+from .values import clean_json
 
 if TYPE_CHECKING:
     from ..store.base import Store
@@ -90,7 +90,7 @@ class TextStream:
 
 
 class JsonStream:
-    """Redaction of one JSON value that arrives as text: its strings and its large integers."""
+    """Redaction of one JSON value that arrives as text: its strings and its numbers."""
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
@@ -135,10 +135,14 @@ class JsonStream:
 
     def _ended_number(self) -> str:
         number, self._number = self._number, ""
-        if not number.lstrip("-").isdigit() or len(number) > 400:
+        if not any(map(str.isdigit, number)):  # such as the end of `true`
             return number
-        cleaned = clean_number(int(number), self._redactor)
-        return number if isinstance(cleaned, int) else json.dumps(cleaned)
+        try:
+            value = json.loads(number)
+        except ValueError:  # no number, or one of thousands of digits
+            value = number
+        cleaned = clean_json(value, self._redactor)
+        return number if cleaned == value else json.dumps(cleaned)
 
     def _escaped(self, string: TextStream, part: str) -> Iterator[str]:
         for one in part:

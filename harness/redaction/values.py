@@ -27,6 +27,7 @@ from ..messages.message import (
     ToolCall,
     ToolMessage,
 )
+from . import NumberText
 
 if TYPE_CHECKING:
     from ..store.base import Namespace, Store
@@ -49,44 +50,56 @@ Clean: TypeAlias = Callable[[str], str]
 BlockT = TypeVar("BlockT", bound=object)
 
 _LONG = 10**12
-"""Integers of this size or larger may be card numbers."""
+"""Integers of this size or larger may be card numbers. All detectors get them."""
 
 _OPAQUE = frozenset({"encrypted_content", "encrypted_index", "encrypted_stdout", "signature"})
 """Fields that a provider must get back unchanged. Only the provider can read them."""
 
 
-def clean_json(value: JsonValue, clean: Clean, keep: frozenset[str] = frozenset()) -> JsonValue:
+def clean_json(
+    value: JsonValue, clean: Clean, keep: frozenset[str] = frozenset(), *, numbers: bool = True
+) -> JsonValue:
     """Return JSON data with every text redacted, keys included; the same object if unchanged.
 
-    An integer that is redacted becomes a text. Keys that become equal are numbered. Values under
-    a key in `keep` stay unchanged.
+    A number that is redacted becomes a text. Keys that become equal are numbered.
+
+    Args:
+        value: The data.
+        clean: Redacts a text.
+        keep: Keys whose values stay unchanged.
+        numbers: Whether all numbers are checked, or only integers that may be card numbers. Turn
+            it off for data whose numbers somebody else relies on.
     """
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, list):
-        items = [clean_json(one, clean, keep) for one in value]
+        items = [clean_json(one, clean, keep, numbers=numbers) for one in value]
         return items if any(a is not b for a, b in zip(items, value, strict=True)) else value
     if isinstance(value, dict):
-        return _clean_object(value, clean, keep)
-    return clean_number(value, clean)
+        return _clean_object(value, clean, keep, numbers)
+    return clean_number(value, clean, short=numbers)
 
 
-def clean_number(value: Any, clean: Clean) -> Any:
-    """Return a number, or its replacement."""
-    if type(value) is not int or abs(value) < _LONG:
+def clean_number(value: Any, clean: Clean, *, short: bool = True) -> Any:
+    """Return a number, or its replacement; `short` says whether short ones are checked."""
+    if type(value) is int and abs(value) >= _LONG:
+        text = str(value)
+    elif short and type(value) in (int, float):
+        text = NumberText(value)
+    else:
         return value
-    text = str(value)
     cleaned = clean(text)
     return value if cleaned == text else cleaned
 
 
 def _clean_object(
-    value: dict[str, JsonValue], clean: Clean, keep: frozenset[str]
+    value: dict[str, JsonValue], clean: Clean, keep: frozenset[str], numbers: bool
 ) -> dict[str, JsonValue]:
     cleaned: dict[str, JsonValue] = {}
     same = True
     for key, one in value.items():
-        name, item = clean(key), one if key in keep else clean_json(one, clean, keep)
+        name = clean(key)
+        item = one if key in keep else clean_json(one, clean, keep, numbers=numbers)
         same = same and name == key and item is one
         number = 2
         while name in cleaned:
@@ -95,10 +108,10 @@ def _clean_object(
     return value if same else cleaned
 
 
-def clean_json_bytes(data: bytes, clean: Clean) -> bytes:
-    """Return JSON with every text redacted; the same bytes if nothing changed."""
+def clean_json_bytes(data: bytes, clean: Clean, *, numbers: bool = True) -> bytes:
+    """Return JSON redacted like `clean_json`; the same bytes if nothing changed."""
     value = json.loads(data)
-    cleaned = clean_json(value, clean)
+    cleaned = clean_json(value, clean, numbers=numbers)
     if cleaned is value or cleaned == value:
         return data
     return json.dumps(cleaned, ensure_ascii=False, separators=(",", ":")).encode(
@@ -185,7 +198,9 @@ def _clean_block(block: Any, clean: Clean) -> AnswerBlock | DocumentBlock:
             # The signature is valid only for the old text: the provider would refuse a new one.
             return block if cleaned == thinking else ThinkingBlock(cleaned)
         case ProviderBlock(provider, data):
-            cleaned_data = cast("dict[str, JsonValue]", clean_json(data, clean, _OPAQUE))
+            cleaned_data = cast(
+                "dict[str, JsonValue]", clean_json(data, clean, _OPAQUE, numbers=False)
+            )
             return block if cleaned_data is data else ProviderBlock(provider, cleaned_data)
         case DocumentBlock(name=name):
             cleaned = clean(name)

@@ -318,7 +318,9 @@ def _clash(name: str) -> str:
 
 def _thinks(settings: Mapping[str, Any]) -> bool:
     thinking = settings.get("thinking")
-    return isinstance(thinking, Mapping) and cast(_Json, thinking).get("type") != "disabled"
+    if isinstance(thinking, Mapping):
+        return cast(_Json, thinking).get("type") != "disabled"
+    return thinking not in (None, False)
 
 
 def _native_schema(members: Mapping[str, OutputSchema]) -> dict[str, JsonValue]:

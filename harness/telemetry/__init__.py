@@ -250,7 +250,8 @@ class TracedCheckpointer:
         telemetry = self._telemetry
         if not batch.imported:
             for run in batch.runs:
-                if run.status == "running":
+                # Without an owner, the run waits for a process that continues it, perhaps another.
+                if run.status == "running" and run.owner is not None:
                     telemetry.spans.note_running(run)
         counted: Attributes = {conventions.COMMIT_SYNCED: batch.synced}
         span = telemetry.tracer.start_span(

@@ -13,7 +13,8 @@ from ...harness.agent import Agent
 from ...harness.errors import HarnessError, ModelError
 from ...harness.messages.message import AIMessage
 from ...harness.models.base import ChatModel, ChatRequest, Delta
-from ...harness.models.registry import DEFAULT_MODEL, init_chat_model
+from ...harness.models.names import DEFAULT_MODEL, canonical_name
+from ...harness.models.registry import init_chat_model
 from ..reload import ProfileFiles
 from ..sampling.client_model import SamplingModel, declared, sampling_model
 from ..sampling.queue import current_run
@@ -127,8 +128,8 @@ class LazyModel:
 
     @property
     def name(self) -> str:
-        """The configured name; once made, the model's own."""
-        return self._name if self._made is None else self._made.name
+        """The configured name, as the model itself spells it; once made, the model's own."""
+        return canonical_name(self._name) if self._made is None else self._made.name
 
     @property
     def context_window(self) -> int | None:

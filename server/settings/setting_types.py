@@ -200,7 +200,9 @@ def _model_glob(value: str) -> str:
         _model_name(f"{provider}:{rest}")
     except ValueError as error:
         raise ValueError(f"there is no provider {provider!r} of models") from error
-    return value
+    from ...harness.models.names import canonical_name  # rarely used
+
+    return canonical_name(value)
 
 
 def is_sampling(name: str) -> bool:
@@ -209,7 +211,7 @@ def is_sampling(name: str) -> bool:
 
 
 def _model_name(value: str) -> str:
-    from ...harness.models.registry import UnknownModel, full_name  # rarely used
+    from ...harness.models.names import UnknownModel, full_name  # rarely used
 
     if not is_sampling(value):
         try:

@@ -247,6 +247,12 @@ class Connection:
     async def end(self) -> None:
         await self._send(h11.EndOfMessage())
 
+    async def comments(self) -> None:
+        """Send comments until the client hangs up."""
+        while True:
+            await self.text(": still at work\n\n")
+            await anyio.sleep(0.005)
+
     async def wait_for_hang_up(self) -> None:
         try:
             while True:

@@ -40,6 +40,7 @@ class Reply:
         stop: The vendor's stop reason. Default: the one that fits the answer.
         cut_after: End the response in the middle, after this many frames.
         stall_after: Stay silent after this many frames until the client hangs up.
+        comments_after: Send only comments after this many frames until the client hangs up.
         status: HTTP status; every status except 200 is an error with `error` as its body.
         error: Body of the error. Default: the vendor's body for that status.
         headers: Additional headers.
@@ -52,6 +53,7 @@ class Reply:
     stop: str | None = None
     cut_after: int | None = None
     stall_after: int | None = None
+    comments_after: int | None = None
     status: int = 200
     error: Any = None
     headers: dict[str, str] = field(default_factory=dict)
@@ -151,5 +153,7 @@ class FakeVendor:
                 await connection.wait_for_hang_up()
                 self.hung_up.set()
                 return
+            if count == reply.comments_after:
+                await connection.comments()
             await connection.data(frame)
         await connection.end()

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NotRequired, TypedDict, get_args
 
 import anyio
 import anyio.lowlevel
@@ -32,6 +32,7 @@ from deep_agent_mcp.harness.messages.message import (
     ToolCall,
     ToolMessage,
 )
+from deep_agent_mcp.harness.middleware.call_limits import ModelCallLimitMiddleware
 from deep_agent_mcp.harness.middleware.pii import PIIDetectionError, PIIMiddleware
 from deep_agent_mcp.harness.middleware.tools.tool_calls import HumanInTheLoopMiddleware
 from deep_agent_mcp.harness.models.base import Delta
@@ -39,6 +40,7 @@ from deep_agent_mcp.harness.policy import Policy, Rule
 from deep_agent_mcp.harness.redaction.rules import Strategy
 from deep_agent_mcp.harness.store.base import StoreError
 from deep_agent_mcp.harness.store.memory import MemoryStore
+from deep_agent_mcp.harness.structured_output import ToolStrategy
 from deep_agent_mcp.harness.tools.tool import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 from tests.middleware.pii_run import GIVEN, PLANTED, Seen, Typed, planted_run
@@ -365,6 +367,54 @@ async def test_own_detectors() -> None:
     ]
     assert re.fullmatch(r"<employee_hash:[0-9a-f]{8}> is \[REDACTED_PERSON\]", said[0])
     assert said[0] == said[1]  # a deployment's salt makes hashes the same in all threads
+
+
+class Person(TypedDict):
+    person: NotRequired[dict[str, Any]]
+
+
+async def test_an_own_pattern_hides_numbers_wherever_texts_are_hidden() -> None:
+    number = 123456789
+
+    @tool
+    async def look(ssn: Any, runtime: ToolRuntime) -> ToolResult:
+        """Look somebody up."""
+        runtime.stream_writer({"ssn": number})
+        runtime.interrupt("Go on?", payload={"ssn": number}, answer_schema={"maxLength": number})
+        return ToolResult("found", artifact={"ssn": number}, update={"person": {"ssn": number}})
+
+    schema = {"title": "found", "type": "object", "properties": {"ssn": {}}, "required": ["ssn"]}
+    model = Typed(says("", call("1", "look", ssn=number)), says("", call("2", "found", ssn=number)))
+    journal = MemoryCheckpointer()
+    middleware = [PIIMiddleware("ssn", detector=r"\b\d{9}\b", **EVERYWHERE)]
+    agent = create_agent(
+        model, [look], middleware=middleware, checkpointer=journal, state_schema=Person,
+        response_format=ToolStrategy(schema),
+    )  # fmt: skip
+    options = RunOptions(log_events=True)
+    events, asked = await collected(agent.astream("go", modes=MODES, options=options))
+    (question,) = asked.interrupts
+    assert question.answer_schema == {"maxLength": number}
+    assert question.payload == {"ssn": "[REDACTED_SSN]"}
+    later: list[Event] = []
+    options = replace(options, emit=later.append, modes=MODES)
+    answers = {question.id: {"ssn": number}}
+    done = await agent.aresume(asked.run.id, answers, options=options)
+    assert done.structured_response == {"ssn": "[REDACTED_SSN]"}, done.error
+    assert done.state["person"] == {"ssn": "[REDACTED_SSN]"}
+    shown = [*events, *streamed(events), *later, *streamed(later), done, done.state]
+    shown += await journal.events(asked.run.id, limit=1_000)
+    assert str(number) not in repr(shown).replace(repr(question.answer_schema), "")
+
+
+async def test_a_pattern_for_any_digit_leaves_what_middleware_counts() -> None:
+    middleware = [
+        PIIMiddleware("digit", detector=r"\d", **EVERYWHERE),
+        ModelCallLimitMiddleware(thread_limit=5),
+    ]
+    agent = create_agent(Turns(says("ok")), middleware=middleware)
+    result = await agent.ainvoke("go")
+    assert result.run.status == "done", result.error
 
 
 async def test_without_a_salt_hashes_are_a_threads_own_and_stay_over_restarts() -> None:

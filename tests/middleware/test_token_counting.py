@@ -1,3 +1,4 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -63,6 +64,27 @@ def test_reported_usage_covers_the_call_and_estimates_what_follows() -> None:
     assert reported_tokens([used, *later], since=1) is None
     assert reported_tokens([used, answer("no usage")]) is None
     assert reported_tokens([]) is None
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        ProviderBlock("anthropic", {"type": "web_search_tool_result", "tool_use_id": "s1"}),
+        ProviderBlock(
+            "openai-responses", {"part_kind": "builtin-tool-call", "tool_name": "search"}
+        ),
+    ],
+)
+def test_usage_that_adds_up_requests_of_a_provider_is_no_size_of_the_conversation(
+    block: ProviderBlock,
+) -> None:
+    used = AIMessage((TextBlock("x"),), usage=Usage(100, 20))
+    searched = AIMessage((block, TextBlock("y")), usage=Usage(900, 30))
+    assert reported_tokens([used, searched]) == 120 + messages_tokens([searched])
+    assert reported_tokens([searched]) is None
+    extra = ProviderBlock("google", {"of": "a1", "part_kind": "tool-call", "signature": "s"})
+    own = AIMessage((ToolCall("c", "read"), extra), usage=Usage(900, 30))
+    assert reported_tokens([used, own]) == 930
 
 
 def test_a_running_count_equals_a_full_count() -> None:

@@ -5,6 +5,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
+from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.errors import ModelError
 from deep_agent_mcp.harness.messages.message import (
     AIMessage,
@@ -17,6 +18,7 @@ from deep_agent_mcp.harness.messages.message import (
     ToolMessage,
     Usage,
 )
+from deep_agent_mcp.harness.middleware import SummarizationMiddleware
 from deep_agent_mcp.harness.models.anthropic.stream import AnswerBuilder
 from deep_agent_mcp.harness.models.base import ChatRequest, Delta
 from deep_agent_mcp.harness.tools.schemas import ToolSpec
@@ -182,6 +184,24 @@ async def test_an_answer_that_pauses_twice_goes_back_once_and_whole() -> None:
     question, *rest = api.requests[2]["messages"]
     assert question["role"] == "user"
     assert rest == [{"role": "assistant", "content": [SEARCH, FOUND, again]}]
+
+
+async def test_a_conversation_is_not_summarized_because_an_answer_paused() -> None:
+    size = {"input_tokens": 5_000}
+    paused = [
+        Answer(blocks=blocks, stop_reason="pause_turn", usage=size)
+        for blocks in ([SEARCH], [FOUND, {**SEARCH, "id": "srvtoolu_2"}])
+    ]
+    long = "Words and words. " * 1_000  # about 4,250 tokens
+    async with (
+        FakeAnthropic([long, *paused, Answer(text="Found it.", usage=size), "Again."]) as api,
+        claude(api.url, context_window=15_000) as model,
+    ):
+        agent = create_agent(model, middleware=[SummarizationMiddleware()])
+        for said in ("hi", "go", "again"):
+            result = await agent.ainvoke(said, thread_id="t")
+    assert (result.run.answer, len(api.requests)) == ("Again.", 5)
+    assert not result.state.get("summaries")
 
 
 async def test_an_answer_that_pauses_before_it_says_anything_is_asked_for_again() -> None:

@@ -143,19 +143,24 @@ async def test_a_server_that_does_not_even_begin_is_said_to_be_silent() -> None:
     assert "the server stayed silent too long" in str(error)
 
 
-async def test_a_server_that_only_sends_pings_is_not_waited_for_without_end() -> None:
-    async def serve_pings(stream: anyio.abc.SocketStream) -> None:
+@pytest.mark.parametrize(
+    "sent", [b'event: ping\ndata: {"type": "ping"}\n\n', b": still at work\n\n"]
+)
+async def test_a_server_that_only_sends_pings_or_comments_is_not_waited_for_without_end(
+    sent: bytes,
+) -> None:
+    async def serve(stream: anyio.abc.SocketStream) -> None:
         async with stream:
             await stream.receive()
             await stream.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
             with suppress(anyio.BrokenResourceError):
                 while True:
-                    await stream.send(b'event: ping\ndata: {"type": "ping"}\n\n')
+                    await stream.send(sent)
                     await anyio.sleep(0.01)
 
     listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
     async with listener, anyio.create_task_group() as group:
-        group.start_soon(listener.serve, serve_pings)
+        group.start_soon(listener.serve, serve)
         port = listener.extra(anyio.abc.SocketAttribute.local_port)
         for seconds in growing(0.05, 1.0):
             async with claude(f"http://127.0.0.1:{port}", timeout=seconds) as model:

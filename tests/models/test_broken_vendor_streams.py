@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import anyio
 import pytest
 
 from deep_agent_mcp.harness.agent import create_agent
@@ -23,6 +24,7 @@ from tests.fake_vendors import (
 from tests.fake_vendors.bedrock import FakeBedrock, event
 from tests.models import stages
 from tests.models.calls import ask
+from tests.ports_and_waits import growing
 from tests.sampled_cases import few
 
 pytest.importorskip("pydantic_ai", reason="the extra `models` is not installed")
@@ -136,6 +138,28 @@ async def test_bedrock_may_fail_in_the_middle_and_nothing_is_kept(name: str, kin
             assert raised.value.retryable
             assert raised.value.kind == (kind if frames is failed else "connection")
         await model.aclose()
+
+
+@pytest.mark.parametrize("frames", [0, 2])
+@pytest.mark.parametrize("name", sorted(VENDORS.keys() - {"google"}))  # its SDK refuses comments
+async def test_a_server_that_only_sends_comments_is_not_waited_for_without_end(
+    name: str, frames: int
+) -> None:
+    model_id, make, path, settings = VENDORS[name]
+    told = ""
+    async with make() as server:
+        for seconds in growing(0.05, 1.0):
+            server.replies = [Reply("Let me read.", "Hm, hm hm.", comments_after=frames)]
+            known = {"api_key": "k", "max_retries": 0, "timeout": seconds, **settings}
+            model = init_chat_model(model_id, base_url=f"{server.url}{path}", **known)
+            with anyio.fail_after(30), pytest.raises(ModelError) as raised:
+                await ask(model, "go")
+            await model.aclose()
+            told = str(raised.value)
+            assert (raised.value.kind, raised.value.retryable) == ("connection", True)
+            if "nothing but pings or comments" in told:
+                break
+    assert "nothing but pings or comments" in told
 
 
 # --- why an answer ended --------------------------------------------------------------------

@@ -12,6 +12,7 @@ from deep_agent_mcp.harness.models.base import ChatRequest
 from deep_agent_mcp.harness.models.registry import init_chat_model
 from deep_agent_mcp.harness.tools.tool import tool
 from tests.fake_anthropic import Answer, FakeAnthropic
+from tests.models.calls import ask
 
 pytestmark = pytest.mark.anyio
 
@@ -89,3 +90,13 @@ def test_what_is_known_of_the_model_is_known_there_too(cloud: str) -> None:
     model = init_chat_model(CLOUDS[cloud][0])
     assert model.context_window == 1_000_000 and model.native_output
     assert price_of(model.name) is not None
+
+
+@pytest.mark.parametrize("cloud", CLOUDS)
+async def test_a_model_that_refuses_forced_calls_chooses_freely_there_too(cloud: str) -> None:
+    name, path, settings = CLOUDS[cloud]
+    async with FakeAnthropic(["ok"]) as server:
+        model = init_chat_model(name, base_url=f"{server.url}{path}", api_key="k", **settings)
+        await ask(model, "Hi", tools=[look.spec()], tool_choice="any")
+        await model.aclose()
+    assert "tool_choice" not in server.requests[0]

@@ -10,6 +10,8 @@ from deep_agent_mcp.harness.definitions.confined_files import ConfinedFiles
 from deep_agent_mcp.harness.definitions.frontmatter import DefinitionError
 from deep_agent_mcp.harness.errors import AgentBuildError
 from deep_agent_mcp.harness.models.anthropic import AnthropicModel
+from deep_agent_mcp.harness.models.names import canonical_name
+from deep_agent_mcp.harness.models.vendors import ALIASES, VENDORS
 from deep_agent_mcp.harness.profiles import (
     BUILTIN,
     GeneralPurpose,
@@ -202,6 +204,20 @@ def test_a_bare_claude_id_is_anthropics_in_files_and_in_names(tmp_path: Path) ->
     for name in ("claude-opus-5", "anthropic:claude-opus-5"):
         assert suffix(registry, name) == ["Yes."]
     assert registry.for_model("claude-opus-5-5") == Profile()
+
+
+@pytest.mark.parametrize("spelling", [*ALIASES, "Google_GenAI", "MistralAI"])
+def test_any_spelling_of_a_vendor_is_understood_in_files_and_in_names(
+    spelling: str, tmp_path: Path
+) -> None:
+    usual = canonical_name(spelling)
+    assert usual in VENDORS
+    for key in (spelling, f"{spelling}:m*"):
+        write(tmp_path, "mine", f'models = ["{key}"]\nexcluded_tools = ["a"]')
+        profiles = ProfileRegistry([tmp_path], builtin=False)
+        for name in (f"{spelling}:m1", f"{usual}:m1"):
+            assert profiles.for_model(name).excluded_tools == ("a",), (key, name)
+        assert profiles.for_model("anthropic:m1") == Profile()
 
 
 def test_later_directories_win_and_a_file_of_the_same_name_replaces(tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import anyio
 import pytest
@@ -17,8 +19,9 @@ from deep_agent_mcp.harness.messages.message import (
     ToolMessage,
 )
 from deep_agent_mcp.harness.models.base import Delta
-from deep_agent_mcp.harness.redaction.detectors.custom import CallableDetector
-from deep_agent_mcp.harness.redaction.rules import Keys, Redactor
+from deep_agent_mcp.harness.redaction.detectors.custom import CallableDetector, RegexDetector
+from deep_agent_mcp.harness.redaction.engine import EngineDetector
+from deep_agent_mcp.harness.redaction.rules import Keys, PIIDetectionError, Redactor, Strategy
 from deep_agent_mcp.harness.redaction.streams import DeltaStream, JsonStream
 from deep_agent_mcp.harness.redaction.values import clean_json, clean_message
 from tests.redaction.test_streams import redactor, rule
@@ -39,6 +42,63 @@ def test_a_card_that_is_written_as_a_number_is_found(number: int) -> None:
 @pytest.mark.parametrize("value", [422222222222, True, 4.111111111111111e15, None])
 def test_other_numbers_stay_numbers(value: bool | float | None) -> None:
     assert clean_json(value, CARDS) is value
+
+
+@pytest.mark.parametrize("value", [123456789, -123456789, 123456789.5, "123456789"])
+@pytest.mark.parametrize(
+    ("strategy", "hidden"),
+    [
+        ("redact", r"\[REDACTED_SSN\]"),
+        ("mask", r"\*\*\*\*"),
+        ("hash", "<ssn_hash:[0-9a-f]{8}>"),
+        ("tokenize", "<ssn_ref:[a-p]{16}>"),
+    ],
+)
+def test_what_an_own_pattern_finds_is_hidden_in_numbers_too(
+    value: float | str, strategy: Strategy, hidden: str
+) -> None:
+    clean = redactor(rule("ssn", strategy, RegexDetector(r"\b\d{9}\b")), rule("credit_card"))
+    whole = clean_json({"n": [value, 7, 2.5, True]}, clean)
+    assert re.fullmatch(rf"\{{'n': \['-?{hidden}(\.5)?', 7, 2.5, True\]\}}", repr(whole))
+    stream = JsonStream(clean)
+    text = json.dumps({"n": [value, 7, 2.5, True]})
+    assert json.loads("".join((*map(stream.feed, text), stream.close()))) == whole
+
+
+def test_a_number_that_an_own_pattern_blocks_is_refused() -> None:
+    clean = redactor(rule("ssn", "block", RegexDetector(r"\b\d{9}\b")))
+    for value in (123456789, 123456789.5, "123456789"):
+        with pytest.raises(PIIDetectionError, match="ssn"):
+            clean_json([value], clean)
+        stream = JsonStream(clean)
+        with pytest.raises(PIIDetectionError, match="ssn"):
+            stream.feed(json.dumps([value]))
+
+
+def test_a_function_gets_numbers_as_text_and_an_analyser_does_not() -> None:
+    seen: list[str] = []
+
+    def note(text: str) -> list[tuple[int, int]]:
+        seen.append(text)
+        return []
+
+    class Engine:
+        def analyze(self, text: str, language: str, entities: object = None) -> list[Any]:
+            seen.append(f"engine {text}")
+            return []
+
+    own = rule("own", detector=CallableDetector(note))
+    people = rule("person", detector=EngineDetector(Engine()))
+    assert clean_json([1999, 0.5, 4222222222222], redactor(own, people))
+    assert seen == ["1999", "0.5", "4222222222222", "engine 4222222222222"]
+
+
+def test_the_numbers_of_a_providers_block_stay_numbers() -> None:
+    found = {"text": "123456789", "start_char_index": 123456789}
+    message = AIMessage((ProviderBlock("anthropic", found),))
+    clean = redactor(rule("ssn", detector=RegexDetector(r"\d{9}")))
+    (block,) = clean_message(message, clean).content
+    assert block.data == {**found, "text": "[REDACTED_SSN]"}
 
 
 def test_the_name_of_a_document_is_looked_at_too() -> None:

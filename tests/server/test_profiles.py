@@ -44,6 +44,21 @@ def test_the_profile_of_the_servers_model_decides_its_stack(profiles: Path) -> N
     assert "TodoListMiddleware" not in listed(*given, "--model", "anthropic:claude-opus-5")
 
 
+@pytest.mark.parametrize("spelling", ["google", "gemini", "google_genai"])
+def test_a_profile_is_for_a_vendor_however_the_model_is_spelled(
+    spelling: str, profiles: Path
+) -> None:
+    pytest.importorskip("pydantic_ai", reason="the extra `models` is not installed")
+    (profiles / "mine.toml").write_text('models = ["google"]\nexcluded_tools = ["write_todos"]\n')
+    flags = {"profiles": [str(profiles)], "model": f"{spelling}:gemini-3-pro-preview"}
+    agent = built_agent(load_settings(flags, {}))
+    assert "write_todos" not in agent.definition.tools
+    model = agent.definition.model
+    before = model.name
+    assert model.native_output  # makes the model
+    assert before == model.name == "google:gemini-3-pro-preview"
+
+
 def test_a_broken_profile_stops_the_start_with_file_and_line(profiles: Path) -> None:
     (profiles / "mine.toml").write_text(f"{PROFILE}max_token_s = 1\n[modle]\n")
     for command in (["middleware"], ["serve", "--state-dir", str(profiles.parent / "state")]):

@@ -16,11 +16,15 @@ import yaml
 from mcp import Client
 from mcp.types import CallToolResult
 
+from deep_agent_mcp.harness.loop.run.choices import RunChoices
 from deep_agent_mcp.harness.messages.message import HumanMessage, ImageBlock
+from deep_agent_mcp.harness.models.names import canonical_name
+from deep_agent_mcp.harness.models.vendors import ALIASES
 from deep_agent_mcp.server.app import App, create_app
 from deep_agent_mcp.server.auth.caller import ALL_SCOPES, Caller, Identify
 from deep_agent_mcp.server.settings.settings import SettingsError
 from deep_agent_mcp.server.settings.sources import load_settings
+from deep_agent_mcp.server.tools.task_options import require_allowed
 
 pytestmark = pytest.mark.anyio
 
@@ -196,6 +200,16 @@ async def test_callers_choose_among_the_models_the_operator_allows(tmp_path: Pat
 def test_a_glob_of_models_names_its_provider(glob: str) -> None:
     with pytest.raises(SettingsError, match="--task-model"):
         load_settings({"task_models": (glob,)}, {})
+
+
+@pytest.mark.parametrize("spelling", [*ALIASES, "Google_GenAI"])
+def test_models_are_allowed_in_every_spelling_of_their_vendor(spelling: str) -> None:
+    usual = canonical_name(spelling)
+    for glob in (f"{spelling}:m*", f"{usual}:m*"):
+        settings = load_settings({"task_models": (glob,)}, {})
+        for name in (f"{spelling}:m1", f"{usual}:m1"):
+            allowed = require_allowed(RunChoices(model=name), settings)
+            assert allowed.model == f"{usual}:m1"
 
 
 async def test_limits_narrow_the_operators_and_say_so_where_they_do_not(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import anyio
 import pytest
 
-from deep_agent_mcp.harness.agent import RunOptions, create_agent
+from deep_agent_mcp.harness.agent import Agent, RunOptions, create_agent
+from deep_agent_mcp.harness.checkpoint.base import taken_over
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.limits.limits import Limits
 from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware
@@ -137,3 +138,31 @@ async def test_a_traced_journal_ends_runs_of_agents_without_telemetry_too(status
     run = recorded.one("invoke_agent agent")
     assert attributes_of(run)["deep_agent.run.status"] == status
     assert nothing_is_open(recorded)
+
+
+async def test_a_run_that_is_answered_here_and_carried_elsewhere_leaves_nothing_open():
+    here, elsewhere, store = Recorded(), Recorded(), MemoryCheckpointer()
+    journal = TracedCheckpointer(store, here.middleware)
+
+    @tool
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    def agent(recorded: Recorded) -> Agent:
+        return create_agent(
+            Turns(says("", call("c1", "look")), says("done")),
+            [look],
+            middleware=[recorded.middleware, HumanInTheLoopMiddleware({"look": True})],
+            checkpointer=TracedCheckpointer(store, recorded.middleware),
+        )
+
+    asked = await agent(here).ainvoke("go")
+    await journal.commit(taken_over(asked.run, status="running", owner=None))
+    assert nothing_is_open(here)
+    approve = {asked.interrupts[0].id: {"decision": "approve"}}
+    done = await agent(elsewhere).aresume(asked.run.id, approve)
+    assert done.run.status == "done"
+    assert nothing_is_open(here)
+    assert nothing_is_open(elsewhere)
+    assert len(elsewhere.named("invoke_agent agent")) == 1

@@ -136,7 +136,8 @@ class RunRedaction:
         if redactor is None or not channel.stored or kept_as_is:
             return write
         data = channel.encode(value)
-        cleaned = clean_json_bytes(data, redactor)
+        # Private state is that of hooks, which count and compare with its numbers.
+        cleaned = clean_json_bytes(data, redactor, numbers=Mark.PRIVATE not in channel.marks)
         if cleaned is data:
             return write
         try:
@@ -201,7 +202,8 @@ class RunRedaction:
             message=redactor(interrupt.message),
             payload=cast("dict[str, JsonValue]", clean_json(interrupt.payload, redactor)),
             answer_schema=cast(
-                "dict[str, JsonValue]", clean_json(interrupt.answer_schema, redactor)
+                "dict[str, JsonValue]",
+                clean_json(interrupt.answer_schema, redactor, numbers=False),
             ),
         )
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
 from functools import partial
@@ -24,8 +23,9 @@ from ...limits.prices import price_of
 from ...messages.message import AIMessage
 from ...tools.marks import is_repeated
 from ..base import ChatRequest, Delta
-from ..wire import LoopClients
-from .messages import render_answer
+from ..settings import claude_settings
+from ..wire import NOTHING_ELSE, LoopClients, bounded
+from .messages import continued
 from .request import (
     MISSING_KEY,
     auth_error,
@@ -69,9 +69,6 @@ _COUNTED = ("system", "tools", "tool_choice", "thinking")
 _MAX_CONTINUATIONS = 8
 """How often one answer is continued after the provider paused it."""
 
-_PINGS_ALONE = 6
-"""How long a server may send nothing but pings, in multiples of the timeout."""
-
 _READ_OUT_SECONDS = 0.5
 """Time limit for reading the end of a stream after its last event."""
 
@@ -93,17 +90,24 @@ class AnthropicModel:
         base_url: Address of a server with the Messages API. Default: `ANTHROPIC_BASE_URL`, else
             Anthropic's.
         api_key: Default: `ANTHROPIC_API_KEY`, else `ANTHROPIC_AUTH_TOKEN`, read at each call.
+        region: Region, for clouds with regions.
+        context_window: Maximum input tokens. Default: the published value.
+        effort: How much the model thinks, such as `low` or `high`. Default: the provider's.
         max_tokens: Maximum tokens of one answer, including thinking; the API requires a limit.
         timeout: Seconds without data from the server until the call fails. A server that only
-            sends pings, for example while the model thinks, may do so for six times as long.
+            sends pings or comments, for example while the model thinks, may do so for six times as
+            long.
         max_retries: How often the SDK retries a call that was refused because of load or never
             arrived. It waits as long as the provider asks (`retry-after`), up to a minute. If the
             agent retries calls itself (`model_patience`), the SDK does not retry.
-        parameters: Defaults for the settings of every request, such as `thinking` or
-            `output_config`, as JSON data in the provider's format. `betas` (a name or a list) and
+        parameters: Defaults for the settings of every request, as JSON data in the provider's
+            format. `thinking` may also be true, false or an effort. `betas` (a name or a list) and
             `cache_ttl` (`5m`, `1h`) are supported too. The API refuses `thinking` in a request
             that forces a tool call, so it is left out there. Models that do not accept forced calls
             choose freely.
+
+    Raises:
+        UnknownEffort: The model does not support this effort, or this kind of thinking.
     """
 
     def __init__(
@@ -112,6 +116,9 @@ class AnthropicModel:
         *,
         base_url: str | None = None,
         api_key: str | None = None,
+        region: str | None = None,
+        context_window: int | None = None,
+        effort: str | None = None,
         max_tokens: int = 32_000,
         timeout: float = 600.0,
         max_retries: int = 2,
@@ -120,10 +127,12 @@ class AnthropicModel:
         self.model = model
         self._base_url = base_url
         self._api_key = api_key
+        self._region = region
+        self._window = context_window
         self._max_tokens = max_tokens
         self._timeout = timeout
         self._max_retries = max_retries
-        self._parameters = parameters
+        self._parameters = claude_settings(self.name, {"effort": effort, **parameters})
 
     def __repr__(self) -> str:
         return f"AnthropicModel({self.model!r})"
@@ -141,6 +150,8 @@ class AnthropicModel:
     @property
     def context_window(self) -> int | None:
         """Maximum input tokens; None for a model that this version does not know."""
+        if self._window is not None:
+            return self._window
         known = [prefix for prefix in _CONTEXT_WINDOWS if self.family.startswith(prefix)]
         return _CONTEXT_WINDOWS[max(known, key=len)] if known else None
 
@@ -167,14 +178,13 @@ class AnthropicModel:
         if is_repeated():
             # Cached, because each new copy starts a thread to detect the platform.
             sdk = await _trying_once.get(self, sdk, partial(sdk.with_options, max_retries=0))
-        body = body_of(request, self._parameters, model=self.model, max_tokens=self._max_tokens)
-        betas = {**self._parameters, **request.settings}.get("betas")
+        body, betas = self._body(request)
         answer = AnswerBuilder()
         for left in reversed(range(1 + _MAX_CONTINUATIONS)):
-            async with aclosing(self._events(sdk, _continued(body, answer), betas)) as events:
-                heard = time.monotonic()
+            async with aclosing(
+                self._events(sdk, continued(body, answer.content), betas)
+            ) as events:
                 async for event in events:
-                    heard = self._heard(event, heard)
                     delta = answer.feed(event)
                     if delta is not None:
                         yield delta
@@ -197,8 +207,7 @@ class AnthropicModel:
         import anthropic
 
         sdk = await self._client()
-        body = body_of(request, self._parameters, model=self.model, max_tokens=self._max_tokens)
-        betas = {**self._parameters, **request.settings}.get("betas")
+        body, betas = self._body(request)
         try:
             count = await sdk.messages.count_tokens(
                 model=body["model"],
@@ -211,6 +220,13 @@ class AnthropicModel:
         except UnicodeEncodeError as error:
             raise _not_unicode() from error
         return count.input_tokens
+
+    def _body(self, request: ChatRequest) -> tuple[Mapping[str, Any], object]:
+        """Return the body of a request, and its `betas`."""
+        settings = {**self._parameters, **claude_settings(self.name, request.settings)}
+        ids = {"model": self.model, "family": self.family}
+        body = body_of(request, settings, **ids, max_tokens=self._max_tokens)
+        return body, settings.get("betas")
 
     async def _events(
         self, sdk: AsyncAnthropic, body: Mapping[str, Any], betas: object
@@ -231,9 +247,13 @@ class AnthropicModel:
                 extra_headers=_beta_headers(betas),
             ) as response:
                 sent = True
-                async for event in anthropic.AsyncStream.raw_events(response.http_response):
-                    if event.data:
-                        yield _decoded(event.data)
+                raw = anthropic.AsyncStream.raw_events(response.http_response)
+                decoded = (_decoded(event.data) async for event in raw if event.data)
+                seconds = NOTHING_ELSE * self._timeout
+                async for event in bounded(decoded, seconds, _is_no_ping):
+                    yield event
+        except TimeoutError as error:
+            raise connection_error(str(error)) from error
         except anthropic.AnthropicError as error:
             raise from_sdk(error) from error
         except httpx2.HTTPError as error:
@@ -244,19 +264,6 @@ class AnthropicModel:
             if not sent:
                 raise _not_json(error) from error
             raise connection_error(f"the stream is garbled ({error})") from error
-
-    def _heard(self, event: Mapping[str, Any], before: float) -> float:
-        """Return the time of the last event that was not a ping; `before` is the time so far.
-
-        Raises:
-            ModelError: The last such event is too long ago.
-        """
-        now = time.monotonic()
-        if event.get("type") != "ping":
-            return now
-        if now - before > _PINGS_ALONE * self._timeout:
-            raise connection_error(f"the server sent nothing but pings for {now - before:.0f} s")
-        return before
 
     async def _client(self) -> AsyncAnthropic:
         """Return this event loop's client for the current credentials.
@@ -358,6 +365,10 @@ def _decoded(data: str) -> Mapping[str, Any]:
     return cast(Mapping[str, Any], event)
 
 
+def _is_no_ping(event: Mapping[str, Any]) -> bool:
+    return event.get("type") != "ping"
+
+
 async def bound_retry_wait(
     request: APIRequest, call_next: Callable[[APIRequest], Awaitable[Response[Any]]]
 ) -> Response[Any]:
@@ -367,19 +378,6 @@ async def bound_retry_wait(
     if wait is not None and wait > _MAX_RETRY_WAIT:
         response.headers["x-should-retry"] = "false"
     return response
-
-
-def _continued(body: Mapping[str, Any], answer: AnswerBuilder) -> Mapping[str, Any]:
-    """Return the request that continues a paused answer, or `body` if there is no content yet."""
-    so_far = render_answer(answer.content)
-    if not so_far:
-        return body
-    *before, last = body["messages"]
-    if last["role"] == "assistant":  # the paused answer of an earlier call
-        so_far = [*last["content"], *so_far]
-    else:
-        before.append(last)
-    return {**body, "messages": [*before, {"role": "assistant", "content": so_far}]}
 
 
 async def _read_out(events: AsyncGenerator[object, None]) -> None:

@@ -54,7 +54,8 @@ class BedrockClaude(_CloudClaude):
 
     Args:
         model: The model's id there, such as `anthropic.claude-sonnet-5-5`.
-        aws_region: Default: `AWS_REGION`, else `AWS_DEFAULT_REGION`.
+        region: A region, such as `us-east-1`. Default: `AWS_REGION`, else `AWS_DEFAULT_REGION`.
+        aws_region: Another name of `region`.
         aws_profile: A profile of the AWS configuration. Default: the profile that boto3 finds.
         base_url: Address of a proxy. Default: `ANTHROPIC_BEDROCK_MANTLE_BASE_URL`, else the
             region's address.
@@ -66,13 +67,15 @@ class BedrockClaude(_CloudClaude):
         self,
         model: str,
         *,
+        region: str | None = None,
         aws_region: str | None = None,
         aws_profile: str | None = None,
         base_url: str | None = None,
         **settings: JsonValue,
     ) -> None:
-        super().__init__(model, base_url=base_url, **cast("dict[str, Any]", settings))
-        self._region = aws_region
+        region = region or aws_region
+        known = cast("dict[str, Any]", settings)
+        super().__init__(model, base_url=base_url, region=region, **known)
         self._profile = aws_profile
 
     @property
@@ -143,9 +146,9 @@ class VertexClaude(_CloudClaude):
         base_url: str | None = None,
         **settings: JsonValue,
     ) -> None:
-        super().__init__(model, base_url=base_url, **cast("dict[str, Any]", settings))
+        known = cast("dict[str, Any]", settings)
+        super().__init__(model, base_url=base_url, region=region, **known)
         self._project = project
-        self._region = region
 
     @property
     def name(self) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,7 +31,7 @@ from ...messages.message import (
 from ..base import ChatRequest
 from ..wire import CONTINUE, OPENING, sendable
 
-__all__ = ["CacheMarks", "messages_of", "render_answer", "tool_use_id"]
+__all__ = ["CacheMarks", "continued", "messages_of", "render_answer", "tool_use_id"]
 
 _FAILED = "(This call failed.)"
 _IMAGES = ("image/gif", "image/jpeg", "image/png", "image/webp")
@@ -136,6 +136,24 @@ def _render(message: Message) -> tuple[str, list[_Json]]:
             return "assistant", render_answer(message.content)
         case ToolMessage():
             return "user", [_result(message)]
+
+
+def continued(body: Mapping[str, Any], answer: Sequence[Any]) -> Mapping[str, Any]:
+    """Return the request that continues a paused answer, or `body` if it has no content yet.
+
+    Args:
+        body: The request that was answered.
+        answer: The blocks of the answer so far.
+    """
+    so_far = render_answer(answer)
+    if not so_far:
+        return body
+    *before, last = body["messages"]
+    if last["role"] == "assistant":  # the paused answer of an earlier call
+        so_far = [*last["content"], *so_far]
+    else:
+        before.append(last)
+    return {**body, "messages": [*before, {"role": "assistant", "content": so_far}]}
 
 
 @dataclass(slots=True)

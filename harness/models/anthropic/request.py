@@ -133,11 +133,11 @@ def _unthought(messages: Sequence[_Json]) -> bool:
     return messages[-2]["content"][0]["type"] not in ("thinking", "redacted_thinking")
 
 
-def _tool_choice(choice: str, model: str) -> _Json | None:
+def _tool_choice(choice: str, family: str) -> _Json | None:
     """Return the tool choice in the API's format; None for the default, the model's own choice."""
     if choice == "none":
         return {"type": "none"}
-    if choice == "auto" or model.startswith(_UNFORCED):
+    if choice == "auto" or family.startswith(_UNFORCED):
         return None
     return {"type": "any"} if choice == "any" else {"type": "tool", "name": choice}
 
@@ -165,22 +165,23 @@ def _output_format(schema: Mapping[str, JsonValue]) -> _Json:
 
 
 def body_of(
-    request: ChatRequest, parameters: Mapping[str, Any], *, model: str, max_tokens: int
+    request: ChatRequest, settings: Mapping[str, Any], *, model: str, family: str, max_tokens: int
 ) -> _Json:
     """Return the body of the request.
 
     Args:
         request: The call.
-        parameters: The model's defaults; the request's settings take precedence. Sampling
-            parameters are only sent if one of the two contains them. `cache_ttl` (`5m`, `1h`) is
-            the lifetime of breakpoints; `deferred_tools` names tools deferred to a tool search.
-        model: The model's id.
-        max_tokens: Used if neither settings nor parameters contain it: the API requires it.
+        settings: The model's and the request's settings, in the API's format. Sampling parameters
+            are only sent if they are in it. `cache_ttl` (`5m`, `1h`) is the lifetime of
+            breakpoints; `deferred_tools` names tools deferred to a tool search.
+        model: The model's id, perhaps a cloud's.
+        family: The model's id in Anthropic's own API.
+        max_tokens: Used if the settings do not contain it: the API requires it.
 
     Raises:
         ModelError: The API cannot enforce the output schema.
     """
-    settings = {**parameters, **request.settings}
+    settings = dict(settings)
     marks = CacheMarks(settings.get("cache_ttl"))
     body: _Json = {"model": model, "max_tokens": max_tokens}
     body["messages"] = messages_of(request, marks)
@@ -190,7 +191,7 @@ def body_of(
     _drop_lost_references(body["messages"], tools)
     if tools:
         body["tools"] = tools
-        if choice := _tool_choice(request.tool_choice, model):
+        if choice := _tool_choice(request.tool_choice, family):
             body["tool_choice"] = choice
             if choice["type"] != "none":
                 settings.pop("thinking", None)

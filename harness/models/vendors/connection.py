@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, cast
 
@@ -31,6 +32,7 @@ from pydantic_ai.providers import Provider
 from ...errors import ModelError
 from ...messages.message import AIMessage
 from ..base import ChatRequest, Delta
+from ..wire import NOTHING_ELSE, bounded, nothing_else
 from . import Options, Vendor
 from .answers import Deltas, answer_of, model_error
 from .messages import Transcript, media_of
@@ -99,8 +101,38 @@ _NO_KEY = "none-needed"
 _CONNECT_SECONDS = 15.0
 _CLOSE_SECONDS = 5.0
 
-_RESPONSES: ContextVar[list[Any] | None] = ContextVar("responses", default=None)
-"""HTTP responses of the current call."""
+
+@dataclass(slots=True)
+class _Exchange:
+    """The HTTP responses of one call, and the limit of the wait for its first event.
+
+    The wait begins with a response, because requests and their repetitions have limits of their
+    own.
+    """
+
+    silence: float
+    responses: list[Any] = field(default_factory=list[Any])
+    first: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+
+    @property
+    def answering(self) -> bool:
+        """Whether the vendor accepted the request."""
+        return any(response.is_success for response in self.responses)
+
+    def note(self, response: Any) -> None:
+        """Add a response."""
+        self.responses.append(response)
+        if response.is_success:
+            self.first.deadline = anyio.current_time() + self.silence
+
+    async def close(self) -> None:
+        """Close all responses."""
+        for response in self.responses:
+            await response.aclose()
+
+
+_EXCHANGE: ContextVar[_Exchange | None] = ContextVar("exchange", default=None)
+"""The current call."""
 
 _Close = Callable[[], Awaitable[None]]
 
@@ -120,6 +152,7 @@ class Connection:
     def __init__(self, vendor: Vendor, model: str, options: Options) -> None:
         self._vendor = vendor
         self._id = model
+        self._silence = NOTHING_ELSE * options.timeout
         try:
             provider, self._close = _provider(vendor, options)
             module, name = vendor.library_model
@@ -157,7 +190,7 @@ class Connection:
         """
         vendor, names = self._vendor, names_of(request)
         deltas = Deltas(names)
-        responses: list[Any] = []
+        exchange = _Exchange(self._silence)
         try:
             transcript = Transcript(vendor, self._model.system, names, self._media)
             asked = model_request_stream(
@@ -167,8 +200,8 @@ class Connection:
                 model_request_parameters=parameters_of(request, vendor, names),
                 instrument=False,
             )
-            async with _closed_for_sure(asked, responses) as events:
-                async for event in events:
+            async with _closed_for_sure(asked, exchange) as events:
+                async for event in bounded(aiter(events), self._silence, lambda _: True):
                     delta = deltas.feed(event)
                     if delta is not None:
                         yield delta
@@ -176,8 +209,7 @@ class Connection:
         except ModelError:
             raise
         except Exception as error:
-            answering = any(response.is_success for response in responses)
-            raise model_error(error, vendor, self._id, answering=answering) from error
+            raise model_error(error, vendor, self._id, answering=exchange.answering) from error
         yield answer_of(response, vendor, self._id, names, request.agent or None)
 
     async def aclose(self) -> None:
@@ -193,31 +225,38 @@ def _advice(vendor: Vendor, error: str) -> str:
 
 @asynccontextmanager
 async def _closed_for_sure(
-    asked: AbstractAsyncContextManager[StreamedResponse], responses: list[Any]
+    asked: AbstractAsyncContextManager[StreamedResponse], exchange: _Exchange
 ) -> AsyncGenerator[StreamedResponse]:
     """Open a stream, and always close its connection at the end.
 
     Some SDKs leave the connection open if the stream is not read to its end. The vendor would then
-    continue, and charge for it. The stream's HTTP responses are added to `responses`.
+    continue, and charge for it.
+
+    Raises:
+        TimeoutError: There was a response, and no event in time.
     """
+    events: StreamedResponse | None = None
     async with AsyncExitStack() as stack:
-        token = _RESPONSES.set(responses)
+        token = _EXCHANGE.set(exchange)
         try:
-            events = await stack.enter_async_context(asked)
+            with exchange.first:
+                events = await stack.enter_async_context(asked)
         finally:
-            _RESPONSES.reset(token)
+            _EXCHANGE.reset(token)
         try:
+            if events is None:
+                raise nothing_else(exchange.silence)
             yield events
         finally:
             with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
-                await events.cancel()
-                for response in responses:
-                    await response.aclose()
+                if events is not None:
+                    await events.cancel()
+                await exchange.close()
 
 
 async def _note(response: Any) -> None:
-    if (responses := _RESPONSES.get()) is not None:
-        responses.append(response)
+    if (exchange := _EXCHANGE.get()) is not None:
+        exchange.note(response)
     if isinstance(response, httpx2.Response):  # Groq's SDK has its own client, and checks events
         check_events(response)
 

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
+from ..._internal.records import changed
 from ...errors import ModelError
 from ...limits.prices import price_of, window_of
 from ...messages.message import AIMessage
 from ...tools.marks import is_repeated
 from ..base import ChatRequest, Delta
+from ..settings import with_effort
 from ..wire import LoopClients
 from . import Options, Vendor
 
@@ -61,7 +63,10 @@ class VendorModel:
         api_key: Default: the vendor's environment variable, read at each call.
         region: Region, for vendors with regions.
         context_window: Maximum input tokens. Default: the value in the list of models.
-        timeout: Seconds without data from the server until the call fails.
+        effort: How much the model thinks, such as `low` or `high`. Default: the vendor's. Models
+            that do not reason ignore it.
+        timeout: Seconds without data from the server until the call fails. A server that only
+            sends comments, for example while the model thinks, may do so for six times as long.
         max_retries: How often the vendor's SDK retries a call that was refused because of load or
             never arrived. If the agent retries calls itself (`model_patience`), the SDK does not.
         parameters: Defaults for the settings of every request: the library's model settings
@@ -70,6 +75,7 @@ class VendorModel:
 
     Raises:
         ModelError: The vendor's SDK is not installed.
+        UnknownEffort: `effort` or `thinking` is no effort.
     """
 
     def __init__(
@@ -81,6 +87,7 @@ class VendorModel:
         api_key: str | None = None,
         region: str | None = None,
         context_window: int | None = None,
+        effort: str | None = None,
         timeout: float = 600.0,
         max_retries: int = 2,
         **parameters: JsonValue,
@@ -99,7 +106,7 @@ class VendorModel:
         self._window = context_window
         self._timeout = timeout
         self._max_retries = max_retries
-        self._parameters = parameters
+        self._parameters = with_effort(self.name, {"effort": effort, **parameters})
 
     def __repr__(self) -> str:
         return f"VendorModel({self.name!r})"
@@ -133,6 +140,7 @@ class VendorModel:
             ModelError: The call failed; `kind`, `retryable` and `retry_after` say how.
         """
         options = self._options()
+        request = changed(request, settings=with_effort(self.name, request.settings))
         connection = await _clients.get(self, options, partial(self._open, options))
         retries = 0 if is_repeated() else self._max_retries
         async with aclosing(connection.stream(request, self._parameters, retries)) as parts:

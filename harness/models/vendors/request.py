@@ -111,8 +111,9 @@ _KNOWN = frozenset(get_type_hints(ModelSettings))
 _DIALECTS = ("openai_", "google_", "bedrock_", "mistral_", "groq_", "openrouter_", "cerebras_")
 _FOREIGN = frozenset(
     {"betas", "cache_control", "cache_ttl", "context_management", "deferred_tools"}
+    | {"output_config", "thinking"}  # converted by `_thinking`
 )
-"""Settings that only the Messages API supports."""
+"""Settings that only the Messages API supports in this form."""
 
 _OPEN_BODIES = ("chat", "responses", "groq")
 """Protocols whose SDK accepts arbitrary fields."""
@@ -139,15 +140,14 @@ def settings_of(
     """
     wanted = {**parameters, **request.settings}
     settings = _of_the_call(request, vendor, names, retries)
+    settings |= _thinking(parameters) | _thinking(request.settings)
     if "cache" in settings and wanted.get("cache_ttl") == "1h":
         settings["cache"] = "1h"
     extra: dict[str, Any] = {}
     for key, value in wanted.items():
         if value is None or key in _FOREIGN:
             continue
-        if key in ("thinking", "output_config"):
-            settings |= _thinking(value)
-        elif key in _KNOWN or key.startswith(_DIALECTS):
+        if key in _KNOWN or key.startswith(_DIALECTS):
             settings[key] = value
         else:
             extra[key] = value
@@ -184,11 +184,21 @@ def _choice(choice: str, names: ToolNames) -> Any:
     return {"none": "none", "any": "required"}.get(choice) or [names.wire(choice)]
 
 
-def _thinking(value: Any) -> dict[str, Any]:
-    """Return the library's thinking setting, also from the format of the Messages API."""
+def _thinking(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the library's thinking setting, also from the format of the Messages API.
+
+    An effort says more than that the model thinks, and less than that it does not.
+    """
+    effort, thinking = _level(given.get("output_config")), _level(given.get("thinking"))
+    level = thinking if thinking is False or effort is None else effort
+    return {} if level is None else {"thinking": level}
+
+
+def _level(value: Any) -> Any:
+    """Return whether or how much to think; None if the value does not say."""
     if not isinstance(value, Mapping):
-        return {"thinking": value}
+        return value
     data = cast("Mapping[str, Any]", value)
     if "effort" in data:
-        return {"thinking": data["effort"]} if data["effort"] in EFFORTS else {}
-    return {"thinking": data["type"] != "disabled"} if "type" in data else {}
+        return data["effort"] if data["effort"] in EFFORTS else None
+    return data["type"] not in ("between_tools", "disabled") if "type" in data else None

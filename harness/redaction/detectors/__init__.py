@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import ClassVar
 
 from ..._internal.records import record
 from .. import Span
@@ -25,6 +26,8 @@ class BuiltIn:
         open_from: See `Detector.open_from`.
         mask: Returns the replacement of a match for the strategy `mask`.
     """
+
+    reads_numbers: ClassVar[bool] = False
 
     find: Callable[[str], Iterable[Span]]
     open_from: Callable[[str], int]
