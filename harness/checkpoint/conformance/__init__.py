@@ -8,7 +8,7 @@ Each law gets a new, empty journal. `LAWS` lists them, for a parametrised test.
 
 from __future__ import annotations
 
-from . import commits, rewriting, run_ownership, runs, snapshots
+from . import commits, copies, rewriting, run_ownership, runs, snapshots
 from . import commits as unfinished
 from . import maintenance as upkeep
 from . import rewriting as admission
@@ -27,6 +27,7 @@ LAWS: tuple[Law, ...] = (
     *listings.LISTING_LAWS,
     *runs.LAWS,
     *run_ownership.LAWS,
+    *copies.LAWS,
     *upkeep.LAWS,
     *runs.EVENT_LAWS,
     *rewriting.LAWS,

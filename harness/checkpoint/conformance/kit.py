@@ -250,3 +250,17 @@ async def states_of(
     page = await journal.history(thread, ns, limit=10_000)
     found = [await loaded(journal, one.id, thread=thread, ns=ns) for one in page]
     return {one.checkpoint.id: list(one.writes) for one in found}
+
+
+SUB = "task:call_1@ckpt_1"
+"""The namespace of a subagent."""
+
+
+async def branched(journal: Checkpointer) -> tuple[list[str], list[str]]:
+    """Make a branch of four steps, and one from its second step with two more and the head."""
+    old = await grow(journal, "a", "b", "c", "d")
+    fork = step_batch(old[1], "c'", source="fork", salt="branch")
+    await journal.commit(fork)
+    new = [fork.checkpoints[0].id]
+    await journal.commit(step_batch(new[0], "d'"))
+    return old, [*new, step_id(new[0])]

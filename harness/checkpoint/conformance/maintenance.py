@@ -1,11 +1,11 @@
-"""Copies, removals and sizes; remaining data is complete after a removal."""
+"""Removals and sizes; remaining data is complete after a removal."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import replace
 
-from ...errors import CheckpointError, StaleThread, UnknownThread
+from ...errors import StaleThread
 from ..base import (
     Batch,
     Checkpointer,
@@ -18,8 +18,10 @@ from ..base import (
 )
 from ..maintenance import count_prunable
 from .kit import (
+    SUB,
     THREAD,
     Laws,
+    branched,
     checkpoint,
     equal,
     grow,
@@ -38,82 +40,6 @@ __all__ = ["LAWS"]
 
 
 LAWS = Laws("upkeep")
-
-_SUB = "task:call_1@ckpt_1"
-
-
-async def _branched(journal: Checkpointer) -> tuple[list[str], list[str]]:
-    """Make a branch of four steps, and one from its second step with two more and the head."""
-    old = await grow(journal, "a", "b", "c", "d")
-    fork = step_batch(old[1], "c'", source="fork", salt="branch")
-    await journal.commit(fork)
-    new = [fork.checkpoints[0].id]
-    await journal.commit(step_batch(new[0], "d'"))
-    return old, [*new, step_id(new[0])]
-
-
-# Copies
-
-
-@LAWS.law
-async def a_copy_has_the_checkpoints_and_writes_of_its_source(journal: Checkpointer) -> None:
-    old, _ = await _branched(journal)
-    sub = await grow(journal, "sub 1", "sub 2", ns=_SUB)
-    large = os.urandom(50_000)
-    write = StoredWrite("files", large, overwrite=True)
-    pending = TaskWrites(step_id(sub[1]), "call_1", 3, (write,))
-    await journal.commit(Batch(THREAD, _SUB, writes=[pending]))
-    await journal.copy_thread(THREAD, "copy")
-    for ns in ("", _SUB):
-        pages = [await journal.history(thread, ns) for thread in (THREAD, "copy")]
-        plain = [[replace(one, thread_id="", seq=0) for one in page] for page in pages]
-        equal(plain[1], plain[0])
-        equal([one.thread_id for one in pages[1]], ["copy"] * len(pages[1]))
-        equal(await states_of(journal, "copy", ns), await states_of(journal, THREAD, ns))
-    equal((await loaded(journal, thread="copy", ns=_SUB)).pending, [pending])
-    equal((await loaded(journal, old[3], thread="copy")).checkpoint.step, 3)
-    (info,) = [one for one in await journal.threads() if one.thread_id == "copy"]
-    equal((info.checkpoints, info.last_run), (8, None))
-
-
-@LAWS.law
-async def a_copy_keeps_the_order_of_commits_over_all_namespaces(journal: Checkpointer) -> None:
-    (first,) = await grow(journal, "a")
-    await grow(journal, "sub", ns=_SUB)
-    await journal.commit(step_batch(first, "b"))
-    await journal.copy_thread(THREAD, "copy")
-    main = [one.seq for one in await journal.history("copy")]
-    (sub,) = [one.seq for one in await journal.history("copy", _SUB)]
-    holds(main[1] < sub < main[0], "the copy's checkpoints follow each other as the source's do")
-    holds((await loaded(journal)).checkpoint.seq < main[1], "a copy comes after its source")
-
-
-@LAWS.law
-async def a_copy_and_its_source_go_their_own_ways(journal: Checkpointer) -> None:
-    ids = await grow(journal, "a", "b")
-    await journal.commit(Batch(THREAD, runs=[run("run_1")]))
-    await journal.copy_thread(THREAD, "copy")
-    await journal.commit(step_batch(ids[1], "theirs", thread="copy"))
-    await journal.commit(step_batch(ids[1], "mine"))
-    equal(values((await loaded(journal)).writes), ["a", "b", "mine"])
-    equal(values((await loaded(journal, thread="copy")).writes), ["a", "b", "theirs"])
-    equal(await journal.find_runs(thread_id="copy"), [])
-    await journal.delete_thread(THREAD)
-    equal(values((await loaded(journal, thread="copy")).writes), ["a", "b", "theirs"])
-
-
-@LAWS.law
-async def only_what_is_there_is_copied_and_only_to_where_nothing_is(journal: Checkpointer) -> None:
-    await grow(journal, "a")
-    await grow(journal, "b", thread="other")
-    with refused(UnknownThread):
-        await journal.copy_thread("nobody", "copy")
-    for target in ("other", THREAD):
-        with refused(CheckpointError):
-            await journal.copy_thread(THREAD, target)
-    equal(len(await journal.threads()), 2)
-    equal(values((await loaded(journal, thread="other")).writes), ["b"])
-
 
 # Pruning
 
@@ -137,18 +63,18 @@ async def a_pruned_thread_keeps_its_newest_states_whole(journal: Checkpointer) -
 
 @LAWS.law
 async def a_prune_keeps_the_newest_input_of_a_subagent(journal: Checkpointer) -> None:
-    (first,) = await grow(journal, "old input", ns=_SUB, source="input")
-    old = await grow(journal, "a", "b", ns=_SUB, parent=first)
-    second = step_batch(old[1], "new input", ns=_SUB, source="fork", salt="call_2")
+    (first,) = await grow(journal, "old input", ns=SUB, source="input")
+    old = await grow(journal, "a", "b", ns=SUB, parent=first)
+    second = step_batch(old[1], "new input", ns=SUB, source="fork", salt="call_2")
     await journal.commit(second)
     origin = second.checkpoints[0].id
-    new = await grow(journal, "c", "d", "e", ns=_SUB, parent=origin)
+    new = await grow(journal, "c", "d", "e", ns=SUB, parent=origin)
     await grow(journal, "main 1", "main 2", source="input")
     equal(await count_prunable(journal, THREAD, 1, None), 6)
     equal(await journal.prune(THREAD, keep_latest=1), 6)
-    page = await journal.history(THREAD, _SUB)
+    page = await journal.history(THREAD, SUB)
     equal([(one.id, one.parent_id) for one in page], [(new[2], origin), (origin, None)])
-    found = await loaded(journal, ns=_SUB, cached=origin)
+    found = await loaded(journal, ns=SUB, cached=origin)
     equal((found.base, values(found.writes)), (origin, ["c", "d", "e"]))
     equal(len(await journal.history(THREAD)), 1)
 
@@ -166,7 +92,7 @@ async def a_thread_may_be_pruned_again_and_again(journal: Checkpointer) -> None:
 
 @LAWS.law
 async def an_abandoned_branch_goes_and_takes_nothing_along(journal: Checkpointer) -> None:
-    old, new = await _branched(journal)
+    old, new = await branched(journal)
     abandoned = task(step_id(old[3]), "call_1", 0, "abandoned")
     await journal.commit(Batch(THREAD, writes=[abandoned]))
     before = await states_of(journal)
@@ -236,11 +162,11 @@ async def pruning_keeps_pending_tasks_questions_and_snapshots(journal: Checkpoin
 @LAWS.law
 async def each_namespace_keeps_its_own_newest(journal: Checkpointer) -> None:
     await grow(journal, "a", "b", "c")
-    await grow(journal, "x", "y", ns=_SUB)
+    await grow(journal, "x", "y", ns=SUB)
     await grow(journal, "1", "2", thread="other")
     equal(await journal.prune(THREAD, keep_latest=1), 3)
     equal(values((await loaded(journal)).writes), ["a", "b", "c"])
-    equal(values((await loaded(journal, ns=_SUB)).writes), ["x", "y"])
+    equal(values((await loaded(journal, ns=SUB)).writes), ["x", "y"])
     equal(len(await journal.history("other")), 2)
     equal(await journal.prune(keep_latest=1), 1)
     equal(values((await loaded(journal, thread="other")).writes), ["1", "2"])
@@ -403,7 +329,7 @@ async def a_thread_knows_its_size(journal: Checkpointer) -> None:
 
 @LAWS.law
 async def a_vacuum_changes_nothing_but_the_room(journal: Checkpointer) -> None:
-    _, new = await _branched(journal)
+    _, new = await branched(journal)
     await grow(journal, "a", thread="other")
     await journal.delete_thread("other")
     before = await states_of(journal)
