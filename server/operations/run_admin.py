@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import anyio
 import anyio.to_thread
@@ -20,7 +20,7 @@ from ...harness.checkpoint.base import (
     RunStatus,
     taken_over,
 )
-from ...harness.errors import HarnessError, UnknownRun
+from ...harness.errors import HarnessError, Superseded, UnknownRun
 from ...harness.limits.limits import Used
 from ...harness.loop.run.caller_messages import CallerMessage, message_batch
 from ...harness.loop.run.interrupts import check_answers
@@ -239,6 +239,9 @@ class RunAdmin:
     async def answer(self, run_id: str, answers: Mapping[str, JsonValue]) -> Answer:
         """Store answers to a run's questions; once all are answered, have a server continue it.
 
+        A run may ask while other calls of its step still work. Its server takes the answers after
+        them, so such a run stays with it.
+
         Raises:
             UnknownRun, UnknownInterrupt, InvalidAnswer: Nothing was stored.
             HarnessError: A server says that the run cannot continue.
@@ -248,6 +251,10 @@ class RunAdmin:
         if not is_last:
             text = f"Stored. Run {run.id} asks more: runs show {run.id}"
             return Answer(text, {**run_facts(run), "taken": False})
+        run = await self._find(run_id)  # it may have paused meanwhile
+        if run.status == "running" and not await self._is_left(run):
+            text = f"Stored. Run {run.id} still works on other calls, and continues after them."
+            return Answer(text, {**run_facts(run), "taken": True})
         return await self._gone_on(run)
 
     async def tell(self, run_id: str, message: str) -> Answer | None:
@@ -283,10 +290,11 @@ class RunAdmin:
             HarnessError: A server says that it cannot.
         """
         if isinstance(self._processes, ReplicaServers):
-            # Any server continues an abandoned run.
-            await self._journal.commit(taken_over(run, status="running", owner=None))
-            await self._processes.cancel_requests.tell("run", run.id, "left")
-            run = await self._find(run.id)
+            with suppress(Superseded):  # a server has just continued it
+                # Any server continues an abandoned run.
+                await self._journal.commit(taken_over(run, status="running", owner=None))
+                await self._processes.cancel_requests.tell("run", run.id, "left")
+                run = await self._find(run.id)
         else:
             await anyio.to_thread.run_sync(self._requests.store, run)
         now = await self._taken(run)
