@@ -26,6 +26,7 @@ from deep_agent_mcp.server.runs.cancellation import ServerProcesses
 from deep_agent_mcp.server.runs.goals import Goal, TaskInput
 from deep_agent_mcp.server.runs.queue.losses import MOST_LOSSES
 from deep_agent_mcp.server.runs.queue.thread_queues import ThreadQueues
+from deep_agent_mcp.server.runs.starting import OnBusy
 from deep_agent_mcp.server.sampling.queue import Offer
 from deep_agent_mcp.server.settings.sources import load_settings
 from deep_agent_mcp.server.threads.listing import list_threads, show_thread
@@ -265,6 +266,23 @@ async def test_a_full_line_is_said_at_once(tmp_path: Path) -> None:
         await app.runs.cancel(first.id, "by the test")
         for run_id in line:
             assert (await app.runs.wait(run_id, 30)).run.status == "done"
+
+
+async def test_without_a_queue_a_goal_on_a_busy_thread_is_refused_with_what_can_be_done(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path, queue_size=0) as app:
+        first = await at_work(app)
+        told: dict[str, str] = {}
+        choices: tuple[OnBusy, ...] = ("refuse", "queue", "interrupt")
+        for on_busy in choices:
+            with pytest.raises(ThreadBusy, match=f"{first.id}.* is working on it") as refusal:
+                await app.runs.start("more", thread_id=first.thread_id, on_busy=on_busy)
+            told[on_busy] = str(refusal.value)
+        assert "on_busy" not in told["refuse"]
+        assert told["queue"] == told["interrupt"]
+        assert "queues no runs (--queue-size 0), so on_busy must be 'refuse'" in told["queue"]
+        assert (await app.runs.snapshot(first.id)).run.status == "running"
 
 
 async def test_an_answer_waits_for_a_place_too(tmp_path: Path) -> None:

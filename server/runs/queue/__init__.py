@@ -343,9 +343,7 @@ class RunQueue:
 
 def _full(found: Collection[Run], size: int) -> ThreadBusy:
     if not size:
-        return ThreadBusy(
-            "the limit of runs that may work for you is reached; nothing was started."
-        )
+        return ThreadBusy("this server queues no runs (--queue-size 0); nothing was started.")
     first = min(found, key=lambda one: one.created_at)
     return ThreadBusy(
         f"{len(found)} of your runs are queued, and --queue-size allows {size}; nothing was "
