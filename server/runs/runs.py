@@ -161,8 +161,13 @@ class RunManager(RunWatcher):
         if is_parked(run):  # it continues where its client's model is
             self._require_place(run.id)
         here = not stands or is_parked(run)
-        if here or self._queue.admits(run.id, run.attempt, is_task=is_task(run)):
-            await self._supervisor.resume(run, answers, offer=offer)
+        admitted = not here and self._queue.admits(run.id, run.attempt, is_task=is_task(run))
+        if here or admitted:
+            try:
+                await self._supervisor.resume(run, answers, offer=offer)
+            finally:
+                if admitted:
+                    self._queue.engine.started(run.id)
             return
         agent = self._agent_of(run)
         if answers:

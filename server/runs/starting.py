@@ -82,6 +82,7 @@ class RunStarter(CallDriver):
                 raise
             return error.run_id
         finally:
+            self._queue.engine.started(run_id)
             if key is not None:
                 self._release(key, live)
         return run_id

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from deep_agent_mcp.harness.checkpoint.base import Batch, Run
@@ -16,7 +17,7 @@ from deep_agent_mcp.harness.limits.limits import Limits
 from deep_agent_mcp.harness.subagents.background.launcher import BackgroundSubAgents
 from deep_agent_mcp.harness.subagents.background.tasks import NewTask
 from deep_agent_mcp.server.auth.caller import Caller, current_caller
-from deep_agent_mcp.server.engine import Bounds
+from deep_agent_mcp.server.engine import Bounds, Leg
 from deep_agent_mcp.server.runs.background import ServedTasks
 from deep_agent_mcp.server.runs.cancellation import ServerProcesses
 from deep_agent_mcp.server.runs.runs import RunManager
@@ -52,6 +53,7 @@ async def serving(
             tasks.attach(supervisor)
             async with tasks.launcher as launcher:
                 yield runs, launcher
+            group.cancel_scope.cancel()  # the queue never ends by itself
 
 
 async def begun(launcher: BackgroundSubAgents, number: int) -> Run:
@@ -78,6 +80,23 @@ async def test_a_task_that_waits_for_its_turn_is_waited_for(tmp_path: Path) -> N
             assert not found
             gate.open.set()
     assert found == ["dug"]
+
+
+async def test_no_more_tasks_work_at_once_than_may_even_if_all_begin_together(
+    tmp_path: Path,
+) -> None:
+    gate = Gate(says("dug"))
+    async with serving(MemoryCheckpointer(), gate, tmp_path) as (runs, launcher):
+        tasks = [await begun(launcher, number) for number in range(10)]
+        legs = [Leg(one.id, one.attempt) for one in tasks]
+        while gate.running < 8 or (
+            gate.running < 10 and len(await runs.queue.engine.offered(legs)) < 2
+        ):
+            await anyio.lowlevel.checkpoint()
+        gate.open.set()
+        for one in tasks:
+            assert (await runs.wait(one.id, 20)).run.answer == "dug"
+    assert gate.most == 8
 
 
 async def stored(journal: MemoryCheckpointer, run: Run) -> Run:

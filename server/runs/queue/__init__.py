@@ -96,7 +96,7 @@ class RunQueue:
             self._group.start_soon(self.engine.serve, self.carry, name="engine")
 
     def admits(self, run_id: str, attempt: int = 1, *, is_task: bool = False) -> bool:
-        """Whether a run may start here at once; if so, it must."""
+        """Whether a run may start here at once; if so, it must, and `engine.started` is due."""
         return self.engine.admits(Leg(run_id, attempt, owner_of(run_id), is_task=is_task))
 
     # --- putting in line -----------------------------------------------------------------------
@@ -290,7 +290,8 @@ class RunQueue:
     async def may_adopt(self, run: Run) -> bool:
         """Whether an abandoned run may continue here at once; otherwise it is queued.
 
-        A run whose servers have died too often is given up.
+        If it may, `engine.started` is due once it has. A run whose servers have died too often is
+        given up.
 
         Raises:
             HarnessError: The journal, or the engine, cannot be used.
