@@ -204,7 +204,7 @@ def _tasks(settings: Settings, journal: Checkpointer) -> ServedTasks | None:
         return None
     from .runs.background import ServedTasks
 
-    return ServedTasks(journal)
+    return ServedTasks(journal, replicas=settings.replicas)
 
 
 def _builder(

@@ -87,7 +87,14 @@ class RunEngine(Protocol):
     is_shared: bool
 
     def admits(self, leg: Leg) -> bool:
-        """Whether a leg may start on this server at once, without being offered."""
+        """Whether a leg may start on this server at once, without being offered.
+
+        Its place is taken until `started` is called, however long it needs to start.
+        """
+        ...
+
+    def started(self, run_id: str) -> None:
+        """Note that an admitted leg is being executed now, or could not start."""
         ...
 
     async def offer(self, leg: Leg) -> bool:

@@ -122,6 +122,9 @@ class DbosRuns:
         """Never: all servers take their legs from the queue."""
         return False
 
+    def started(self, run_id: str) -> None:
+        """Do nothing: none was admitted."""
+
     def stirred(self) -> None:
         """Check whether the limits have changed."""
         self._stirred.set()

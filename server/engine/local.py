@@ -67,6 +67,7 @@ class LocalRuns:
         self._later: list[tuple[float, int, Leg]] = []
         self._legs: dict[str, Leg] = {}
         self._carried: dict[str, Leg] = {}
+        self._admitted: dict[str, Leg] = {}
         self._again: dict[str, Leg] = {}
         self._numbers = count(1)
         self._stirred = anyio.Event()
@@ -75,11 +76,19 @@ class LocalRuns:
     def admits(self, leg: Leg) -> bool:
         """Whether there is room for a leg, and nothing of its owner is in line before it."""
         line = self._line(leg)
-        waits = leg.delay > 0 or leg.run_id in self._legs or line.legs
-        if self._draining or waits or not self._has_room(line):
+        carried = self._carried.get(leg.run_id)
+        known = leg.run_id in self._legs or leg.run_id in self._admitted
+        known = known or (carried is not None and leg.attempt <= carried.attempt)
+        if self._draining or leg.delay > 0 or known or line.legs or not self._has_room(line):
             return False
         self._note_begin(line)
+        self._admitted[leg.run_id] = leg
         return True
+
+    def started(self, run_id: str) -> None:
+        """Note that an admitted leg is being executed now, or could not start."""
+        if self._admitted.pop(run_id, None) is not None:
+            self.stirred()
 
     async def offer(self, leg: Leg) -> bool:
         """Put a leg in line, unless its run is in line or being executed; always returns True.
@@ -177,7 +186,7 @@ class LocalRuns:
         """Return the runs that are executed, of one owner or all."""
         given = {
             leg.run_id
-            for leg in self._carried.values()
+            for leg in (*self._carried.values(), *self._admitted.values())
             if leg.is_task == tasks and owner in (None, leg.owner)
         }
         return given.union(self._at_work.working(owner, tasks=tasks))

@@ -12,7 +12,7 @@ import anyio
 import anyio.to_thread
 
 from ...harness.checkpoint.base import Checkpointer, Run
-from ...harness.errors import HarnessError
+from ...harness.errors import HarnessError, ThreadBusy
 from ..runs.cancellation import CancelRequest, CancelRequests, ServerProcesses
 from ..runs.runs import RunManager
 from ..settings.state_dir import StateDir
@@ -120,5 +120,8 @@ async def _retry(runs: RunManager, run: Run, requests: RetryRequests) -> None:
     try:
         await runs.supervisor.resume(run, {})
     except HarnessError as error:
+        if isinstance(error, ThreadBusy) and error.run_id == run.id:
+            await anyio.to_thread.run_sync(requests.store, run)
+            return  # it is about to stop, or to continue by itself; the next check sees which
         logger.warning("run %s does not continue: %s", run.id, error)
         await anyio.to_thread.run_sync(requests.refuse, run, str(error))

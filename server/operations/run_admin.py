@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import anyio
 import anyio.to_thread
@@ -20,7 +20,7 @@ from ...harness.checkpoint.base import (
     RunStatus,
     taken_over,
 )
-from ...harness.errors import HarnessError, UnknownRun
+from ...harness.errors import HarnessError, Superseded, UnknownRun
 from ...harness.limits.limits import Used
 from ...harness.loop.run.caller_messages import CallerMessage, message_batch
 from ...harness.loop.run.interrupts import check_answers
@@ -179,37 +179,53 @@ class RunAdmin:
     async def cancel(self, run_ids: Sequence[str], reason: str) -> Answer:
         """End runs, whichever server works on them; their committed steps stay.
 
-        Background tasks of their threads end with them.
+        Background tasks of their threads end with them, except those of driven calls and of runs
+        that had ended before.
 
         Raises:
             UnknownRun: There is no such run; no run was ended.
             ThreadBusy: The server that works on one is slow to end it, but will. The runs before
-                it were ended.
+                it were ended, with their tasks.
         """
         found = [await self._find(one) for one in run_ids]
         cancellation = Cancellation(
             self._journal, self._processes, {}, self._is_left, lambda run: None
         )
-        ended = [await cancellation.end(run, reason) for run in found]
-        below = [task for run in ended for task in await self._tasks_below(run)]
-        found += below
-        ended += [await cancellation.end(run, reason) for run in below]
+        ended: list[tuple[Run, Run]] = []
+        tasks: list[tuple[Run, Run]] = []
+        for run in found:
+            now = await cancellation.end(run, reason)
+            ended.append((run, now))
+            if run.status not in ENDED and now.status == "cancelled" and run.kind == "delegate":
+                tasks += await self._end_tasks(cancellation, run.thread_id, reason)
+        ended += tasks
         lines = [
             f"{now.id}: {now.status}" + (", as it was before" if now == before else "")
-            for before, now in zip(found, ended, strict=True)
+            for before, now in ended
         ]
-        return Answer("\n".join(lines), {"runs": [run_facts(one) for one in ended]})
+        return Answer("\n".join(lines), {"runs": [run_facts(now) for _, now in ended]})
 
-    async def _tasks_below(self, run: Run) -> Sequence[Run]:
-        """Return the open runs of the background tasks of a cancelled run's thread."""
-        if run.status != "cancelled" or run.kind != "delegate":
-            return ()
-        return [
-            one
-            for thread_id in await task_threads(self._journal, run.thread_id)
-            for one in await self._journal.find_runs(thread_id=thread_id)
-            if one.status not in ENDED
-        ]
+    async def _end_tasks(
+        self, cancellation: Cancellation, thread_id: str, reason: str
+    ) -> list[tuple[Run, Run]]:
+        """End the background tasks of a thread; return their runs before and after.
+
+        Raises:
+            HarnessError: One could not be ended; the others were.
+        """
+        ended: list[tuple[Run, Run]] = []
+        failed: list[HarnessError] = []
+        for task in await task_threads(self._journal, thread_id):
+            for run in await self._journal.find_runs(thread_id=task):
+                if run.status in ENDED:
+                    continue
+                try:
+                    ended.append((run, await cancellation.end(run, reason)))
+                except HarnessError as error:
+                    failed.append(error)
+        if failed:
+            raise failed[0]
+        return ended
 
     async def wait(self, run_id: str, seconds: float | None) -> Answer:
         """Wait until a run pauses or ends, whichever server works on it; return it.
@@ -239,6 +255,9 @@ class RunAdmin:
     async def answer(self, run_id: str, answers: Mapping[str, JsonValue]) -> Answer:
         """Store answers to a run's questions; once all are answered, have a server continue it.
 
+        A run may ask while other calls of its step still work. Its server takes the answers after
+        them, so such a run stays with it.
+
         Raises:
             UnknownRun, UnknownInterrupt, InvalidAnswer: Nothing was stored.
             HarnessError: A server says that the run cannot continue.
@@ -248,6 +267,10 @@ class RunAdmin:
         if not is_last:
             text = f"Stored. Run {run.id} asks more: runs show {run.id}"
             return Answer(text, {**run_facts(run), "taken": False})
+        run = await self._find(run_id)  # it may have paused meanwhile
+        if run.status == "running" and not await self._is_left(run):
+            text = f"Stored. Run {run.id} still works on other calls, and continues after them."
+            return Answer(text, {**run_facts(run), "taken": True})
         return await self._gone_on(run)
 
     async def tell(self, run_id: str, message: str) -> Answer | None:
@@ -283,10 +306,11 @@ class RunAdmin:
             HarnessError: A server says that it cannot.
         """
         if isinstance(self._processes, ReplicaServers):
-            # Any server continues an abandoned run.
-            await self._journal.commit(taken_over(run, status="running", owner=None))
-            await self._processes.cancel_requests.tell("run", run.id, "left")
-            run = await self._find(run.id)
+            with suppress(Superseded):  # a server has just continued it
+                # Any server continues an abandoned run.
+                await self._journal.commit(taken_over(run, status="running", owner=None))
+                await self._processes.cancel_requests.tell("run", run.id, "left")
+                run = await self._find(run.id)
         else:
             await anyio.to_thread.run_sync(self._requests.store, run)
         now = await self._taken(run)

@@ -34,13 +34,15 @@ class ServedTasks:
 
     Args:
         journal: The server's.
+        replicas: Whether other replicas may take runs that wait for a place.
 
     Attributes:
         launcher: The main agent's launcher; enter it before the first run.
     """
 
-    def __init__(self, journal: Checkpointer) -> None:
+    def __init__(self, journal: Checkpointer, *, replicas: bool = False) -> None:
         self._journal = journal
+        self._replicas = replicas
         self._agents: AgentSource
         self._supervisor: RunSupervisor
         # The engine decides how many work at a time.
@@ -74,10 +76,11 @@ class ServedTasks:
     async def carry(self, run: Run, behalf: Behalf | None) -> None:
         """See `RunEngine`. Any server with room executes it, and it can be waited for on all.
 
-        A task that uses a client's model works on the same server as its caller.
+        A task that uses a client's model works on the same server as its caller. Among replicas,
+        it starts at once, because another one could take it while it waits for a place.
         """
         models = self._agents(run.agent).definition.models
-        here = any(is_sampling(one.name) for one in models)
+        here = self._replicas and any(is_sampling(one.name) for one in models)
         run = await self._journal.run(run.id) or run
         if run.status != "running" and not here:
             await self._supervisor.queue.go_on(run)

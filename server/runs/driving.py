@@ -256,7 +256,7 @@ class CallDriver:
         if waiting:
             raise ThreadBusy(
                 f"Run {waiting[0].id} is queued on thread {live.thread_id}; nothing was done. "
-                'Wait for it, cancel it, or call task with on_busy="queue" to wait behind it.',
+                "Wait for it, cancel it, or use another thread.",
                 waiting[0].id,
             )
 

@@ -45,6 +45,7 @@ from .active_run import call_id
 from .contracts import Agents
 
 __all__ = [
+    "QUEUED",
     "Goal",
     "StructuredRuns",
     "TaskInput",
@@ -259,6 +260,11 @@ class Goal:
         options = replace(options, goal=self._shown(main))
         return await main.adrive([call], thread_id=thread_id, options=options)
 
+    @property
+    def size(self) -> int:
+        """How many bytes its files have."""
+        return sum(len(one.data) for one in self.inputs)
+
     def _shown(self, agent: Agent) -> str:
         """Return the goal as lists may show it; nothing if it must stay in its thread."""
         try:
@@ -322,4 +328,8 @@ class Goal:
 async def kept_goal(journal: Checkpointer, run_id: str) -> Goal | None:
     """Return the goal of a run that waits, or has waited, in line; None if it is not stored."""
     found = await journal.events(run_id, limit=1)
-    return Goal.of(found[0]) if found and found[0].mode == QUEUED else None
+    if not found or found[0].mode != QUEUED:
+        return None
+    data = cast("dict[str, Any]", found[0].data)
+    size = sum(len(body) for _, body in data.get("inputs", ()))
+    return await work_apart(partial(Goal.of, found[0]), size)

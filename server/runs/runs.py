@@ -16,7 +16,7 @@ import anyio
 from pydantic import JsonValue
 
 from ...harness.agent import Agent
-from ...harness.checkpoint.base import OPEN, Run
+from ...harness.checkpoint.base import ENDED, OPEN, Run
 from ...harness.errors import (
     HarnessError,
     RunEnded,
@@ -161,8 +161,13 @@ class RunManager(RunWatcher):
         if is_parked(run):  # it continues where its client's model is
             self._require_place(run.id)
         here = not stands or is_parked(run)
-        if here or self._queue.admits(run.id, run.attempt, is_task=is_task(run)):
-            await self._supervisor.resume(run, answers, offer=offer)
+        admitted = not here and self._queue.admits(run.id, run.attempt, is_task=is_task(run))
+        if here or admitted:
+            try:
+                await self._supervisor.resume(run, answers, offer=offer)
+            finally:
+                if admitted:
+                    self._queue.engine.started(run.id)
             return
         agent = self._agent_of(run)
         if answers:
@@ -250,7 +255,7 @@ class RunManager(RunWatcher):
     async def cancel(self, run_id: str, reason: str) -> Run:
         """End a run; its committed steps stay. A run that has ended is returned as it is.
 
-        Background tasks of its thread end with it.
+        Background tasks of its thread end with it, unless it is a driven call or had ended before.
 
         Raises:
             UnknownRun: There is no such run.
@@ -264,9 +269,11 @@ class RunManager(RunWatcher):
                 f"Cancelling run {run_id} needs the scope 'delegate'; nothing was done. Ask the "
                 "operator for a token with this scope."
             )
-        run = await self._supervisor.cancellation.end(run, reason)
-        if run.status == "cancelled" and self._supervisor.tasks is not None and not is_task(run):
-            await self._supervisor.tasks.cancel_all(run.thread_id, reason)
+        before, run = run, await self._supervisor.cancellation.end(run, reason)
+        tasks = self._supervisor.tasks
+        ends = before.status not in ENDED and run.status == "cancelled"
+        if ends and run.kind == "delegate" and not is_task(run) and tasks is not None:
+            await tasks.cancel_all(run.thread_id, reason)
         return run
 
     # --- what servers that died have left ----------------------------------------------------

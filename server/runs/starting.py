@@ -24,6 +24,7 @@ Began: TypeAlias = Callable[[str], None]
 """Called with the id of a run as soon as it is started."""
 
 _ASK_TO_WAIT = 'To wait for the thread, call task again with on_busy="queue".'
+_NO_QUEUE = "This server queues no runs (--queue-size 0), so on_busy must be 'refuse'."
 
 
 class RunStarter(CallDriver):
@@ -81,6 +82,7 @@ class RunStarter(CallDriver):
                 raise
             return error.run_id
         finally:
+            self._queue.engine.started(run_id)
             if key is not None:
                 self._release(key, live)
         return run_id
@@ -95,8 +97,9 @@ class RunStarter(CallDriver):
         """
         self._supervisor.spawn(live, self._work(goal, live), key=key, is_new=live.is_new)
         await live.control.accepted.wait()
-        if isinstance(live.error, ThreadBusy) and on_busy != "refuse":
-            return True  # another server was faster
+        if isinstance(live.error, ThreadBusy):  # another server was faster
+            self._require_waiting(live.error, on_busy)
+            return True
         if live.error is not None:
             raise live.error
         return None
@@ -114,8 +117,7 @@ class RunStarter(CallDriver):
         try:
             live.is_new = await self._enter(live, known_idle=is_new, begins=begins) or is_new
         except ThreadBusy as error:
-            if on_busy == "refuse":
-                raise ThreadBusy(f"{error} {_ASK_TO_WAIT}", error.run_id) from error
+            self._require_waiting(error, on_busy)
             return True
         if self._queue.admits(live.run_id) or self._works_with_its_client(live):
             return None
@@ -123,6 +125,18 @@ class RunStarter(CallDriver):
         if not self._queue.size:
             self._refuse_for_want_of_room(live.run_id)
         return False
+
+    def _require_waiting(self, error: ThreadBusy, on_busy: OnBusy) -> None:
+        """Check that a goal whose thread is in use may wait in line.
+
+        Raises:
+            ThreadBusy: It may not.
+        """
+        if on_busy == "refuse":
+            advice = f" {_ASK_TO_WAIT}" if self._queue.size else ""
+            raise ThreadBusy(f"{error}{advice}", error.run_id) from error
+        if not self._queue.size:
+            raise ThreadBusy(f"{error} {_NO_QUEUE}", error.run_id) from error
 
     def _works_with_its_client(self, live: ActiveRun) -> bool:
         """Whether a run wants the model of the client that starts it, which is connected here."""

@@ -369,8 +369,10 @@ class RunSupervisor:
         """
         if run.id in self.live or self.stopping.has_begun:
             return run.id in self.live
+        admitted = False
         try:
-            if here or await self.queue.may_adopt(run):
+            admitted = not here and await self.queue.may_adopt(run)
+            if here or admitted:
                 await self._resume_or_end(run)
             self.stuck.pop(run.id, None)
             self.figures.taken_over += run.id in self.live and run.owner != self.owner
@@ -382,6 +384,9 @@ class RunSupervisor:
                 raise
         except Exception:
             logger.exception("run %s cannot be continued now", run.id)
+        finally:
+            if admitted:
+                self.queue.engine.started(run.id)
         return run.id in self.live
 
     async def _resume_or_end(self, run: Run) -> None:

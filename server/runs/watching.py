@@ -168,9 +168,8 @@ class RunWatcher(RunStarter):
                 run = replace(run, status="running")
         if run.status == "queued":
             stopping = self._supervisor.stopping.has_begun
-            return Snapshot(
-                run, stopping=stopping, waits_for=await self._queue.threads.waits_for(run)
-            )
+            (waits_for,) = await self._queue.threads.waits_for(run)
+            return Snapshot(run, stopping=stopping, waits_for=waits_for)
         if run.status == "running":
             calls = self.sampling.calls(run.thread_id)
             if self._supervisor.stopping.has_begun:

@@ -59,12 +59,18 @@ class Conversation:
     async def page(self, thread_id: str, query: Query) -> dict[str, JsonValue]:
         """Return a page of items, oldest first; by default the newest.
 
+        If the step that `after` names was abandoned, this is the newest page, with `reset`: what
+        the caller has read before is out of date.
+
         Raises:
             NotThere: There is no such thread.
         """
         limit = query.count("limit", 200, 1_000)
         before, after = query.number("before"), query.number("after")
         branch = await self._branch(thread_id)
+        reset = after is not None and branch.abandons(after)
+        if reset:
+            after = None
         newest = branch.steps[-1].seq + 1
         steps = branch.before(newest if before is None else before, limit)
         if after is not None:
@@ -85,6 +91,7 @@ class Conversation:
             "after": str(steps[-1].seq if steps else after or 0),
             "more": bool(steps) and steps[-1].seq < branch.steps[-1].seq,
             "total": len(branch.steps),
+            "reset": reset,
             **self.writing(thread_id),
         }
 

@@ -202,6 +202,11 @@ class Branch:
         start = bisect_right(self.steps, seq, key=_seq)
         return self.steps[start : start + limit]
 
+    def abandons(self, seq: int) -> bool:
+        """Whether a step was abandoned; one that is older than all steps here was only pruned."""
+        place = bisect_right(self.steps, seq, key=_seq)
+        return place > 0 and self.steps[place - 1].seq != seq
+
 
 def _seq(made: Checkpoint) -> int:
     return made.seq

@@ -169,7 +169,9 @@ async def fleet(services: Services) -> dict[str, JsonValue]:
     Only callers who may see all users' threads see the replicas.
     """
     caller, supervisor = current_caller.get(), services.runs.supervisor
-    queued = await services.journal.find_runs(status="queued", limit=MOST_QUEUED)
+    newest = await services.journal.find_runs(status="queued", limit=MOST_QUEUED)
+    queued = newest[::-1]
+    doing = await services.runs.queue.threads.waits_for(*queued)
     bounds = supervisor.bounds
     shown: dict[str, JsonValue] = {
         "queued": [
@@ -178,9 +180,9 @@ async def fleet(services: Services) -> dict[str, JsonValue]:
                 "thread_id": one.thread_id,
                 "title": " ".join(one.goal.split())[:200],
                 "since": instant(one.created_at),
-                "doing": await services.runs.queue.threads.waits_for(one),
+                "doing": waits_for,
             }
-            for one in reversed(queued)
+            for one, waits_for in zip(queued, doing, strict=True)
         ],
         "quotas": {
             "workers": bounds.workers,

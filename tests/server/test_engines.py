@@ -340,6 +340,16 @@ async def test_runs_begin_no_faster_than_the_rate_of_their_owner() -> None:
         group.cancel_scope.cancel()
 
 
+async def test_an_admitted_run_has_its_place_while_it_is_about_to_start() -> None:
+    server = Server(Bounds(workers=1))
+    engine = LocalRuns(lambda: server.bounds, server)
+    first, second = legs("ann-1", "ben-1")
+    assert engine.admits(first)
+    assert not engine.admits(second)
+    engine.started("ann-1")  # it could not start
+    assert engine.admits(second)
+
+
 async def test_a_server_that_stops_begins_nothing() -> None:
     async with serving(local) as server:
         await server.bound(Bounds(workers=1))

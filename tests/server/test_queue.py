@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 from functools import partial
 from itertools import count
 from pathlib import Path
+from threading import get_ident
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -16,16 +18,19 @@ from pydantic import JsonValue
 
 from deep_agent_mcp import create_deep_agent
 from deep_agent_mcp.harness.checkpoint.base import Run, taken_over
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.errors import JournalAway, ThreadBusy
 from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, TextBlock
 from deep_agent_mcp.harness.models.base import ChatRequest, Delta
 from deep_agent_mcp.server.app import App, create_app
 from deep_agent_mcp.server.auth.caller import ALL_SCOPES, Caller, current_caller
 from deep_agent_mcp.server.python_agents.source import AgentSource
+from deep_agent_mcp.server.runs import goals
 from deep_agent_mcp.server.runs.cancellation import ServerProcesses
 from deep_agent_mcp.server.runs.goals import Goal, TaskInput
 from deep_agent_mcp.server.runs.queue.losses import MOST_LOSSES
 from deep_agent_mcp.server.runs.queue.thread_queues import ThreadQueues
+from deep_agent_mcp.server.runs.starting import OnBusy
 from deep_agent_mcp.server.sampling.queue import Offer
 from deep_agent_mcp.server.settings.sources import load_settings
 from deep_agent_mcp.server.threads.listing import list_threads, show_thread
@@ -280,6 +285,23 @@ async def test_a_full_line_is_said_at_once(tmp_path: Path) -> None:
             assert (await app.runs.wait(run_id, 30)).run.status == "done"
 
 
+async def test_without_a_queue_a_goal_on_a_busy_thread_is_refused_with_what_can_be_done(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path, queue_size=0) as app:
+        first = await at_work(app)
+        told: dict[str, str] = {}
+        choices: tuple[OnBusy, ...] = ("refuse", "queue", "interrupt")
+        for on_busy in choices:
+            with pytest.raises(ThreadBusy, match=f"{first.id}.* is working on it") as refusal:
+                await app.runs.start("more", thread_id=first.thread_id, on_busy=on_busy)
+            told[on_busy] = str(refusal.value)
+        assert "on_busy" not in told["refuse"]
+        assert told["queue"] == told["interrupt"]
+        assert "queues no runs (--queue-size 0), so on_busy must be 'refuse'" in told["queue"]
+        assert (await app.runs.snapshot(first.id)).run.status == "running"
+
+
 async def test_an_answer_waits_for_a_place_too(tmp_path: Path) -> None:
     async with running(tmp_path, workers=1) as app:
         failed = (await app.runs.wait(await app.runs.start("at once"), 30)).run
@@ -326,3 +348,70 @@ async def test_a_run_that_wants_its_clients_model_begins_where_the_client_is(
             other = await app.journal.run(await app.runs.start("hello", offer="none"))
             assert lent and other
             assert (lent.status, other.status) == ("running", "queued")
+
+
+@pytest.fixture
+def goals_read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The runs whose first event, which may be a goal with its files, was read."""
+    found: list[str] = []
+    read = SqliteCheckpointer.events
+
+    async def events(journal: SqliteCheckpointer, run_id: str, **options: Any) -> Any:
+        if not options.get("after"):
+            found.append(run_id)
+        return await read(journal, run_id, **options)
+
+    monkeypatch.setattr(SqliteCheckpointer, "events", events)
+    return found
+
+
+async def test_the_status_of_queued_runs_reads_each_goal_once(
+    tmp_path: Path, goals_read: list[str]
+) -> None:
+    async with running(tmp_path) as app:
+        thread = (await at_work(app)).thread_id
+        line = [
+            await app.runs.start(Goal("later"), thread_id=thread, on_busy="queue") for _ in range(4)
+        ]
+        goals_read.clear()
+        for run_id in line:
+            await app.runs.snapshot(run_id)
+        assert not {*goals_read} & {*line}
+    behind = {*line[1:]}  # the server tries to begin the first one
+    async with running(tmp_path) as app:
+        before = [(await app.runs.snapshot(run_id)).waits_for for run_id in line]
+        assert before[1:] == [f"queued behind run {run_id}" for run_id in line[:-1]]
+        assert {*goals_read} >= behind
+        goals_read.clear()
+        for run_id in line:
+            await app.runs.snapshot(run_id)
+        assert not {*goals_read} & behind
+
+
+async def test_files_of_a_queued_goal_are_packed_and_unpacked_away_from_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at: dict[str, list[int]] = {"b64encode": [], "b64decode": []}
+
+    def watch(name: str) -> None:
+        code = getattr(goals, name)
+
+        def watched(data: Any) -> Any:
+            at[name].append(get_ident())
+            return code(data)
+
+        monkeypatch.setattr(goals, name, watched)
+
+    watch("b64encode")
+    watch("b64decode")
+    async with running(tmp_path) as app:
+        first = await at_work(app, "soon")
+        for number in range(2):
+            big = Goal("big", inputs=[TaskInput(f"/inputs/{number}.bin", bytes(100_000))])
+            last = await app.runs.start(big, thread_id=first.thread_id, on_busy="queue")
+        await app.runs.snapshot(last)
+        assert (len(at["b64encode"]), len(at["b64decode"])) == (2, 0)
+        Obedient.may_answer.set()
+        assert (await app.runs.wait(last, 30)).run.status == "done"
+        assert len(at["b64decode"]) == 2
+        assert get_ident() not in (*at["b64encode"], *at["b64decode"])

@@ -132,6 +132,27 @@ async def test_runs_are_cancelled_where_they_are(tmp_path: Path) -> None:
         assert (stopped.run.status, stopped.run.reason) == ("cancelled", "a test")
 
 
+async def test_only_a_delegated_run_that_is_cancelled_now_takes_its_tasks_along(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path) as app:
+        asks = await ended(app, "ask")
+        await runs(tmp_path, "cancel", asks)
+        thread = (await app.runs.snapshot(asks)).run.thread_id
+        driven = Run("run_driven", thread, "drive", "main", "needs_approval")
+        await app.journal.commit(Batch(thread, runs=[driven]))
+        task = Run("run_of_a_task", f"{thread}.task-01234567", "delegate", "digger", "paused")
+        step = Checkpoint(task.thread_id, "", "c1", None, 0, "input", "input", "model")
+        await app.journal.commit(Batch(task.thread_id, checkpoints=[step], runs=[task]))
+        cancelled = await runs(tmp_path, "cancel", asks, driven.id)
+        assert cancelled.stdout.splitlines() == [
+            f"{asks}: cancelled, as it was before",
+            f"{driven.id}: cancelled",
+        ]
+        left = await app.journal.run(task.id)
+        assert left is not None and left.status == "paused"
+
+
 async def test_a_failed_run_is_retried_by_a_server_beside_or_by_the_next_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ from mcp import Client
 from mcp.types import CreateMessageResultWithTools
 
 from deep_agent_mcp.server.app import App
+from deep_agent_mcp.server.engine import Leg
 from deep_agent_mcp.server.sampling import queue as sampling_queue
 from deep_agent_mcp.server.sampling.queue import PARKED, is_parked
 from tests.e2e.client_model import ClientModel, calls, says
@@ -88,7 +89,7 @@ async def test_no_more_paused_tasks_go_on_at_once_than_may_work_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin = [start(f"dig {number}") for number in range(10)]
-    async with running(tmp_path, background_subagents=True) as app:
+    async with running(tmp_path, background_subagents=True, workers=8) as app:
         run_id = await app.runs.start("hello", offer="tools")
         thread_id = (await app.runs.snapshot(run_id)).run.thread_id
         with monkeypatch.context() as hurried:
@@ -99,17 +100,26 @@ async def test_no_more_paused_tasks_go_on_at_once_than_may_work_at_a_time(
             journal = app.agent().checkpointer
             while sum(map(is_parked, await journal.find_runs(limit=20))) < 10:
                 await anyio.lowlevel.checkpoint()
+        tasks = [one for one in await journal.find_runs(limit=20) if is_parked(one)]
+        launcher = app.runs.supervisor.tasks
+        assert launcher is not None
+        while any(launcher.carries(one.thread_id) for one in tasks):
+            await anyio.lowlevel.checkpoint()
+        legs = [Leg(one.id, one.attempt) for one in tasks]
         await app.runs.unpark(run_id)
-        assert app.runs.active <= 8
-        all_ask = anyio.Event()
-
-        def look() -> None:
-            if len(app.runs.sampling.calls(thread_id)) == 8:
-                all_ask.set()
-
-        with app.runs.sampling.watching(thread_id, look):
-            await all_ask.wait()
+        offered = app.runs.queue.engine.offered
+        while app.runs.active < 8 or (app.runs.active < 10 and len(await offered(legs)) < 2):
+            await anyio.lowlevel.checkpoint()
         assert app.runs.active == 8
+        answered = 0
+        while answered < 10:  # the last two begin once there is room
+            for asked in app.runs.sampling.calls(thread_id):
+                app.runs.sampling.take(thread_id, {asked.key: says("Dug.")})
+                answered += 1
+            await anyio.lowlevel.checkpoint()
+            assert app.runs.active <= 8
+        for one in tasks:
+            assert (await app.runs.wait(one.id, 10)).run.status == "done"
 
 
 async def test_who_listens_to_a_run_is_told_what_its_tasks_ask_the_model(tmp_path: Path) -> None:

@@ -108,6 +108,24 @@ async def test_what_a_rewind_left_behind_is_not_part_of_the_conversation(tmp_pat
         assert [one["key"] for one in left] == [one["key"] for one in steps[:2]]
 
 
+@pytest.mark.parametrize("back", [1, 3])
+async def test_who_follows_a_conversation_gets_it_anew_after_a_rewind(tmp_path: Path, back: int):
+    async with looking(tmp_path, RUNS) as server:
+        thread_id, _ = await tree(server)
+        uri = f"thread://{thread_id}/steps"
+        seen = await server.read(uri)
+        assert not seen["reset"]
+        found = (await server.read(f"thread://{thread_id}/history"))["checkpoints"]
+        target = found[back]["checkpoint_id"]
+        await server.call("rewind", thread_id=thread_id, checkpoint_id=target)
+        now = await server.read(uri)
+        anew = await server.read(f"{uri}?after={seen['after']}")
+        assert anew == {**now, "reset": True}
+        more = await server.read(f"{uri}?after={now['after']}")
+        assert (more["steps"], more["reset"]) == ([], False)
+        assert not (await server.read(f"{uri}?after=0"))["reset"]
+
+
 async def test_long_texts_are_cut_and_can_be_read_whole(tmp_path: Path):
     runs = script(long=[{"text": "x" * 30_000}])
     async with looking(tmp_path, runs) as server:

@@ -162,6 +162,21 @@ def test_what_another_client_decides_is_seen(browser: Browser, served: Served) -
     assert browser.run("return document.querySelectorAll('.question').length") == 0
 
 
+def test_a_conversation_that_another_client_rewinds_is_shown_as_it_is_now(
+    browser: Browser, served: Served
+) -> None:
+    done = served.call("task", goal="say nothing", wait_seconds=20)
+    thread = done["thread_id"]
+    browser.go(f"{served.page}#{done['run_id']}")
+    conversation = "document.querySelector('#steps').innerText"
+    browser.until(f"{conversation}.includes('Nothing to do.')")
+    *_, first = served.call("threads", thread_id=thread)["checkpoints"]
+    served.call("rewind", thread_id=thread, checkpoint_id=first["checkpoint_id"])
+    browser.look()
+    browser.until(f"!{conversation}.includes('Nothing to do.')")
+    assert browser.run(f"return {conversation}.includes('say nothing')")
+
+
 def test_a_failed_run_says_why_and_can_go_on(browser: Browser, served: Served) -> None:
     open_run(browser, served, "fail at once")
     until_status(browser, "failed")

@@ -11,11 +11,13 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
+from functools import partial
 from weakref import WeakValueDictionary
 
 import anyio
 from anyio.abc import TaskGroup
 
+from ....harness._internal.concurrency import work_apart
 from ....harness.checkpoint.base import Batch, Checkpointer, Fence, Run, taken_over
 from ....harness.errors import (
     HarnessError,
@@ -25,13 +27,14 @@ from ....harness.errors import (
     ThreadBusy,
 )
 from ...auth.caller import owner_of
-from ...engine import USUAL_PRIORITY, Leg, RunEngine
+from ...engine import Leg, RunEngine
 from ...sampling.queue import Offer
 from ..active_run import is_task
 from ..goals import Goal, kept_goal
 from ..lifecycle import ServerStopping
 from .losses import MOST_LOSSES, ServerLosses, given_up
 from .thread_queues import PAUSE, Supervisor, ThreadQueues
+from .turns import Turns
 
 __all__ = ["Begin", "RunQueue"]
 
@@ -79,7 +82,8 @@ class RunQueue:
         self._supervisor = supervisor
         self._group = group
         self._losses = ServerLosses(journal)
-        self.threads = ThreadQueues(journal, supervisor, group, self.offer)
+        self._turns = Turns(journal)
+        self.threads = ThreadQueues(journal, supervisor, group, self._turns, self.offer)
         self._offers: dict[str, Offer | None] = {}
         self._counts: dict[str, tuple[float, int]] = {}
         self._counting: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
@@ -92,7 +96,7 @@ class RunQueue:
             self._group.start_soon(self.engine.serve, self.carry, name="engine")
 
     def admits(self, run_id: str, attempt: int = 1, *, is_task: bool = False) -> bool:
-        """Whether a run may start here at once; if so, it must."""
+        """Whether a run may start here at once; if so, it must, and `engine.started` is due."""
         return self.engine.admits(Leg(run_id, attempt, owner_of(run_id), is_task=is_task))
 
     # --- putting in line -----------------------------------------------------------------------
@@ -113,9 +117,11 @@ class RunQueue:
         """
         await self._require_size(owner_of(run.id))
         fence = Fence(run.id, run.attempt, begins=True)
-        batch = Batch(run.thread_id, runs=[run], events=[goal.kept(run.id)], fences=[fence])
+        kept = await work_apart(partial(goal.kept, run.id), goal.size)
+        batch = Batch(run.thread_id, runs=[run], events=[kept], fences=[fence])
         with anyio.CancelScope(shield=True):
             await self._journal.commit(batch)
+            self._turns.note(run.id, goal)
             if offer is not None:
                 self._offers[run.id] = offer
                 while len(self._offers) > _MOST_OFFERS:
@@ -161,8 +167,7 @@ class RunQueue:
         """
         self.serve()
         if priority is None:
-            goal = await kept_goal(self._journal, run.id)
-            priority = USUAL_PRIORITY if goal is None else goal.priority
+            priority = (await self._turns.of(run.id)).priority
         leg = Leg(run.id, run.attempt, owner_of(run.id), priority, delay, is_task(run))
         if await self.engine.offer(leg):
             return True
@@ -285,7 +290,8 @@ class RunQueue:
     async def may_adopt(self, run: Run) -> bool:
         """Whether an abandoned run may continue here at once; otherwise it is queued.
 
-        A run whose servers have died too often is given up.
+        If it may, `engine.started` is due once it has. A run whose servers have died too often is
+        given up.
 
         Raises:
             HarnessError: The journal, or the engine, cannot be used.
@@ -343,9 +349,7 @@ class RunQueue:
 
 def _full(found: Collection[Run], size: int) -> ThreadBusy:
     if not size:
-        return ThreadBusy(
-            "the limit of runs that may work for you is reached; nothing was started."
-        )
+        return ThreadBusy("this server queues no runs (--queue-size 0); nothing was started.")
     first = min(found, key=lambda one: one.created_at)
     return ThreadBusy(
         f"{len(found)} of your runs are queued, and --queue-size allows {size}; nothing was "

@@ -15,8 +15,8 @@ from ....harness.errors import HarnessError
 from ..active_run import ActiveRun
 from ..cancellation import Cancellation
 from ..contracts import Changed, Servers, holder_of, moved_on
-from ..goals import kept_goal
 from ..lifecycle import Stopping
+from .turns import Turns
 
 __all__ = ["LOOK_SECONDS", "PAUSE", "ThreadQueues"]
 
@@ -54,6 +54,7 @@ class ThreadQueues:
         journal: The journal.
         supervisor: Executes runs on this server.
         group: The task group in which it waits.
+        turns: Says which goals interrupt.
         offer: Asks the engine to start a run.
     """
 
@@ -62,11 +63,13 @@ class ThreadQueues:
         journal: Checkpointer,
         supervisor: Supervisor,
         group: TaskGroup,
+        turns: Turns,
         offer: Callable[[Run], Awaitable[bool]],
     ) -> None:
         self._journal = journal
         self._supervisor = supervisor
         self._group = group
+        self._turns = turns
         self._offer = offer
         self._guarded: dict[str, anyio.Event] = {}
 
@@ -102,8 +105,8 @@ class ThreadQueues:
             await self._offer(first)
             await self._moved(first)
             return True
-        goal = await kept_goal(self._journal, first.id)
-        if goal is not None and goal.interrupts and await self._is_older(holder, first):
+        turn = await self._turns.of(first.id)
+        if turn.interrupts and await self._is_older(holder, first):
             await self._supervisor.cancellation.end(holder, f"interrupted by run {first.id}")
             return True
         if holder.status == "running" and await self._supervisor.is_left(holder):
@@ -135,8 +138,7 @@ class ThreadQueues:
         newest_first = [*found]
         if len(newest_first) > 1:
             for run in found:
-                goal = await kept_goal(self._journal, run.id)
-                if goal is not None and goal.interrupts:
+                if (await self._turns.of(run.id)).interrupts:
                     newest_first.remove(run)
                     newest_first.append(run)
                     break
@@ -151,13 +153,18 @@ class ThreadQueues:
         newer = next((one.id for one in known if one.id in (run.id, other.id)), other.id)
         return newer == other.id
 
-    async def waits_for(self, run: Run) -> str:
-        """Return what a queued run waits for, in words."""
-        line = [one.id for one in await self.line(run.thread_id)]
-        place = line.index(run.id) if run.id in line else 0
-        holder = await holder_of(self._journal, run.thread_id)
-        if place:
-            return f"queued behind run {line[place - 1]}"
-        if holder is not None and holder.id != run.id:
-            return f"queued behind run {holder.id}"
+    async def waits_for(self, *runs: Run) -> Sequence[str]:
+        """Return in words what each of these queued runs waits for."""
+        ahead: dict[str, str | None] = {}
+        for thread_id in {run.thread_id for run in runs}:
+            line = [one.id for one in await self.line(thread_id)]
+            holder = await holder_of(self._journal, thread_id)
+            first = None if holder is None else holder.id
+            ahead.update(zip(line, [first, *line], strict=False))
+        return [_behind(run.id, ahead.get(run.id)) for run in runs]
+
+
+def _behind(run_id: str, ahead: str | None) -> str:
+    if ahead in (None, run_id):  # it may have begun since its line was read
         return "waits for a free place"
+    return f"queued behind run {ahead}"

@@ -31,7 +31,6 @@ export class Thread {
   readonly loadingOlder = signal(false);
   readonly older = signal<string | null>(null);
   private after = "";
-  private total = 0;
   private acts = 0;
   private shownAs = "";
 
@@ -70,13 +69,12 @@ export class Thread {
     } catch (failure) {
       // A thread whose first run waits in line has none yet.
       if (!(failure instanceof Failure) || failure.kind !== "refused") throw failure;
-      return { steps: [], before: null, after: "" };
+      return { steps: [], before: null, after: "", reset: true };
     }
   }
 
   private take(overview: Overview, page: StepPage): void {
-    if ((page.total ?? 0) < this.total) this.begin(); // it was rewound
-    this.total = page.total ?? 0;
+    if (page.reset && this.after) this.begin();
     const first = !this.after;
     if (first) this.older.value = page.before;
     this.after = page.after || this.after;
@@ -94,11 +92,10 @@ export class Thread {
     this.version.value += 1;
   }
 
-  /** Forget the conversation: the next look reads it anew. */
+  /** Forget the conversation: a page from now replaces it. */
   private begin(): void {
     this.conversation = new Conversation();
     this.after = "";
-    this.total = 0;
     this.older.value = null;
   }
 
@@ -106,10 +103,12 @@ export class Thread {
   async loadOlder(): Promise<void> {
     if (!this.older.value || this.loadingOlder.value) return;
     this.loadingOlder.value = true;
+    const talk = this.conversation;
     try {
       const uri = threadUri(this.id, "steps", { before: this.older.value, limit: "1000" });
       const page = (await readData(server.current, uri, this.end)) as unknown as StepPage;
-      this.conversation.takeSteps(page.steps, true);
+      if (talk !== this.conversation) return; // it was rewound meanwhile
+      talk.takeSteps(page.steps, true);
       this.older.value = page.before;
       this.version.value += 1;
     } catch (failure) {

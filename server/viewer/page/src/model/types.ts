@@ -199,7 +199,8 @@ export interface StepPage {
   before: string | null;
   after: string;
   more?: boolean;
-  total?: number;
+  /** Whether what was read before is out of date: the thread was rewound. */
+  reset?: boolean;
   doing?: string | null;
   working?: Writing[];
 }

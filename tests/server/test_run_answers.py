@@ -1,0 +1,172 @@
+"""`runs approve` and `runs reply`: their answers to runs that servers work on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+import pytest
+
+from deep_agent_mcp.harness.agent import create_agent
+from deep_agent_mcp.harness.checkpoint.base import Batch
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.messages.message import AIMessage, ToolMessage
+from deep_agent_mcp.harness.models.base import ChatRequest
+from deep_agent_mcp.harness.tools.runtime import ToolRuntime
+from deep_agent_mcp.harness.tools.tool import tool
+from deep_agent_mcp.server.operations import retries
+from deep_agent_mcp.server.operations.run_admin import RunAdmin
+from deep_agent_mcp.server.runs.cancellation import ServerProcesses
+from deep_agent_mcp.server.runs.contracts import PolledRunChanges
+from deep_agent_mcp.server.runs.supervisor import RunSupervisor
+from deep_agent_mcp.server.settings.state_dir import StateDir
+from deep_agent_mcp.server.threads.journal_servers import ReplicaServers
+from deep_agent_mcp.server.threads.journals import Beside
+from tests.loop.models import Turns
+from tests.loop.models import call as use
+from tests.loop.models import says as turn
+from tests.server.test_replies import carrying
+
+pytestmark = pytest.mark.anyio
+
+
+class Alive:
+    """Replicas that are all alive."""
+
+    may_work = True
+
+    async def is_alive(self, owner: str) -> bool:
+        return True
+
+    def was_killed(self, owner: str) -> bool:
+        return False
+
+
+class Signals:
+    """Signals to replicas: keeps which were sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, ...]] = []
+
+    async def tell(self, *words: str) -> None:
+        self.sent.append(words)
+
+
+def replicas(signals: Signals) -> ReplicaServers:
+    return ReplicaServers(Alive(), cast("Any", signals), PolledRunChanges())
+
+
+class LivingServers(ServerProcesses):
+    """Server processes of which all are alive."""
+
+    async def is_alive(self, owner: str) -> bool:
+        return True
+
+
+@tool
+async def paint(runtime: ToolRuntime) -> str:
+    """Paint."""
+    return str(runtime.interrupt("Which colour?"))
+
+
+@pytest.mark.parametrize("shared", [False, True])
+async def test_an_answer_leaves_a_run_whose_other_calls_still_work_with_its_server(
+    shared: bool, tmp_path: Path
+) -> None:
+    begun, go_on = list[str](), anyio.Event()
+
+    @tool(once=True)
+    async def pay() -> str:
+        """Pay."""
+        begun.append("pay")
+        await go_on.wait()
+        return "paid"
+
+    model = Turns(turn("", use("1", "paint"), use("2", "pay")), turn("Both."))
+    journal, signals, state = MemoryCheckpointer(), Signals(), StateDir.open(tmp_path)
+    agent = create_agent(model, [paint, pay], checkpointer=journal)
+    async with carrying(agent, journal, tmp_path) as runs:
+        servers = replicas(signals) if shared else LivingServers(state)
+        admin = RunAdmin(Beside(state, "command", journal, servers))
+        run_id = await runs.start("anything")
+        while not (begun and await runs.questions(run_id)):
+            await anyio.lowlevel.checkpoint()
+        (question,) = await admin.questions(run_id)
+        answer = await admin.answer(run_id, {question.id: "blue"})
+        assert "still works on other calls" in answer.text
+        assert answer.data is not None and answer.data["taken"] is True
+        run = await journal.run(run_id)
+        assert run is not None and (run.owner, run.attempt) == ("me", 1)
+        assert not signals.sent
+        go_on.set()
+        assert (await runs.wait(run_id, 10)).run.answer == "Both."
+    said = model.requests[-1].messages
+    results = {one.name: one.text for one in said if isinstance(one, ToolMessage)}
+    assert (begun, results) == (["pay"], {"paint": "blue", "pay": "paid"})
+
+
+async def test_an_answer_to_a_run_that_another_replica_has_just_continued_is_no_error(
+    tmp_path: Path,
+) -> None:
+    class Overtaken(MemoryCheckpointer):
+        """A journal in which another replica continues a run just before a command does."""
+
+        async def commit(self, batch: Batch) -> None:
+            if batch.fences and is_slow:
+                is_slow.clear()
+                (run,) = batch.runs
+                await super().commit(replace(batch, runs=[replace(run, owner="another")]))
+            await super().commit(batch)
+
+    is_slow = list[str]()
+    model = Turns(turn("", use("1", "paint")), turn("Painted."))
+    journal, signals, state = Overtaken(), Signals(), StateDir.open(tmp_path)
+    agent = create_agent(model, [paint], checkpointer=journal)
+    async with carrying(agent, journal, tmp_path) as runs:
+        admin = RunAdmin(Beside(state, "command", journal, replicas(signals)))
+        run_id = await runs.start("anything")
+        (question,) = (await runs.wait(run_id, 10)).questions
+        is_slow.append("the command")
+        answer = await admin.answer(run_id, {question.id: "blue"})
+        assert "continues, as attempt 2" in answer.text
+        assert not signals.sent
+
+
+async def test_a_retry_that_comes_before_its_run_has_stopped_is_carried_out_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retries, "LOOK_SECONDS", 0.01)
+    resume, tried = RunSupervisor.resume, anyio.Event()
+
+    async def watched(*args: Any, **options: Any) -> None:
+        try:
+            await resume(*args, **options)
+        finally:
+            tried.set()
+
+    def flaky(_: ChatRequest) -> AIMessage:
+        if failures:
+            raise failures.pop()
+        return turn("It works now.")
+
+    monkeypatch.setattr(RunSupervisor, "resume", watched)
+    failures = [RuntimeError("flaky")]
+    model, journal, state = Turns(flaky), MemoryCheckpointer(), StateDir.open(tmp_path)
+    model.gate = anyio.Event()
+    agent = create_agent(model, [], checkpointer=journal)
+    async with carrying(agent, journal, tmp_path) as runs, anyio.create_task_group() as group:
+        run_id = await runs.start("anything")
+        await model.asked.wait()
+        run = await journal.run(run_id)
+        assert run is not None
+        retries.RetryRequests(state).store(run)
+        group.start_soon(retries.take_retries, runs, journal, state, "me")
+        await tried.wait()
+        model.gate.set()
+        assert (await runs.wait(run_id, 10)).run.status == "failed"
+        while (await runs.wait(run_id, 10)).run.status == "failed":  # noqa: ASYNC110  no event tells of it
+            await anyio.sleep(0.01)
+        assert (await runs.wait(run_id, 10)).run.answer == "It works now."
+        group.cancel_scope.cancel()
