@@ -38,9 +38,9 @@ from .mcp.sessions import Announcements, SessionRegistry
 from .operations.joining import agenda_of, bounds_of, engine_of, fleet_of
 from .operations.running import App
 from .operations.served_files import WATCH_AFTER_SECONDS
-from .runs.cancellation import ServerProcesses
 from .runs.contracts import Servers
 from .runs.runs import RunManager
+from .runs.server_processes import ServerProcesses
 from .runs.supervisor import RunSupervisor
 from .settings.definition import definition_of
 from .settings.reloadable_settings import ReloadableSettings

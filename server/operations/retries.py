@@ -13,8 +13,9 @@ import anyio.to_thread
 
 from ...harness.checkpoint.base import Checkpointer, Run
 from ...harness.errors import HarnessError, ThreadBusy
-from ..runs.cancellation import CancelRequest, CancelRequests, ServerProcesses
+from ..runs.contracts import CancelRequest
 from ..runs.runs import RunManager
+from ..runs.server_processes import CancelRequests, ServerProcesses
 from ..settings.state_dir import StateDir
 
 __all__ = ["RetryRequests", "take_retries"]

@@ -39,6 +39,7 @@ __all__ = [
     "busy",
     "call_id",
     "is_task",
+    "starts_by_itself",
 ]
 
 MOST_CHARS = 100_000
@@ -350,6 +351,15 @@ def agent_of(run: Run, main: Agent, tasks: BackgroundSubAgents | None) -> Agent:
             "server does not continue. Start it with --background-subagents."
         )
     return tasks.agent(run.agent)
+
+
+def starts_by_itself(run: Run) -> ThreadBusy:
+    """Return the error for an attempt to continue a queued run."""
+    return ThreadBusy(
+        f"Run {run.id} is queued and starts by itself; nothing was done. Wait for it with "
+        f'wait(run_id="{run.id}"), or end it with cancel(run_id="{run.id}").',
+        run.id,
+    )
 
 
 def busy(thread_id: str, run_id: str) -> ThreadBusy:

@@ -14,14 +14,7 @@ from pydantic import JsonValue
 from ...harness._internal.concurrency import LazyEvent
 from ...harness.agent import Agent, RunOptions, RunResult
 from ...harness.checkpoint.base import Checkpointer, Run, taken_over
-from ...harness.errors import (
-    HarnessError,
-    JournalAway,
-    RunEnded,
-    Superseded,
-    ThreadBusy,
-    ToolError,
-)
+from ...harness.errors import HarnessError, JournalAway, RunEnded, Superseded, ToolError
 from ...harness.limits.carried_limits import narrowed
 from ...harness.limits.limits import Limits
 from ...harness.loop.run.events import Event, StreamMode
@@ -31,7 +24,15 @@ from ..auth.caller import Principals, owner_of
 from ..engine import Bounds, MakeEngine
 from ..engine.local import LocalRuns
 from ..sampling.queue import Offer, SamplingQueue
-from .active_run import ActiveRun, GateHolder, ThreadGates, agent_of, busy, is_task
+from .active_run import (
+    ActiveRun,
+    GateHolder,
+    ThreadGates,
+    agent_of,
+    busy,
+    is_task,
+    starts_by_itself,
+)
 from .cancellation import Cancellation
 from .contracts import Agents, Changed, Servers, Work
 from .goals import StructuredRuns
@@ -133,10 +134,7 @@ class RunSupervisor:
         return holder is not None and holder.run_id == run.id
 
     def working(self, owner: str | None = None, *, tasks: bool = False) -> list[str]:
-        """Return the runs, or background tasks, that work here: all, or those of one user.
-
-        Runs that do not count towards limits are left out.
-        """
+        """Return the counted runs, or background tasks, that work here: all, or one user's."""
         return [
             run_id
             for run_id, live in self.live.items()
@@ -269,8 +267,6 @@ class RunSupervisor:
         if any(one.answered for one in known if one.id in open_ids):
             await self.adopt(result.run)
 
-    # --- resuming --------------------------------------------------------------------------
-
     async def resume(
         self,
         run: Run,
@@ -290,11 +286,7 @@ class RunSupervisor:
             HarnessError: As for `Agent.aresume`; nothing was stored.
         """
         if run.status == "queued":
-            raise ThreadBusy(
-                f"Run {run.id} is queued and starts by itself; nothing was done. Wait for it "
-                f'with wait(run_id="{run.id}"), or end it with cancel(run_id="{run.id}").',
-                run.id,
-            )
+            raise starts_by_itself(run)
         live = ActiveRun(run.id, run.thread_id, offer=offer, is_task=is_task(run))
         await self.take_gate(live)
 
@@ -332,10 +324,7 @@ class RunSupervisor:
             await about_to.wait()
 
     async def drain(self, seconds: float) -> None:
-        """Start nothing more, let the working runs finish their step, and hand over the rest.
-
-        Runs that have not finished their step after `seconds` stay as they are.
-        """
+        """Start nothing more, let runs finish their step within `seconds`, and hand them over."""
         if self.tasks is not None:
             self.tasks.begin_no_more()
         await self.queue.engine.drain()

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...harness.checkpoint.base import Run
-from ..runs.cancellation import ServerProcesses
 from ..runs.contracts import CancelRequest, PolledRunChanges, RunChanges, Servers
+from ..runs.server_processes import ServerProcesses
 from ..settings.settings import Settings
 from ..settings.state_dir import StateDir
 

@@ -32,7 +32,7 @@ from deep_agent_mcp.server.operations.joining import engine_of
 from deep_agent_mcp.server.replicas import signals
 from deep_agent_mcp.server.replicas.census import SILENT_SECONDS, Census, Replica
 from deep_agent_mcp.server.replicas.database import journal_schema, open_database
-from deep_agent_mcp.server.runs.cancellation import ServerProcesses
+from deep_agent_mcp.server.runs.server_processes import ServerProcesses
 from deep_agent_mcp.server.settings.settings import SettingsError
 from deep_agent_mcp.server.settings.sources import load_settings
 from deep_agent_mcp.server.settings.state_dir import StateDir

@@ -19,8 +19,8 @@ from deep_agent_mcp.harness.subagents.background.tasks import NewTask
 from deep_agent_mcp.server.auth.caller import Caller, current_caller
 from deep_agent_mcp.server.engine import Bounds, Leg
 from deep_agent_mcp.server.runs.background import ServedTasks
-from deep_agent_mcp.server.runs.cancellation import ServerProcesses
 from deep_agent_mcp.server.runs.runs import RunManager
+from deep_agent_mcp.server.runs.server_processes import ServerProcesses
 from deep_agent_mcp.server.runs.supervisor import RunSupervisor
 from deep_agent_mcp.server.settings.state_dir import StateDir
 from tests.loop.models import says

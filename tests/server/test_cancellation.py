@@ -20,8 +20,9 @@ from filelock import FileLock
 from deep_agent_mcp.harness.checkpoint.base import Run
 from deep_agent_mcp.harness.errors import CheckpointError, HarnessError, ThreadBusy
 from deep_agent_mcp.server.app import App, create_app
-from deep_agent_mcp.server.runs import cancellation
-from deep_agent_mcp.server.runs.cancellation import CancelRequest, CancelRequests, ServerProcesses
+from deep_agent_mcp.server.runs import cancellation, server_processes
+from deep_agent_mcp.server.runs.contracts import CancelRequest
+from deep_agent_mcp.server.runs.server_processes import CancelRequests, ServerProcesses
 from deep_agent_mcp.server.settings.sources import load_settings
 from deep_agent_mcp.server.settings.state_dir import StateDir
 from tests.server.test_full_disk import limited
@@ -140,7 +141,7 @@ async def test_a_cancelled_run_stays_so_whoever_answers_it_in_that_moment(tmp_pa
 async def test_a_run_stopped_while_the_disk_is_full_does_not_go_on_when_there_is_room(
     by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cancellation, "CANCEL_SECONDS", 2 * cancellation.LOOK_SECONDS)
+    monkeypatch.setattr(cancellation, "CANCEL_SECONDS", 2 * server_processes.LOOK_SECONDS)
     async with two_servers(tmp_path) as (one, other):
         run_id = await one.runs.start("slow")
         with limited(tmp_path) as (_, full), full():
@@ -177,7 +178,7 @@ def out_of_files(monkeypatch: pytest.MonkeyPatch) -> Generator[list[Path]]:
 async def test_a_lock_file_that_cannot_be_used_delays_the_end_of_a_run_and_ends_no_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cancellation, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(server_processes, "LOOK_SECONDS", 0.01)
     async with two_servers(tmp_path) as (one, _):
         run_id = await one.runs.start("slow")
         with out_of_files(monkeypatch) as tried, limited(tmp_path) as (_, full), full():

@@ -24,7 +24,7 @@ from deep_agent_mcp.harness.messages.message import AIMessage
 from deep_agent_mcp.server.app import App, create_app
 from deep_agent_mcp.server.runs import lifecycle
 from deep_agent_mcp.server.runs.active_run import ActiveRun
-from deep_agent_mcp.server.runs.cancellation import ServerProcesses
+from deep_agent_mcp.server.runs.server_processes import ServerProcesses
 from deep_agent_mcp.server.runs.supervisor import RunSupervisor
 from deep_agent_mcp.server.settings.sources import load_settings
 from deep_agent_mcp.server.settings.state_dir import StateDir

@@ -26,10 +26,10 @@ from deep_agent_mcp.server.app import App, create_app
 from deep_agent_mcp.server.auth.caller import ALL_SCOPES, Caller, current_caller
 from deep_agent_mcp.server.python_agents.source import AgentSource
 from deep_agent_mcp.server.runs import goals
-from deep_agent_mcp.server.runs.cancellation import ServerProcesses
 from deep_agent_mcp.server.runs.goals import Goal, TaskInput
 from deep_agent_mcp.server.runs.queue.losses import MOST_LOSSES
 from deep_agent_mcp.server.runs.queue.thread_queues import ThreadQueues
+from deep_agent_mcp.server.runs.server_processes import ServerProcesses
 from deep_agent_mcp.server.runs.starting import OnBusy
 from deep_agent_mcp.server.sampling.queue import Offer
 from deep_agent_mcp.server.settings.sources import load_settings

@@ -20,8 +20,8 @@ from deep_agent_mcp.harness.limits.limits import Limits
 from deep_agent_mcp.harness.loop.run_executor import RunExecutor, RunResult
 from deep_agent_mcp.harness.tools.runtime import ToolRuntime
 from deep_agent_mcp.harness.tools.tool import tool
-from deep_agent_mcp.server.runs.cancellation import ServerProcesses
 from deep_agent_mcp.server.runs.runs import RunManager
+from deep_agent_mcp.server.runs.server_processes import ServerProcesses
 from deep_agent_mcp.server.runs.supervisor import RunSupervisor
 from deep_agent_mcp.server.settings.state_dir import StateDir
 from deep_agent_mcp.server.tools.replies import REPEATED, Reply, hand_over

@@ -18,8 +18,8 @@ from deep_agent_mcp.harness.tools.runtime import ToolRuntime
 from deep_agent_mcp.harness.tools.tool import tool
 from deep_agent_mcp.server.operations import retries
 from deep_agent_mcp.server.operations.run_admin import RunAdmin
-from deep_agent_mcp.server.runs.cancellation import ServerProcesses
 from deep_agent_mcp.server.runs.contracts import PolledRunChanges
+from deep_agent_mcp.server.runs.server_processes import ServerProcesses
 from deep_agent_mcp.server.runs.supervisor import RunSupervisor
 from deep_agent_mcp.server.settings.state_dir import StateDir
 from deep_agent_mcp.server.threads.journal_servers import ReplicaServers

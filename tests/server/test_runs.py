@@ -27,7 +27,7 @@ from deep_agent_mcp.server.auth.caller import (
 from deep_agent_mcp.server.auth.shared_state import PrincipalFile
 from deep_agent_mcp.server.runs import supervisor as run_supervisor
 from deep_agent_mcp.server.runs.active_run import ActiveRun, GateHolder, ThreadGates
-from deep_agent_mcp.server.runs.cancellation import ServerProcesses
+from deep_agent_mcp.server.runs.server_processes import ServerProcesses
 from deep_agent_mcp.server.runs.supervisor import RunSupervisor
 from deep_agent_mcp.server.settings.sources import load_settings
 from deep_agent_mcp.server.settings.state_dir import StateDir
