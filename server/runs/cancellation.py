@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import anyio
-import anyio.to_thread
 from anyio.abc import TaskGroup
 
 from ...harness.checkpoint.base import ENDED, Checkpointer, Run, taken_over
