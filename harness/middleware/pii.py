@@ -292,7 +292,7 @@ class _Rewriter:
                 return changed(
                     record,
                     message=clean(record.message),
-                    payload=clean_json(record.payload, clean),
+                    payload=clean_json(record.payload, clean, numbers=record.is_question),
                     answer_schema=clean_json(record.answer_schema, clean, numbers=False),
                     answer=clean_json(record.answer, clean),
                 )

@@ -7,12 +7,15 @@ effort is `output_config.effort`, as in the Messages API; the adapters of other 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any
 
-from ..errors import HarnessError
+from ..errors import HarnessError, ModelError
 
-__all__ = ["claude_settings", "effort_settings", "misspelt", "with_effort"]
+if TYPE_CHECKING:
+    from .base import ChatRequest
+
+__all__ = ["claude_settings", "effort_settings", "misspelt", "settings_of_call", "with_effort"]
 
 EFFORTS = ("minimal", "low", "medium", "high", "xhigh", "max")
 """Effort levels in ascending order. Vendors support some of them, and round the others."""
@@ -71,6 +74,20 @@ def effort_settings(model: str, effort: str) -> dict[str, Any]:
             f"{model} has no effort {effort!r}; nothing was run. It takes {', '.join(_OF_CLAUDE)}."
         )
     return {"output_config": {"effort": effort}}
+
+
+def settings_of_call(
+    convert: Callable[[str, Mapping[str, Any]], dict[str, Any]], model: str, request: ChatRequest
+) -> dict[str, Any]:
+    """Return the converted settings of a call.
+
+    Raises:
+        ModelError: The model does not support them; another one may.
+    """
+    try:
+        return convert(model, request.settings)
+    except UnknownEffort as error:
+        raise ModelError(str(error), kind="invalid_request") from error
 
 
 def with_effort(model: str, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -150,6 +150,7 @@ def _parts(word: str | None, program: Program) -> Sequence[str | None]:
         found.append(word.partition(":")[2])
     if word[:1] == "-" and len(word) <= _MAX_GLUED:
         letters = {one[1] for one in program.options if len(one) == 2}
+        letters |= {*"".join(program.letters.values())}
         found += [word[at + 1 :] for at, char in enumerate(word) if at and char in letters]
     found += [one.lstrip("+:!") for one in found]
     return list(dict.fromkeys(one for one in found if one))
@@ -245,7 +246,8 @@ class CommandPattern:
                 return any(program.is_code(words[here]) for here in free)  # else for the script
             if program.reads_code(words[at + 1 :]):
                 return True
-        if any(program.does_more(words[at + 1 :], here - at - 1) for here in free):
+        arguments = words[at + 1 :]
+        if any(program.does_more(arguments, here - at - 1) for here in free):
             return True
         if program.may_evaluate(words[at + 1 :]):
             return any(_READ_AGAIN.search(words[here]) for here in free)

@@ -107,8 +107,10 @@ class Program:
             return True
         if word[:1] != "-":
             return here == 0 and not set(self.bundle).isdisjoint(word)
+        if not self.letters or word[1:2] == "-":
+            return False
         letters = "".join(self.letters.get(one, "") for one in words[:here])
-        return word[1:2] != "-" and not set(letters).isdisjoint(word)
+        return not set(letters).isdisjoint(word)
 
     def _is_option(self, word: str) -> bool:
         """Whether a word may be one of the options: glued, shortened, among others, or `!`."""
@@ -296,7 +298,8 @@ _TABLE: Mapping[str, Program] = {
         letters={"clone": "u"},
         phrases=(("bisect", "run"), ("submodule", "foreach"), ("filter-branch",)),
     ),
-    "hg": Program(options=_words("--config -R --repository --cwd")),
+    "hg": Program(options=_words("--config -R --repository --cwd -e --ssh --remotecmd")),
+    "gh": Program(letters={"clone": "uc"}, options=_words("--upload-pack --config")),
     **_all("tar bsdtar", Program(bundle="IF", options=_words(
         "--to-command --checkpoint-action -I --use-compress --rsh -F --info-script --new-volume"
     ))),

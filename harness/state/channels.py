@@ -221,34 +221,36 @@ class Channel:
         value = write.value if overwrite else write
         if type(value) is Transcript:
             value = [*value]
+        data = self._json(adapter, value, by_alias=False)
+        if self.name in AGENT_KEYS:  # these can always be read again
+            return data
+        back, problem = _read_again(adapter, data)
+        if problem is not None or back != value:
+            other = self._json(adapter, value, by_alias=True)
+            again, failed = _read_again(adapter, other)
+            if failed is None and (problem is not None or again == value):
+                return other
+        if problem is not None:
+            raise InvalidUpdate(
+                f"a value of {self.name!r} could not be read again from JSON, so nothing was "
+                f"stored: {problem}. NaN, infinity and excluded fields are usual causes."
+            )
+        return data
+
+    def _json(self, adapter: TypeAdapter[Any], value: Any, *, by_alias: bool) -> bytes:
         try:
-            # Pydantic would only warn.
             data = adapter.serializer.to_json(
-                value, by_alias=True, round_trip=True, warnings="error"
+                value, by_alias=by_alias, round_trip=True, warnings="error"
             )
         except PydanticSerializationError as error:
-            raise InvalidUpdate(
-                f"a value of {self.name!r} does not fit its type, so nothing was stored: {error}"
-            ) from error
+            what = f"a value of {self.name!r} does not fit its type"
+            raise InvalidUpdate(f"{what}, so nothing was stored: {error}") from error
         if not can_be_read(data):
             raise InvalidUpdate(
                 f"a value of {self.name!r} is nested too deeply to be read again, so nothing was "
                 "stored. Make it flatter."
             )
-        if self.name not in AGENT_KEYS:  # those always can be
-            self._require_readable(adapter, data)
         return data
-
-    def _require_readable(self, adapter: TypeAdapter[Any], data: bytes) -> None:
-        try:
-            adapter.validate_json(data)
-        except ValidationError as error:
-            problem = error.errors(include_url=False, include_input=False)[0]["msg"]
-            raise InvalidUpdate(
-                f"a value of {self.name!r} could not be read again from JSON, so nothing was "
-                f"stored: {problem}. JSON has no NaN and no infinity, and lacks fields that are "
-                "excluded."
-            ) from error
 
     def decode(self, data: bytes, *, overwrite: bool = False) -> Any:
         """Return the write that `encode` stored.
@@ -298,6 +300,14 @@ class Channel:
         if self.reducer is not None and self.reducer.default is not None:
             return self.reducer.default()
         return None
+
+
+def _read_again(adapter: TypeAdapter[Any], data: bytes) -> tuple[Any, str | None]:
+    """Return the value of JSON, and why it cannot be read."""
+    try:
+        return adapter.validate_json(data), None
+    except ValidationError as error:
+        return None, error.errors(include_url=False, include_input=False)[0]["msg"]
 
 
 @lru_cache(maxsize=512)

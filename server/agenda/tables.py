@@ -122,8 +122,9 @@ class SqliteTables:
         """See `AgendaTables`."""
         if await self._do(_vacuum):
             raise CheckpointError(
-                f"the log of {self._path} still has what was removed, because another process is "
-                "reading it; everything else was done. Repeat the command when that has ended."
+                f"the schedules are changed, but the log of {self._path} still has what was "
+                "removed, because another process is reading it. Repeat the command when that has "
+                "ended: it was not finished."
             )
 
     async def _do(self, work: Callable[[sqlite3.Connection], T]) -> T:

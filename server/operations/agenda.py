@@ -16,7 +16,7 @@ from ..agenda.scheduler import NotAllowed, Scheduler
 from ..agenda.schedules import Schedule, Work
 from ..agenda.tables import AgendaTables
 from ..auth.caller import LOCAL, Caller, current_caller
-from ..auth.owned_journal import id_of_thread
+from ..auth.owned_journal import OwnedJournal, id_of_thread
 from ..auth.shared_state import open_tokens
 from ..auth.tokens import TokenError, TokenRecord, Tokens
 from ..mcp.offered_agents import offered_agents
@@ -102,7 +102,7 @@ class _Starter:
                 await app.agent.prepare()
             goal = Goal(work.goal, agent=offered_agents(app.services).chosen(work.agent))
             said = work.thread_id or None
-            thread_id = said and await id_of_thread(app.journal, said)
+            thread_id = said and await id_of_thread(OwnedJournal(app.journal), said)
             run_id = await app.runs.start(
                 goal, thread_id=thread_id, begins=thread_id != said, key=key, on_busy="queue"
             )

@@ -179,8 +179,8 @@ class RunAdmin:
     async def cancel(self, run_ids: Sequence[str], reason: str) -> Answer:
         """End runs, whichever server works on them; their committed steps stay.
 
-        Background tasks of their threads end with them, except those of driven calls and of runs
-        that had ended before.
+        Background tasks of their threads end with them, except those of driven calls. A repeated
+        cancel leaves tasks that began after the run had ended.
 
         Raises:
             UnknownRun: There is no such run; no run was ended.
@@ -196,8 +196,9 @@ class RunAdmin:
         for run in found:
             now = await cancellation.end(run, reason)
             ended.append((run, now))
-            if run.status not in ENDED and now.status == "cancelled" and run.kind == "delegate":
-                tasks += await self._end_tasks(cancellation, run.thread_id, reason)
+            if now.status == "cancelled" and run.kind == "delegate":
+                until = now.updated_at if run.status in ENDED else None
+                tasks += await self._end_tasks(cancellation, run.thread_id, reason, until)
         ended += tasks
         lines = [
             f"{now.id}: {now.status}" + (", as it was before" if now == before else "")
@@ -206,9 +207,11 @@ class RunAdmin:
         return Answer("\n".join(lines), {"runs": [run_facts(now) for _, now in ended]})
 
     async def _end_tasks(
-        self, cancellation: Cancellation, thread_id: str, reason: str
+        self, cancellation: Cancellation, thread_id: str, reason: str, begun_by: float | None
     ) -> list[tuple[Run, Run]]:
         """End the background tasks of a thread; return their runs before and after.
+
+        Those that began after the time `begun_by` are left alone.
 
         Raises:
             HarnessError: One could not be ended; the others were.
@@ -217,7 +220,8 @@ class RunAdmin:
         failed: list[HarnessError] = []
         for task in await task_threads(self._journal, thread_id):
             for run in await self._journal.find_runs(thread_id=task):
-                if run.status in ENDED:
+                newer = begun_by is not None and run.created_at > begun_by
+                if run.status in ENDED or newer:
                     continue
                 try:
                     ended.append((run, await cancellation.end(run, reason)))

@@ -202,17 +202,15 @@ class AgentSource:
         return self._built_for.get(principal) == self._version
 
     def outdate(self) -> None:
-        """Let functions create their agents again after a change of settings. Thread-safe.
-
-        An `Agent` object needs no update: rules are applied each time `build` is called.
-        """
-        if not isinstance(self._object, Agent):
+        """Let functions create their agents again after a change of settings. Thread-safe."""
+        if not isinstance(self._object, Agent):  # to which `build` always applies the rules
             self._version += 1
 
     async def _renew(self, parts: Parts) -> None:
         before, context = self._contexts.get(parts.principal), self._context(parts)
         if before is not None:
             context = changed(before, settings=context.settings, model=context.model)
+            self._contexts[parts.principal] = context  # also used for a repaired module
         try:
             agent = await self._make(context)
         except HarnessError as error:

@@ -255,7 +255,8 @@ class RunManager(RunWatcher):
     async def cancel(self, run_id: str, reason: str) -> Run:
         """End a run; its committed steps stay. A run that has ended is returned as it is.
 
-        Background tasks of its thread end with it, unless it is a driven call or had ended before.
+        Background tasks of its thread end with it, unless it is a driven call. A repeated cancel
+        leaves tasks that began after the run had ended.
 
         Raises:
             UnknownRun: There is no such run.
@@ -271,9 +272,10 @@ class RunManager(RunWatcher):
             )
         before, run = run, await self._supervisor.cancellation.end(run, reason)
         tasks = self._supervisor.tasks
-        ends = before.status not in ENDED and run.status == "cancelled"
-        if ends and run.kind == "delegate" and not is_task(run) and tasks is not None:
-            await tasks.cancel_all(run.thread_id, reason)
+        is_cancelled = run.status == "cancelled" and run.kind == "delegate"
+        if is_cancelled and not is_task(run) and tasks is not None:
+            until = run.updated_at if before.status in ENDED else None
+            await tasks.cancel_all(run.thread_id, reason, begun_by=until)
         return run
 
     # --- what servers that died have left ----------------------------------------------------

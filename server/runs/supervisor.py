@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import anyio.lowlevel
 from anyio.abc import TaskGroup
 from pydantic import JsonValue
 
@@ -251,6 +252,7 @@ class RunSupervisor:
         """Release a run that waits for answers, unless it can continue at once."""
         run_id = result.run.id
         decided = self._undecided[run_id] = LazyEvent()
+        await anyio.lowlevel.checkpoint()  # so that the engine sees that its turn has ended
         await self._go_on_if_answered(result)
         if self._undecided.get(run_id) is decided:
             del self._undecided[run_id]

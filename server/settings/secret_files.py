@@ -66,7 +66,8 @@ def refuse_password(key: str, value: Value) -> None:
     """Refuse a URL with a password."""
     url = str(value.raw)
     # As libpq reads it; `urlsplit` refuses several hosts in brackets.
-    user = url.partition("//")[2].partition("/")[0].rpartition("@")[0]
+    place = url.partition("//")[2].partition("?")[0]
+    user = "" if place.startswith("/") else place.rpartition("@")[0]
     if user.partition(":")[2] or "password=" in url.partition("?")[2]:
         raise SettingsError(
             f"setting {key!r} ({value.source}) is refused: it has a password, and such files are "

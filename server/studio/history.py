@@ -186,8 +186,9 @@ class History:
             elif mine and (able is None or not able.can_restore(path)):
                 action, why = "left", "it is in no directory that this server knows"
             elif mine and able is not None:
-                stuck = await able.require_restorable(mine, force=True)
+                stuck: Sequence[str] = ()
                 try:
+                    stuck = await able.require_restorable(mine, force=True)
                     await able.require_restorable(mine, force=False)
                 except FileError as error:
                     action, why = "left" if stuck else "conflict", str(error)

@@ -203,9 +203,15 @@ class Branch:
         return self.steps[start : start + limit]
 
     def abandons(self, seq: int) -> bool:
-        """Whether a step was abandoned; one that is older than all steps here was only pruned."""
+        """Whether a step was abandoned, or was of a deleted thread with this id.
+
+        One that is older than all steps here was only pruned, unless the first one begins a thread.
+        """
         place = bisect_right(self.steps, seq, key=_seq)
-        return place > 0 and self.steps[place - 1].seq != seq
+        if place:
+            return self.steps[place - 1].seq != seq
+        first = next((one for one in self.steps if not one.ns), None)
+        return seq > 0 and first is not None and first.step == 0
 
 
 def _seq(made: Checkpoint) -> int:

@@ -242,8 +242,8 @@ async def _reseal_beside(settings: Settings, new: Keyring | None, *, plain: bool
             await reseal(database, opens, seals)
         finally:
             await database.close()
-    await reseal_schedules(settings, opens, seals)
     await anyio.to_thread.run_sync(reseal_logins, settings, new)
+    await reseal_schedules(settings, opens, seals)
 
 
 def keys_of(settings: Settings) -> Keyring:

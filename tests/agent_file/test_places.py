@@ -217,6 +217,7 @@ async def test_a_database_that_is_not_there_is_an_error(scheme):
         ("sqlite:a/b", "sqlite", "sqlite:a/b"),
         ("memory:", "memory", "memory:"),
         ("postgres://u:s3/cret@h:5/d", "postgresql", "(a URL that cannot be read)"),
+        ("postgres://u:12/s3cret@h:5/d", "postgresql", "(a URL that cannot be read)"),
         ("s3cret", None, "(a URL that cannot be read)"),
     ],
 )

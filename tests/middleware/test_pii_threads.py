@@ -12,9 +12,10 @@ from deep_agent_mcp.harness.backends.base import FileError
 from deep_agent_mcp.harness.backends.directory import DirectoryBackend
 from deep_agent_mcp.harness.backends.state import StateBackend
 from deep_agent_mcp.harness.backends.transfer import upload_files
-from deep_agent_mcp.harness.checkpoint.base import Checkpointer
+from deep_agent_mcp.harness.checkpoint.base import Batch, Checkpointer, Interrupt
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.errors import AgentBuildError
 from deep_agent_mcp.harness.loop.agent import Agent
 from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, TextBlock, ToolMessage
@@ -301,3 +302,40 @@ async def test_old_contents_are_redacted_when_files_change_between_runs_too(tmp_
     kept = {one.path: one.before for one in await journal.file_changes("t", 0) if one.before}
     assert kept["/a.txt"] == b"mail [REDACTED_EMAIL]\n"
     assert kept["/new.txt"] == b"theirs, [REDACTED_EMAIL]"
+
+
+TEN_DIGITS = r"\b\d{10}\b"  # as phones have, and times
+
+
+@pytest.mark.parametrize("everywhere", [False, True], ids=["input only", "everywhere"])
+async def test_a_pattern_of_ten_digits_leaves_the_times_of_files(everywhere: bool) -> None:
+    own = PIIMiddleware(
+        "phone", detector=TEN_DIGITS, apply_to_output=everywhere, apply_to_tool_results=everywhere
+    )
+    turns = (
+        says("", call("1", "write_file", path="/a.txt", content="call 0123456789")),
+        says("", call("2", "task", description="read it")),
+        says("ok"),
+        says("done"),
+    )
+    model = Turns(*turns)
+    agent = create_deep_agent(model, middleware=[own], checkpointer=MemoryCheckpointer())
+    result = await agent.ainvoke("go", thread_id="t")
+    texts = [one.text for one in result.state["messages"] if isinstance(one, ToolMessage)]
+    assert len(texts) == 2 and not any("did not finish" in one for one in texts), texts
+    content = result.state["files"]["/a.txt"].content
+    assert content == ("call [REDACTED_PHONE]" if everywhere else "call 0123456789")
+
+
+async def test_the_times_of_decisions_stay_when_a_thread_is_redacted_later() -> None:
+    journal = MemoryCheckpointer()
+    note = Interrupt(
+        "dec_1", "t", "decisions", "", "run_1", "decision", ("main",), "was approved",
+        {"at": 1795895500.03, "by": "0123456789"}, {}, answered=True,
+    )  # fmt: skip
+    await create_agent(Turns(says("ok")), checkpointer=journal).ainvoke("go", thread_id="t")
+    await journal.commit(Batch("t", interrupts=[note]))
+    own = PIIMiddleware("phone", detector=TEN_DIGITS, apply_to_tool_results=True)
+    await redact_thread(journal, "t", [own])
+    (kept,) = await journal.interrupts("run_1")
+    assert kept.payload == {"at": 1795895500.03, "by": "[REDACTED_PHONE]"}

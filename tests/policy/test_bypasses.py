@@ -454,6 +454,8 @@ git fetch --upload-pack='rm x' .
 git clone -c core.sshCommand='rm x' y
 git clone -u 'rm x' y
 git clone y -u 'rm x'
+git clone -urm y
+git clone -qu'rm x' y
 tar xIf 'rm x' a.tar
 git clone --config core.sshCommand='rm x' y
 git filter-branch --tree-filter 'rm x'

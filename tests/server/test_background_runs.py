@@ -130,3 +130,24 @@ async def test_cancelling_a_driven_call_leaves_the_tasks_of_its_thread(tmp_path:
         finally:
             current_caller.reset(before)
         assert (await runs.snapshot(task.id)).run.status == "running"
+
+
+async def test_a_repeated_cancel_ends_the_tasks_that_the_first_one_did_not_reach(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal, gate = MemoryCheckpointer(), Gate(says("dug"))
+    async with serving(journal, gate, tmp_path) as (runs, launcher):
+        run = await stored(journal, Run("run_1", "t", "delegate", "main", "needs_approval"))
+        task = await begun(launcher, 1)
+
+        async def fails(*_: object, **__: object) -> None:
+            raise HarnessError("by the test")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(launcher, "cancel_all", fails)
+            with pytest.raises(HarnessError, match="by the test"):
+                await runs.cancel(run.id, "enough")
+        assert (await runs.snapshot(run.id)).run.status == "cancelled"
+        assert (await runs.snapshot(task.id)).run.status == "running"
+        await runs.cancel(run.id, "again")
+        assert (await runs.snapshot(task.id)).run.status == "cancelled"

@@ -649,6 +649,41 @@ async def test_a_saved_module_reaches_new_runs_and_a_broken_one_does_not(
     assert capsys.readouterr().out == ""
 
 
+OF_THE_SETTINGS = """
+from deep_agent_mcp import create_deep_agent
+
+
+def make(context):
+    assert {allowed!r} in context.settings.model
+    return create_deep_agent(context.model)
+"""
+
+
+async def test_a_repaired_module_makes_its_agent_of_the_saved_settings(
+    tmp_path: Path, module: Callable[[str], Path]
+) -> None:
+    config = tmp_path / "config.toml"
+    for name in ("one", "two"):
+        script = {"runs": [{"match": "hello", "agents": {"main": [{"text": name}]}}]}
+        (tmp_path / f"{name}.json").write_text(json.dumps(script))
+
+    def read() -> Settings:
+        return load_settings({"state_dir": str(tmp_path / "state")}, {}, config=config)
+
+    config.write_text(f'model = "scripted:{tmp_path}/one.json"\n')
+    path = module(OF_THE_SETTINGS.format(allowed="one.json"))
+    source = AgentSource("served_app:make", reload=True, owns_process=True)
+    with anyio.fail_after(60):
+        async with create_app(read(), read, source) as app, Client(app.server) as client:
+            assert (await ask(client, "task", goal="hello"))["answer"] == "one"
+            config.write_text(f'model = "scripted:{tmp_path}/two.json"\n')
+            await anyio.to_thread.run_sync(app.settings.reload)
+            assert (await ask(client, "task", goal="hello"))["answer"] == "one"  # it refuses two
+            module(OF_THE_SETTINGS.format(allowed="two.json"))
+            await app.reload_code(frozenset({str(path)}))
+            assert (await ask(client, "task", goal="hello"))["answer"] == "two"
+
+
 async def test_reloading_may_change_the_tools_that_clients_are_offered(
     tmp_path: Path, module: Callable[[str], Path]
 ) -> None:

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from mcp.shared.exceptions import MCPError
 
+from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.loop.run.events import Event
+from tests.loop.models import Turns, says
 from tests.studio.looking import Looking, looking, script
 
 pytestmark = pytest.mark.anyio
@@ -124,6 +126,20 @@ async def test_who_follows_a_conversation_gets_it_anew_after_a_rewind(tmp_path: 
         more = await server.read(f"{uri}?after={now['after']}")
         assert (more["steps"], more["reset"]) == ([], False)
         assert not (await server.read(f"{uri}?after=0"))["reset"]
+
+
+async def test_who_follows_a_deleted_conversation_gets_the_new_one_of_that_name(tmp_path: Path):
+    async with looking(tmp_path, RUNS) as server:
+        thread_id, _ = await tree(server)
+        uri = f"thread://{thread_id}/steps"
+        seen = await server.read(uri)
+        await server.ask("threads/delete", threadId=thread_id, confirm=thread_id)
+        # A thread of a name has the same id again; this one is begun as an import does.
+        await create_agent(Turns(says("ok")), checkpointer=server.app.journal).ainvoke(
+            "another", thread_id=thread_id
+        )
+        now = await server.read(uri)
+        assert await server.read(f"{uri}?after={seen['after']}") == {**now, "reset": True}
 
 
 async def test_long_texts_are_cut_and_can_be_read_whole(tmp_path: Path):

@@ -207,7 +207,8 @@ def _present(tree: Tree, path: str, limit: int) -> Present | str:
     except FileError as error:
         if error.code == "not_found":
             return Present(path, None)
-        return _IN_THE_WAY.get(error.code) or str(error).partition(" Nothing was done.")[0]
+        why = str(error).partition(" Nothing was done.")[0]
+        return _IN_THE_WAY.get(error.code) or why.removeprefix(f"{path}: ").rstrip(".")
     return present if present.path == path else "it is, or passes through, a link now"
 
 

@@ -53,6 +53,9 @@ MessageT = TypeVar("MessageT", bound=object)
 SALT = "pii_salt"
 """The private state key with the secret of a thread's hashes and tokens."""
 
+_COUNTED = frozenset({"files", "rubric_evaluations"})
+"""Public state keys of the harness with numbers of its own, such as the times of files."""
+
 _TOKEN = re.compile(r"<[a-z0-9_]+_ref:[a-p]{16}>")
 
 _PLACES: Mapping[type, Place] = {HumanMessage: "input", AIMessage: "output", ToolMessage: "tools"}
@@ -136,8 +139,9 @@ class RunRedaction:
         if redactor is None or not channel.stored or kept_as_is:
             return write
         data = channel.encode(value)
-        # Private state is that of hooks, which count and compare with its numbers.
-        cleaned = clean_json_bytes(data, redactor, numbers=Mark.PRIVATE not in channel.marks)
+        # The harness and hooks count and compare with the numbers of their own state.
+        ours = Mark.PRIVATE in channel.marks or name in _COUNTED
+        cleaned = clean_json_bytes(data, redactor, numbers=not ours)
         if cleaned is data:
             return write
         try:
@@ -200,7 +204,10 @@ class RunRedaction:
         return replace(
             interrupt,
             message=redactor(interrupt.message),
-            payload=cast("dict[str, JsonValue]", clean_json(interrupt.payload, redactor)),
+            payload=cast(
+                "dict[str, JsonValue]",
+                clean_json(interrupt.payload, redactor, numbers=interrupt.is_question),
+            ),
             answer_schema=cast(
                 "dict[str, JsonValue]",
                 clean_json(interrupt.answer_schema, redactor, numbers=False),

@@ -23,7 +23,7 @@ from ...limits.prices import price_of
 from ...messages.message import AIMessage
 from ...tools.marks import is_repeated
 from ..base import ChatRequest, Delta
-from ..settings import claude_settings
+from ..settings import claude_settings, settings_of_call
 from ..wire import NOTHING_ELSE, LoopClients, bounded
 from .messages import continued
 from .request import (
@@ -223,7 +223,7 @@ class AnthropicModel:
 
     def _body(self, request: ChatRequest) -> tuple[Mapping[str, Any], object]:
         """Return the body of a request, and its `betas`."""
-        settings = {**self._parameters, **claude_settings(self.name, request.settings)}
+        settings = {**self._parameters, **settings_of_call(claude_settings, self.name, request)}
         ids = {"model": self.model, "family": self.family}
         body = body_of(request, settings, **ids, max_tokens=self._max_tokens)
         return body, settings.get("betas")

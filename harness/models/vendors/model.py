@@ -18,7 +18,7 @@ from ...limits.prices import price_of, window_of
 from ...messages.message import AIMessage
 from ...tools.marks import is_repeated
 from ..base import ChatRequest, Delta
-from ..settings import with_effort
+from ..settings import settings_of_call, with_effort
 from ..wire import LoopClients
 from . import Options, Vendor
 
@@ -140,7 +140,8 @@ class VendorModel:
             ModelError: The call failed; `kind`, `retryable` and `retry_after` say how.
         """
         options = self._options()
-        request = changed(request, settings=with_effort(self.name, request.settings))
+        settings = settings_of_call(with_effort, self.name, request)
+        request = changed(request, settings=settings)
         connection = await _clients.get(self, options, partial(self._open, options))
         retries = 0 if is_repeated() else self._max_retries
         async with aclosing(connection.stream(request, self._parameters, retries)) as parts:

@@ -315,14 +315,26 @@ class BackgroundSubAgents:
         await self.cancel_all(thread_id, "its thread is deleted")
         await delete_with_tasks(self.checkpointer, thread_id, self.main)
 
-    async def cancel_all(self, thread_id: str, reason: str) -> None:
+    async def cancel_all(
+        self, thread_id: str, reason: str, *, begun_by: float | None = None
+    ) -> None:
         """Stop the unfinished tasks of a thread; their work stays.
+
+        Args:
+            thread_id: The thread.
+            reason: Why.
+            begun_by: Leave tasks whose newest run began after this Unix time.
 
         Raises:
             HarnessError: One could not be stopped; the others were.
         """
         found = await task_threads(self.checkpointer, thread_id)
-        there = [one for one in found if await self._runner.newest(one) is not None]
+        newest = [(one, await self._runner.newest(one)) for one in found]
+        there = [
+            one
+            for one, run in newest
+            if run is not None and (begun_by is None or run.created_at <= begun_by)
+        ]
         failed: list[HarnessError] = []
 
         async def stop(task: str) -> None:
