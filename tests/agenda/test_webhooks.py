@@ -16,7 +16,7 @@ from mcp import Client
 
 from deep_agent_mcp.harness.checkpoint.base import Batch, Run
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
-from deep_agent_mcp.server.agenda import webhooks
+from deep_agent_mcp.server.agenda import outbox, webhooks
 from deep_agent_mcp.server.agenda.outbox import DELAYS, Outbox, waiting
 from deep_agent_mcp.server.agenda.tables import AgendaTables, SqliteTables
 from deep_agent_mcp.server.agenda.webhooks import Webhooks, new_secret
@@ -332,6 +332,7 @@ async def test_a_run_that_is_cancelled_before_it_begins_is_told(
 ) -> None:
     monkeypatch.setattr(webhooks, "SWEEP_SECONDS", 0.02)
     monkeypatch.setattr(webhooks, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(outbox, "_LOOK_SECONDS", 0.0)
     async with serving(tmp_path, receiver, approve=("write_file",)) as app:
         first = await app.runs.start("write")
         await app.runs.wait(first, 20)
