@@ -37,6 +37,7 @@ from .context.context_edits import EditedMessages
 __all__ = ["FilesystemMiddleware", "FilesystemState"]
 
 _PREVIEW_CHARS = 2_000
+_MOST_THREADS = 1_024
 
 
 class FilesystemState(FilesState):
@@ -123,6 +124,7 @@ class FilesystemMiddleware(AgentMiddleware):
         self._evict_to = evict_to or artifact_path(backend, "large_tool_results")
         self._section = self._prompt() if system_prompt is None else system_prompt
         self._views = EditedMessages()
+        self._long = _LongMessages(self._message_chars)
 
     def after_agent(self, state: State, runtime: Runtime) -> None:
         """Drop the run's claims."""
@@ -135,10 +137,9 @@ class FilesystemMiddleware(AgentMiddleware):
         CLAIMS.settle(request.runtime.run_id, request.runtime.ns)
         if self._section:
             request = request.with_section("filesystem", self._section)
-        terms = tuple(one.id for one in long_messages(request.state, self._message_chars))
+        key = f"{request.runtime.thread_id}/{request.runtime.ns}"
+        terms = self._long.of(key, request.state.get("messages") or ())
         if terms:
-            runtime = request.runtime
-            key = f"{runtime.thread_id}/{runtime.ns}"
             directory = history_directory(self.backend)
             shown = self._views.get(
                 key, terms, request.messages, lambda one: _previewed(one, terms, directory)
@@ -210,6 +211,28 @@ def _file_name(call_id: str) -> str:
     if safe == call_id and safe:
         return safe
     return f"{safe}_{sha256(call_id.encode('utf-8', 'replace')).hexdigest()[:8]}"
+
+
+class _LongMessages:
+    """Finds long messages of transcripts; a call only reads the messages that are new."""
+
+    def __init__(self, most: int | None) -> None:
+        self._most = most
+        self._known: dict[str, tuple[int, Message, tuple[str, ...]]] = {}
+
+    def of(self, key: str, messages: Sequence[Message]) -> tuple[str, ...]:
+        """Return the ids of the long messages; `key` identifies the thread."""
+        if self._most is None or not messages:
+            return ()
+        known, length = self._known.pop(key, None), len(messages)
+        start, ids = 0, ()
+        if known is not None and known[0] <= length and messages[known[0] - 1] is known[1]:
+            start, _, ids = known
+        ids += tuple(one.id for one in long_messages(messages[start:], self._most))
+        if len(self._known) >= _MOST_THREADS:
+            del self._known[next(iter(self._known))]
+        self._known[key] = length, messages[-1], ids
+        return ids
 
 
 def _previewed(message: Message, long: Sequence[str], directory: str) -> Message:

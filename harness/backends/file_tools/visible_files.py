@@ -22,7 +22,6 @@ from ...messages.message import HumanMessage, Message
 from ...messages.transcript import transcript_text
 from ...policy import CallAuthorization, authorization_of
 from ...policy.patterns import path_forms, paths_in
-from ...state.channels import State
 from ...tools.tool import ToolRuntime
 from ..base import Backend, FileEntry, FileError, Files, GrepMatch, Page, PathTest, artifact_path
 from ..state import FileData, StateFiles
@@ -234,14 +233,13 @@ def message_path(message: HumanMessage, directory: str = HISTORY_DIRECTORY) -> s
     return f"{directory}/{message.id.replace('/', '_')}.md"
 
 
-def long_messages(state: State, most: int | None) -> Sequence[HumanMessage]:
+def long_messages(messages: Sequence[Message], most: int | None) -> Sequence[HumanMessage]:
     """Return the messages shown as a preview: those with more than `most` characters.
 
     None is no limit.
     """
     if most is None:
         return ()
-    messages = cast(Sequence[Message], state.get("messages") or ())
     return [one for one in messages if isinstance(one, HumanMessage) and len(one.text) > most]
 
 
@@ -259,7 +257,7 @@ class HistoryFiles(StateFiles):
     ) -> None:
         messages = cast(Sequence[Message], runtime.state.get("messages") or ())
         texts = {f"{directory}/{_TRANSCRIPT}": transcript_text(messages)}
-        for message in long_messages(runtime.state, most):
+        for message in long_messages(messages, most):
             texts[message_path(message, directory)] = message.text
         super().__init__({path: _file(text) for path, text in texts.items()})
 
