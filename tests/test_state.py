@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import AliasGenerator, BaseModel, ConfigDict, Field, computed_field
+from pydantic import AliasGenerator, BaseModel, ConfigDict, Field, PrivateAttr, computed_field
 from pydantic.alias_generators import to_camel
 
 from deep_agent_mcp.harness.errors import CheckpointError, InvalidUpdate
@@ -130,6 +131,24 @@ class Optional(BaseModel):
     size: int = Field(0, alias="the size")
 
 
+class Mixed(BaseModel):
+    size: int = Field(0, alias="the size")
+    pair: Any
+    _seen: bool = PrivateAttr(default=False)
+
+
+@dataclass(eq=False)
+class Incomparable:
+    """As arrays are: whether two are equal is not a truth value."""
+
+    size: int
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("the truth value is ambiguous")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 class Computed(BaseModel):
     model_config = ConfigDict(extra="forbid")
     side: int
@@ -155,12 +174,18 @@ class Excluded(BaseModel):
         (Computed, Computed(side=3)),
         (float, 1.5),
         (list[Any], [(1, 2)]),
+        (Mixed, Mixed(**{"the size": 3, "pair": [1, 2]})),
+        (Incomparable, Incomparable(3)),
     ],
     ids=lambda one: getattr(one, "__name__", ""),
 )
 def test_what_is_stored_is_read_again_as_it_was(kind: type, value: object) -> None:
     channel = Channel("own", kind, "test")
-    assert channel.decode(channel.encode(value)) == (value if value != [(1, 2)] else [[1, 2]])
+    stored = channel.encode(value)
+    again = channel.decode(stored)
+    assert type(again) is (kind if isinstance(kind, type) else list)
+    assert json.loads(channel.encode(again)) == json.loads(stored)
+    assert getattr(again, "size", 3) == 3 and getattr(again, "the_size", 3) == 3
 
 
 @pytest.mark.parametrize(

@@ -228,7 +228,9 @@ def _made_by_plugin(url: str, factory: Any) -> Checkpointer:
 
 def _without_secrets(text: str, url: str) -> str:
     parts = _split(url)
-    given = [url.partition(":")[2], *(() if parts is None else (parts.query, parts.password))]
+    user = url.partition("//")[2].rpartition("@")[0]
+    given = [url.partition(":")[2], user.partition(":")[2]]
+    given += () if parts is None else (parts.query, parts.password or "")
     secrets = {form for one in given if one for form in (one, unquote(one), unquote_plus(one))}
     if parts is not None:
         secrets |= {value for _, value in parse_qsl(parts.query) if value}
@@ -257,10 +259,15 @@ def split_database_url(url: str) -> tuple[str, str | None]:
 def shown_place(url: str) -> str:
     """Return a URL as it may be shown: without user, password and parameters."""
     parts = _split(url)
-    if parts is None or scheme_of(url) is None:
+    if parts is None or scheme_of(url) is None or _is_cut(parts):
         return "(a URL that cannot be read)"
     host = parts.netloc.rpartition("@")[2]
     return f"{parts.scheme}:{'//' if host or parts.path.startswith('/') else ''}{host}{parts.path}"
+
+
+def _is_cut(parts: SplitResult) -> bool:
+    """Whether an unquoted `/`, `?` or `#` in a password may have ended the host too early."""
+    return "@" not in parts.netloc and "@" in parts.path + parts.query + parts.fragment
 
 
 def _checked(what: str, url: str) -> Scheme:
@@ -285,8 +292,6 @@ def _split(url: str) -> SplitResult | None:
     # After an unquoted `/` in a password, its beginning looks like a port.
     hosts = parts.netloc.rpartition("@")[2].split(",")
     ports = [one.rpartition("]")[2].partition(":")[2] for one in hosts]
-    if parts.netloc and "@" in parts.path:  # the slash ended the host too early
-        return None
     return parts if all(map(_is_port, ports)) else None
 
 

@@ -340,6 +340,7 @@ def taken_over(run: Run, **changes: Any) -> Batch:
         run: The record as it was read.
         **changes: Fields of the record that change.
     """
-    changes = {"updated_at": time.time(), **changes}
+    if "status" in changes:
+        changes = {"updated_at": time.time(), **changes}
     run = replace(run, **changes, attempt=run.attempt + 1)
     return Batch(run.thread_id, runs=[run], fences=[Fence(run.id, run.attempt, begins=True)])

@@ -6,6 +6,7 @@ tools themselves are in `harness.backends.file_tools.tools`.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
@@ -37,7 +38,7 @@ from .context.context_edits import EditedMessages
 __all__ = ["FilesystemMiddleware", "FilesystemState"]
 
 _PREVIEW_CHARS = 2_000
-_MOST_THREADS = 1_024
+_MOST_THREADS = 128
 
 
 class FilesystemState(FilesState):
@@ -218,20 +219,20 @@ class _LongMessages:
 
     def __init__(self, most: int | None) -> None:
         self._most = most
-        self._known: dict[str, tuple[int, Message, tuple[str, ...]]] = {}
+        self._known: dict[str, tuple[Sequence[Message], tuple[str, ...]]] = {}
 
     def of(self, key: str, messages: Sequence[Message]) -> tuple[str, ...]:
         """Return the ids of the long messages; `key` identifies the thread."""
         if self._most is None or not messages:
             return ()
-        known, length = self._known.pop(key, None), len(messages)
-        start, ids = 0, ()
-        if known is not None and known[0] <= length and messages[known[0] - 1] is known[1]:
-            start, _, ids = known
+        before, ids = self._known.pop(key, ((), ()))
+        start = len(before)
+        if start > len(messages) or not all(map(operator.is_, before, messages)):
+            start, ids = 0, ()
         ids += tuple(one.id for one in long_messages(messages[start:], self._most))
         if len(self._known) >= _MOST_THREADS:
             del self._known[next(iter(self._known))]
-        self._known[key] = length, messages[-1], ids
+        self._known[key] = messages, ids
         return ids
 
 

@@ -299,7 +299,9 @@ _TABLE: Mapping[str, Program] = {
         phrases=(("bisect", "run"), ("submodule", "foreach"), ("filter-branch",)),
     ),
     "hg": Program(options=_words("--config -R --repository --cwd -e --ssh --remotecmd")),
-    "gh": Program(letters={"clone": "uc"}, options=_words("--upload-pack --config")),
+    "gh": Program(
+        letters={"clone": "uc", "fork": "uc"}, options=_words("--upload-pack --config --template")
+    ),
     **_all("tar bsdtar", Program(bundle="IF", options=_words(
         "--to-command --checkpoint-action -I --use-compress --rsh -F --info-script --new-volume"
     ))),

@@ -224,11 +224,11 @@ class Channel:
         data = self._json(adapter, value, by_alias=False)
         if self.name in AGENT_KEYS:  # these can always be read again
             return data
-        back, problem = _read_again(adapter, data)
-        if problem is not None or back != value:
+        kept, problem = self._kept(adapter, data, by_alias=False)
+        if not kept:
             other = self._json(adapter, value, by_alias=True)
-            again, failed = _read_again(adapter, other)
-            if failed is None and (problem is not None or again == value):
+            also, failed = self._kept(adapter, other, by_alias=True)
+            if also or (problem is not None and failed is None):
                 return other
         if problem is not None:
             raise InvalidUpdate(
@@ -236,6 +236,18 @@ class Channel:
                 f"stored: {problem}. NaN, infinity and excluded fields are usual causes."
             )
         return data
+
+    def _kept(
+        self, adapter: TypeAdapter[Any], data: bytes, *, by_alias: bool
+    ) -> tuple[bool, str | None]:
+        """Return whether all of the JSON comes back, and why it cannot be read."""
+        try:
+            back = adapter.validate_json(data)
+            return self._json(adapter, back, by_alias=by_alias) == data, None
+        except ValidationError as error:
+            return False, error.errors(include_url=False, include_input=False)[0]["msg"]
+        except InvalidUpdate:  # what is read does not fit the type any more
+            return False, None
 
     def _json(self, adapter: TypeAdapter[Any], value: Any, *, by_alias: bool) -> bytes:
         try:
@@ -300,14 +312,6 @@ class Channel:
         if self.reducer is not None and self.reducer.default is not None:
             return self.reducer.default()
         return None
-
-
-def _read_again(adapter: TypeAdapter[Any], data: bytes) -> tuple[Any, str | None]:
-    """Return the value of JSON, and why it cannot be read."""
-    try:
-        return adapter.validate_json(data), None
-    except ValidationError as error:
-        return None, error.errors(include_url=False, include_input=False)[0]["msg"]
 
 
 @lru_cache(maxsize=512)

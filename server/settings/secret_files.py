@@ -66,9 +66,11 @@ def refuse_password(key: str, value: Value) -> None:
     """Refuse a URL with a password."""
     url = str(value.raw)
     # As libpq reads it; `urlsplit` refuses several hosts in brackets.
-    place = url.partition("//")[2].partition("?")[0]
-    user = "" if place.startswith("/") else place.rpartition("@")[0]
-    if user.partition(":")[2] or "password=" in url.partition("?")[2]:
+    rest = url.partition("//")[2]
+    # libpq ends the user at `/`; after an unquoted one in a password, only the last `@` shows it.
+    places = () if rest.startswith("/") else (rest.partition("/")[0], rest.partition("?")[0])
+    has_password = any(one.rpartition("@")[0].partition(":")[2] for one in places)
+    if has_password or "password=" in url.partition("?")[2]:
         raise SettingsError(
             f"setting {key!r} ({value.source}) is refused: it has a password, and such files are "
             "shown around. Put the URL into a separate file, which only you can read, and name "

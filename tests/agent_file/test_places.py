@@ -218,6 +218,8 @@ async def test_a_database_that_is_not_there_is_an_error(scheme):
         ("memory:", "memory", "memory:"),
         ("postgres://u:s3/cret@h:5/d", "postgresql", "(a URL that cannot be read)"),
         ("postgres://u:12/s3cret@h:5/d", "postgresql", "(a URL that cannot be read)"),
+        ("postgres://u:12?s3cret@h:5/d", "postgresql", "(a URL that cannot be read)"),
+        ("postgres://u:s3cret@h:5/d@x", "postgresql", "postgres://h:5/d@x"),
         ("s3cret", None, "(a URL that cannot be read)"),
     ],
 )

@@ -14,6 +14,8 @@ from deep_agent_mcp.harness.backends.state import StateBackend
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.errors import AgentBuildError, ToolError
+from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware
+from deep_agent_mcp.harness.loop.hooks.requests import HookResult, Runtime
 from deep_agent_mcp.harness.messages.message import (
     AIMessage,
     HumanMessage,
@@ -23,6 +25,7 @@ from deep_agent_mcp.harness.messages.message import (
 )
 from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
 from deep_agent_mcp.harness.models.base import ChatRequest
+from deep_agent_mcp.harness.state.channels import State
 from deep_agent_mcp.harness.tools.tool import ToolRuntime, tool
 from tests.backends.workbench import BACKENDS, Bench, opened
 from tests.loop.models import Turns, call, says
@@ -139,6 +142,31 @@ async def test_a_very_long_message_is_shown_as_a_preview_and_kept_whole():
     )
     await other.ainvoke("more", thread_id="t")
     assert model.requests[2].messages[0] == first
+
+
+class Replaces(AgentMiddleware):
+    """Replaces the first message before the second model call."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def before_model(self, state: State, runtime: Runtime) -> HookResult:
+        messages = state["messages"]
+        if len(messages) == 1:
+            return None
+        return {"messages": [HumanMessage(self.text, id=messages[0].id)]}
+
+
+@pytest.mark.parametrize("texts", [("x" * 9_000, "short"), ("short", "x" * 9_000)])
+async def test_a_message_that_is_replaced_is_shown_as_its_new_length_wants(texts: tuple[str, str]):
+    first, second = texts
+    model = Turns(says("", call("1", "ls", path="/")), says("ok"))
+    files = FilesystemMiddleware(StateBackend(), evict_message_chars=6_000)
+    await create_agent(model, middleware=[Replaces(second), files]).ainvoke(first)
+    shown = [one.messages[0].text for one in model.requests]
+    assert [one == text for one, text in zip(shown, texts, strict=True)] == [
+        text == "short" for text in texts
+    ]
 
 
 async def test_a_very_long_message_to_a_running_run_is_shown_as_the_same_preview_in_all_calls():

@@ -337,6 +337,7 @@ def test_the_url_is_read_from_every_source_and_shown_by_none(tmp_path, key):
         ({"store": "mysql://:s3cret@h/0"}, "", "not a URL that begins with memory:"),
         ({}, 'journal = "postgresql://u:s3cret@h/d"', "it has a password"),
         ({}, 'journal = "postgresql://u:12/s3cret@h/d"', "it has a password"),
+        ({}, 'journal = "postgresql://u:12?s3cret@h/d"', "it has a password"),
         ({}, 'journal = "postgresql://u:s3cret@[::1]:1,[::2]:1/d"', "it has a password"),
         ({}, 'store = "postgresql://h/d?password=s3cret"', "it has a password"),
         ({"journal": "memory:", "journal_url_file": "x"}, "", "exclude each other"),
