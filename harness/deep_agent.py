@@ -227,7 +227,10 @@ class _Stack:
             known = (*self.skills.skills, *self.skills.withheld)
             check_given(one, known, self._servers, self._trial)
         subagents.check_with(self.problem_of)
-        return self._main(system_prompt, subagents, own)
+        agent = self._main(system_prompt, subagents, own)
+        if self.background is not None:
+            self.background.main = agent
+        return agent
 
     def _main(self, system_prompt: str, subagents: SubAgentRegistry, own: MainOptions) -> Agent:
         profile = self.profile
@@ -246,8 +249,6 @@ class _Stack:
             cache=self.cache,
             **own,
         )
-        if self.background is not None:
-            self.background.main = agent
 
         def rebuild(model: str, effort: str) -> AgentDefinition:
             other = self._with(model, effort, delegates[1] if len(delegates) > 1 else None)
