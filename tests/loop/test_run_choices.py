@@ -19,6 +19,7 @@ from deep_agent_mcp.harness.models.settings import effort_settings
 from deep_agent_mcp.harness.profiles import Profile
 from deep_agent_mcp.harness.structured_output.given_schemas import InvalidSchema, checked_schema
 from deep_agent_mcp.harness.structured_output.schemas import SchemaMismatch, members_of
+from deep_agent_mcp.harness.subagents.background.launcher import BackgroundSubAgents
 from deep_agent_mcp.harness.subagents.definitions import SubAgent
 from tests.loop.models import Turns, call, says
 
@@ -126,6 +127,13 @@ def test_a_deep_agent_is_built_anew_with_the_profile_of_the_chosen_model():
     assert other.model.name == "openai:gpt-5.2-codex"
     assert other is agent.definition.with_model("openai:gpt-5.2-codex", "high")
     assert agent.definition.settings == {}
+
+
+def test_background_tasks_stay_those_of_the_agent_as_it_was_built():
+    background = BackgroundSubAgents(MemoryCheckpointer())
+    agent = create_deep_agent("anthropic:claude-sonnet-5-5", background=background)
+    agent.definition.with_model("openai:gpt-5.2-codex")
+    assert background.main is agent
 
 
 async def test_effort_reaches_the_model_as_a_setting():
