@@ -297,8 +297,8 @@ def _taken(name: str, other: Holder) -> CheckpointError:
         )
     return CheckpointError(
         f"the journal {name} is in use by {_who(other)}. One server at a time "
-        "can use it. Stop the other one, or give this one its own journal. (If its machine was "
-        "lost, its claim ends within half a minute.)"
+        "can use it. Stop the other one, or give this one its own journal. If the other's machine "
+        "was lost, its claim ends within half a minute."
     )
 
 
