@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import anyio.to_thread
 
@@ -44,6 +44,23 @@ class _Rule:
     fits: Callable[[str], re.Match[str] | None]
     ignores: bool
     only_directories: bool
+
+
+@record
+class _Directory:
+    """A directory that was judged.
+
+    Attributes:
+        ignored: Whether it, or a directory above it, is ignored.
+        path: The nearest directory, itself included, with a `.gitignore` file.
+        rules: The rules of that file; empty if there is no such directory.
+        above: The directory above `path`.
+    """
+
+    ignored: bool
+    path: str = ""
+    rules: Sequence[_Rule] = ()
+    above: _Directory | None = None
 
 
 class Unignored:
@@ -153,13 +170,13 @@ class _Ignored:
 
     def __init__(self) -> None:
         self._rules: dict[str, list[_Rule]] = {}
-        self._known: dict[str, bool] = {"": False}
+        self._known = {"": _Directory(ignored=False)}
         self._left = _MOST_RULES
 
     def add(self, directory: str, data: bytes, budget: Budget) -> bool:
         """Add a `.gitignore` file, those further up first; return whether all of it is used."""
         try:
-            if self._directory(directory, budget.over):
+            if self._directory(directory, budget.over).ignored:
                 return True
         except _OutOfTime:
             return False
@@ -182,7 +199,7 @@ class _Ignored:
         self._left -= len(rules)
         # Later lines decide, so they are tried first.
         self._rules[directory] = rules[::-1]
-        self._known = {"": False}
+        self._known = {"": _Directory(False, "", self._rules.get("", ()))}
         return heeded
 
     def file(self, path: str, deadline: float) -> bool:
@@ -195,31 +212,39 @@ class _Ignored:
         def over() -> bool:
             return time.monotonic() > deadline
 
-        return self._directory(path.rpartition("/")[0], over) or self._judged(path, False, over)
+        directory = self._directory(path.rpartition("/")[0], over)
+        return directory.ignored or _judged(path, False, directory, over)
 
-    def _directory(self, path: str, over: Callable[[], bool]) -> bool:
-        """Whether a directory is ignored."""
+    def _directory(self, path: str, over: Callable[[], bool]) -> _Directory:
         known, above, unknown = self._known.get(path), path, list[str]()
         while known is None:
             unknown.append(above)
             above = above.rpartition("/")[0]
             known = self._known.get(above)
         for one in reversed(unknown):  # a path may have more names than the recursion limit
-            known = known or one.endswith("/.git") or self._judged(one, True, over)
+            ignored = known.ignored or one.endswith("/.git") or _judged(one, True, known, over)
+            rules = self._rules.get(one)
+            if rules:
+                known = _Directory(ignored, one, rules, known)
+            else:
+                known = _Directory(ignored, known.path, known.rules, known.above)
             self._known[one] = known
         return known
 
-    def _judged(self, path: str, is_directory: bool, over: Callable[[], bool]) -> bool:
-        base = path
-        while base:
-            base = base.rpartition("/")[0]
-            rules = self._rules.get(base, ())
-            for number, rule in enumerate(rules):
-                if number % _RULES_BETWEEN_LOOKS == 0 and over():
-                    raise _OutOfTime
-                if is_directory >= rule.only_directories and rule.fits(path[len(base) + 1 :]):
-                    return rule.ignores
-        return False
+
+def _judged(
+    path: str, is_directory: bool, directory: _Directory | None, over: Callable[[], bool]
+) -> bool:
+    """Whether the rules of the directories that contain a path ignore it."""
+    while directory is not None:
+        name = path[len(directory.path) + 1 :]
+        for number, rule in enumerate(directory.rules):
+            if number % _RULES_BETWEEN_LOOKS == 0 and over():
+                raise _OutOfTime
+            if is_directory >= rule.only_directories and rule.fits(name):
+                return rule.ignores
+        directory = directory.above
+    return False
 
 
 def _directories(path: str) -> list[str]:

@@ -56,7 +56,7 @@ async def clients(*those: Replica) -> AsyncGenerator[list[Client]]:
 
 async def waited(client: Client, run_id: str, seconds: float = 30) -> dict[str, Any]:
     """Wait on a replica until a run pauses or ends."""
-    with anyio.fail_after(60):
+    with anyio.fail_after(180):  # on a slow machine dozens of calls of several runs take minutes
         while True:
             found = await call(client, "wait", run_id=run_id, wait_seconds=seconds)
             if found["status"] not in ("queued", "running"):
