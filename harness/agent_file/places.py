@@ -267,7 +267,10 @@ def shown_place(url: str) -> str:
 
 def _is_cut(parts: SplitResult) -> bool:
     """Whether an unquoted `/`, `?` or `#` in a password may have ended the host too early."""
-    return "@" not in parts.netloc and "@" in parts.path + parts.query + parts.fragment
+    if scheme_of(parts.geturl()) == "sqlite" or "@" in parts.netloc:  # a file has no password
+        return False
+    unshown = parts.query + parts.fragment if ":" in parts.netloc else ""
+    return "@" in parts.path + unshown
 
 
 def _checked(what: str, url: str) -> Scheme:
