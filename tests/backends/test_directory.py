@@ -212,6 +212,15 @@ async def test_links_are_not_deleted(disk: Bench):
     assert sorted(os.listdir(disk.root / "d")) == ["f", "link"]
 
 
+async def test_a_directory_is_not_deleted_through_a_link(disk: Bench):
+    await disk.seed("/d/sub/f", b"x")
+    (disk.root / "link").symlink_to("d")
+    for path in ("/link", "/link/sub"):
+        assert await refused(disk.files().delete(path)) == "not_a_file"
+    assert (disk.root / "d/sub/f").read_bytes() == b"x"
+    await disk.files().delete("/d")
+
+
 async def test_large_files_are_not_read(disk: Bench):
     small = Bench(make_backend("descriptors", disk.root, max_read_bytes=10), disk.root)
     await disk.seed("/big", b"x" * 11)

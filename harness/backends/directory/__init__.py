@@ -252,19 +252,14 @@ class DirectoryFiles:
             raise FileError("permission_denied", path, "the root itself cannot be deleted.")
         async with self._backend.lock(path):
             if await _in_thread(self._tree.is_dir, path):
+                _require_place(path, await _in_thread(self._backend.real_path, path))
                 limit = self._backend.max_undo_bytes
                 files = await _in_thread(self._tree.contents, path, limit)
                 await self._record(files, None)
                 await _in_thread(self._remove_all, path, files)
                 return
             present = await self._present(path, create=False)
-            if present.path != path:
-                raise FileError(
-                    "not_a_file",
-                    path,
-                    f"{path} is reached through a link; its real place is {present.path}. "
-                    "Nothing was done.",
-                )
+            _require_place(path, present.path)
             await self._record([present], None)
             await _in_thread(self._tree.remove, present)
 
@@ -343,6 +338,16 @@ class DirectoryFiles:
                 f"{path} was deleted only in part, {done} of {len(files)} files, because {why} "
                 "List it to see what is left.",
             ) from error
+
+
+def _require_place(path: str, place: str) -> None:
+    """Refuse a deletion through a link, as it would delete what the link leads to."""
+    if place != path:
+        raise FileError(
+            "not_a_file",
+            path,
+            f"{path} is reached through a link; its real place is {place}. Nothing was done.",
+        )
 
 
 def _change(thread_id: str, run_id: str, present: Present, data: bytes | None) -> FileChange:
