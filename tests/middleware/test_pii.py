@@ -417,6 +417,26 @@ async def test_a_pattern_for_any_digit_leaves_what_middleware_counts() -> None:
     assert result.run.status == "done", result.error
 
 
+class Counted(TypedDict):
+    total: NotRequired[int]
+    notes: NotRequired[dict[str, Any]]
+
+
+async def test_a_thread_with_typed_numbers_can_be_read_once_a_pattern_finds_them() -> None:
+    journal, model = MemoryCheckpointer(), Turns(says("ok"), says("ok"))
+    options: dict[str, Any] = {"checkpointer": journal, "state_schema": Counted}
+    given = {"total": 12345, "notes": {"zip": 12345}}
+    before = create_agent(model, **options)
+    await before.ainvoke({"messages": [HumanMessage("go")], **given}, thread_id="t")
+    middleware = [PIIMiddleware("zip", detector=r"\b\d{5}\b", **EVERYWHERE)]
+    result = await create_agent(model, middleware=middleware, **options).ainvoke(
+        "on", thread_id="t"
+    )
+    assert result.run.status == "done", result.error
+    assert result.state["total"] == 12345
+    assert result.state["notes"] == {"zip": "[REDACTED_ZIP]"}
+
+
 async def test_without_a_salt_hashes_are_a_threads_own_and_stay_over_restarts() -> None:
     journal = MemoryCheckpointer()
 

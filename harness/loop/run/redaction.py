@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -141,17 +141,18 @@ class RunRedaction:
         data = channel.encode(value)
         # The harness and hooks count and compare with the numbers of their own state.
         ours = Mark.PRIVATE in channel.marks or name in _COUNTED
-        cleaned = clean_json_bytes(data, redactor, numbers=not ours)
-        if cleaned is data:
-            return write
-        try:
-            kept = channel.decode(cleaned, overwrite=isinstance(value, Overwrite))
-        except CheckpointError:
-            raise InvalidUpdate(
-                f"what redaction leaves of {name!r} does not fit its type; nothing was stored. "
-                "Type it as text, or leave out what is redacted"
-            ) from None  # the cause contains the value
-        return ChannelWrite(name, kept)
+        # A number that was stored before there were rules stays if its type needs one.
+        for numbers in (not ours, False) if lenient else (not ours,):
+            cleaned = clean_json_bytes(data, redactor, numbers=numbers)
+            if cleaned is data:
+                return write
+            with suppress(CheckpointError):
+                kept = channel.decode(cleaned, overwrite=isinstance(value, Overwrite))
+                return ChannelWrite(name, kept)
+        raise InvalidUpdate(
+            f"what redaction leaves of {name!r} does not fit its type; nothing was stored. "
+            "Type it as text, or leave out what is redacted"
+        )
 
     def _messages(self, value: Any, place: Place | None, lenient: bool) -> Any:
         if isinstance(value, Overwrite):
