@@ -149,8 +149,7 @@ def _parts(word: str | None, program: Program) -> Sequence[str | None]:
     if ":" in word:
         found.append(word.partition(":")[2])
     if word[:1] == "-" and len(word) <= _MAX_GLUED:
-        letters = {one[1] for one in program.options if len(one) == 2}
-        letters |= {*"".join(program.letters.values())}
+        letters = program.letters()
         found += [word[at + 1 :] for at, char in enumerate(word) if at and char in letters]
     found += [one.lstrip("+:!") for one in found]
     return list(dict.fromkeys(one for one in found if one))

@@ -55,7 +55,7 @@ class Program:
         shell: It reads commands, also from a pipe.
         language: Its words can be code that names other programs.
         options: Beginnings of options with which it runs others, or writes.
-        letters: Letters that are such options only after a subcommand, as in `git clone -u rm`.
+        after: Such options that are others without a subcommand before: `git clone -u rm`.
         bundle: Letters that are such options in a first word without a dash, as in `tar xIf rm`.
         phrases: Word sequences after which it runs the rest: `git bisect run`.
         assigns: Arguments `NAME=VALUE` change which program it runs.
@@ -74,7 +74,7 @@ class Program:
     shell: bool = False
     language: bool = False
     options: Sequence[str] = ()
-    letters: Mapping[str, str] = field(default_factory=dict[str, str])
+    after: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     bundle: str = ""
     phrases: Sequence[tuple[str, ...]] = ()
     assigns: bool = False
@@ -103,31 +103,21 @@ class Program:
             here: The index of the argument.
         """
         word = words[here]
-        if self._is_option(word) or self.is_code(word):
+        if _is_option(word, self.options) or self.is_code(word):
             return True
         if word[:1] != "-":
             return here == 0 and not set(self.bundle).isdisjoint(word)
-        if not self.letters or word[1:2] == "-":
-            return False
-        letters = "".join(self.letters.get(one, "") for one in words[:here])
-        return not set(letters).isdisjoint(word)
+        after = [options for name, options in self.after.items() if name in words[:here]]
+        return any(_is_option(word, options) for options in after)
 
-    def _is_option(self, word: str) -> bool:
-        """Whether a word may be one of the options: glued, shortened, among others, or `!`."""
-        options = self.options
-        if not options or word[:1] not in ("-", "+", "!"):
-            return False
-        if word[0] == "!" or word.startswith(tuple(options)):
-            return True
-        if word.startswith("--"):
-            name = word.partition("=")[0]
-            return len(name) > 2 and any(one.startswith(name) for one in options)
-        letters = {one[1] for one in options if len(one) == 2 and one[0] == word[0]}
-        return not letters.isdisjoint(word[1:])
+    def letters(self) -> set[str]:
+        """Return the letters of its short options."""
+        every = (self.options, *self.after.values())
+        return {one[1] for options in every for one in options if len(one) == 2}
 
     def takes_more(self) -> bool:
         """Whether some words would make it run others, although it does not run its operands."""
-        ways = (self.options, self.phrases, self.assigns, self.language, self.code)
+        ways = (self.options, self.after, self.phrases, self.assigns, self.language, self.code)
         return not self.runs and any(ways)
 
     def reads_code(self, words: Sequence[str]) -> bool:
@@ -166,6 +156,19 @@ class Program:
                     if words[here].lower() == part
                 ]
             yield from places
+
+
+def _is_option(word: str, options: Sequence[str]) -> bool:
+    """Whether a word may be one of the options: glued, shortened, among others, or `!`."""
+    if not options or word[:1] not in ("-", "+", "!"):
+        return False
+    if word[0] == "!" or word.startswith(tuple(options)):
+        return True
+    if word.startswith("--"):
+        name = word.partition("=")[0]
+        return len(name) > 2 and any(one.startswith(name) for one in options)
+    letters = {one[1] for one in options if len(one) == 2 and one[0] == word[0]}
+    return not letters.isdisjoint(word[1:])
 
 
 def _any_begins(words: Sequence[str | None], beginnings: Sequence[str]) -> bool:
@@ -295,13 +298,12 @@ _TABLE: Mapping[str, Program] = {
             "-c -O -o --config-env --exec --ext-diff --output --open-files --upload-pack "
             "--receive-pack --textconv --git-dir --work-tree -C -x --extcmd --template"
         ),
-        letters={"clone": "u"},
+        after={"clone": ("-u",)},
         phrases=(("bisect", "run"), ("submodule", "foreach"), ("filter-branch",)),
     ),
     "hg": Program(options=_words("--config -R --repository --cwd -e --ssh --remotecmd")),
-    "gh": Program(
-        letters={"clone": "uc", "fork": "uc"}, options=_words("--upload-pack --config --template")
-    ),
+    "gh": Program(after={one: _words("-u -c --upload-pack --config --template")
+                         for one in ("clone", "fork")}),
     **_all("tar bsdtar", Program(bundle="IF", options=_words(
         "--to-command --checkpoint-action -I --use-compress --rsh -F --info-script --new-volume"
     ))),

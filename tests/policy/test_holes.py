@@ -71,6 +71,7 @@ def test_evals_of_evals_are_judged_without_end_to_the_run():
         ("hg", "hg clone --remotecmd evil ssh://h/x"),
         ("gh", "gh repo clone o/r -- -u evil"),
         ("gh", "gh repo clone o/r -- --template=/evil"),
+        ("gh repo clone", "gh repo clone o/r -- --upload=evil"),
         ("gh repo fork", "gh repo fork o/r --clone -- -uevil"),
         ("gh", "gh repo fork o/r --clone -- -c core.sshCommand=evil"),
         ("sed", "sed -ni p s"),
@@ -87,9 +88,12 @@ def test_an_allowed_program_does_not_run_others_by_glued_or_shortened_options(
 
 def test_plain_options_stay_allowed():
     allowed = ["git status", "git log", "git push", "git add", "git clone", "sort", "tar"]
+    allowed += ["gh pr list", "gh pr create", "gh repo clone"]
     policy = Policy([Rule("allow", command=allowed)], default="deny")
     lines = ("git status -s", "git log -10 --oneline", "sort -u -k2 in", "tar xzf IF.tgz")
     lines += ("git push -u origin main", "git add -u", "git clone -q --depth 1 /srv/repo out")
+    lines += ("gh pr list --json title --template x", "gh pr create -t x --template pull.md")
+    lines += ("gh repo clone o/r -- --depth 1",)
     for line in lines:
         assert policy.judge("shell", {"command": line}).action == "allow", line
 
