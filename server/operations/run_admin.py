@@ -264,14 +264,19 @@ class RunAdmin:
 
         Raises:
             UnknownRun, UnknownInterrupt, InvalidAnswer: Nothing was stored.
-            HarnessError: A server says that the run cannot continue.
+            HarnessError: The run asks nothing any more, so nothing was stored; or a server says
+                that it cannot continue.
         """
         run = await self._find(run_id)
+        await open_questions(self._journal, run)  # others may have answered or ended it by now
         is_last = await store_answers(self._journal, run, answers)
         if not is_last:
             text = f"Stored. Run {run.id} asks more: runs show {run.id}"
             return Answer(text, {**run_facts(run), "taken": False})
-        run = await self._find(run_id)  # it may have paused meanwhile
+        run = await self._find(run_id)  # it may have paused or ended meanwhile
+        if run.status in ENDED:
+            text = f"Run {run.id} has ended meanwhile: {run.status}."
+            return Answer(text, {**run_facts(run), "taken": run.status == "done"})
         if run.status == "running" and not await self._is_left(run):
             text = f"Stored. Run {run.id} still works on other calls, and continues after them."
             return Answer(text, {**run_facts(run), "taken": True})

@@ -12,6 +12,7 @@ import pytest
 from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.checkpoint.base import Batch
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.errors import HarnessError
 from deep_agent_mcp.harness.messages.message import AIMessage, ToolMessage
 from deep_agent_mcp.harness.models.base import ChatRequest
 from deep_agent_mcp.harness.tools.runtime import ToolRuntime
@@ -132,6 +133,66 @@ async def test_an_answer_to_a_run_that_another_replica_has_just_continued_is_no_
         answer = await admin.answer(run_id, {question.id: "blue"})
         assert "continues, as attempt 2" in answer.text
         assert not signals.sent
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("moment", ["before", "during"])
+async def test_an_answer_does_not_revive_a_run_that_somebody_else_has_cancelled(
+    moment: str, shared: bool, tmp_path: Path
+) -> None:
+    class Cancelled(MemoryCheckpointer):
+        """A journal in which somebody else cancels the run just after a command has answered."""
+
+        async def commit(self, batch: Batch) -> None:
+            await super().commit(batch)
+            if batch.answers and moment == "during":
+                await runs.cancel(run_id, "not needed any more")
+
+    model = Turns(turn("", use("1", "paint")), turn("Painted."))
+    journal, signals, state = Cancelled(), Signals(), StateDir.open(tmp_path)
+    agent = create_agent(model, [paint], checkpointer=journal)
+    async with carrying(agent, journal, tmp_path) as runs:
+        servers = replicas(signals) if shared else LivingServers(state)
+        admin = RunAdmin(Beside(state, "command", journal, servers))
+        run_id = await runs.start("anything")
+        (question,) = (await runs.wait(run_id, 10)).questions
+        if moment == "before":
+            await runs.cancel(run_id, "not needed any more")
+            with pytest.raises(HarnessError, match="is cancelled and asks nothing"):
+                await admin.answer(run_id, {question.id: "blue"})
+        else:
+            answer = await admin.answer(run_id, {question.id: "blue"})
+            assert answer.text == f"Run {run_id} has ended meanwhile: cancelled."
+        run = await journal.run(run_id)
+        assert run is not None and run.status == "cancelled"
+        assert not signals.sent
+
+
+async def test_an_answer_that_comes_after_another_one_is_not_said_to_be_stored(
+    tmp_path: Path,
+) -> None:
+    begun, go_on = anyio.Event(), anyio.Event()
+
+    @tool
+    async def varnish() -> str:
+        """Varnish."""
+        begun.set()
+        await go_on.wait()
+        return "varnished"
+
+    model = Turns(turn("", use("1", "paint")), turn("", use("2", "varnish")), turn("Painted."))
+    journal, state = MemoryCheckpointer(), StateDir.open(tmp_path)
+    agent = create_agent(model, [paint, varnish], checkpointer=journal)
+    async with carrying(agent, journal, tmp_path) as runs:
+        admin = RunAdmin(Beside(state, "command", journal, LivingServers(state)))
+        run_id = await runs.start("anything")
+        (question,) = (await runs.wait(run_id, 10)).questions
+        await runs.reply(run_id, {question.id: "red"})
+        await begun.wait()
+        with pytest.raises(HarnessError, match=r"is running and asks nothing\. Nothing was stored"):
+            await admin.answer(run_id, {question.id: "blue"})
+        go_on.set()
+        await runs.wait(run_id, 10)
 
 
 async def test_a_retry_that_comes_before_its_run_has_stopped_is_carried_out_after_it(
