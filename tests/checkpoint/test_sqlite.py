@@ -8,7 +8,7 @@ import stat
 import tempfile
 import threading
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,13 +23,14 @@ from deep_agent_mcp.harness.checkpoint.base import (
     FileChange,
     Run,
     RunEvent,
+    RunStatus,
     Snapshot,
     StoredWrite,
     TaskWrites,
     step_id,
 )
 from deep_agent_mcp.harness.checkpoint.codec import SHARED_FROM
-from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer, queries
 from deep_agent_mcp.harness.checkpoint.sqlite.connections import open_writer
 from deep_agent_mcp.harness.checkpoint.sqlite.migrations import VERSION
 from deep_agent_mcp.harness.databases import Version
@@ -448,3 +449,24 @@ async def test_a_list_of_threads_is_in_order_of_when_runs_began_or_ended(
 async def runs_of(journal: SqliteCheckpointer, thread: str) -> Run:
     (found,) = await journal.find_runs(thread_id=thread, status="running")
     return found
+
+
+@pytest.mark.parametrize("status", ["running", "needs_approval"])
+async def test_the_open_run_of_a_thread_is_found_without_reading_its_other_runs(
+    path: Path, status: RunStatus
+):
+    async with SqliteCheckpointer(path) as journal:
+        for thread in ("t1", "t2"):
+            ended = [run(f"run_{thread}_{n}", thread=thread, status="done") for n in range(500)]
+            await journal.commit(Batch(thread, runs=ended))
+        await journal.commit(Batch("t1", runs=[run("run_open", thread="t1", status=status)]))
+    steps = list[None]()
+    with closing(sqlite3.connect(path)) as conn:
+        conn.set_progress_handler(lambda: steps.append(None), 10)
+        found = [queries.find_runs(conn, one, status, None, "", 1) for one in ("t1", "t2")]
+        assert [one.id for runs in found for one in runs] == ["run_open"]
+        assert len(steps) < 100
+        assert [one.id for one in queries.find_runs(conn, None, status, None, "", 9)] == [
+            "run_open"
+        ]
+        assert len(steps) < 200

@@ -14,6 +14,7 @@ from typing import Any
 from ...errors import CheckpointError
 from ..admission import in_step_order, missing_ancestor, prefix_range
 from ..base import (
+    OPEN,
     Checkpoint,
     FileChange,
     Interrupt,
@@ -219,6 +220,8 @@ def find_runs(
 ) -> list[Run]:
     """Return what `Checkpointer.find_runs` promises."""
     indexed = f" AND status IN {_UNFINISHED}" if status in _UNFINISHED else ""
+    if status in OPEN:  # a thread has at most one such run, but may have had very many
+        indexed += f" AND status IN {OPEN!r}"
     filters = {
         "thread = (SELECT thread FROM threads WHERE thread_id = :thread_id)": thread_id,
         f"status = :status{indexed}": status,
