@@ -8,6 +8,7 @@ run by that key. Missed times count as one. The clock is the database's.
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Final, Literal, TypeAlias, cast
@@ -251,15 +252,20 @@ class ScheduleBook:
             HarnessError: The database failed.
         """
         updates: list[Statement] = []
-        for id_, name, body in await self._tables.run(
-            ("SELECT id, name, body FROM {schedules}", {})
+        for id_, owner, name, body in await self._tables.run(
+            ("SELECT id, owner, name, body FROM {schedules}", {})
         ):
             try:
                 work = self._sealer.open(bytes(body), "schedules", id_)
             except SealError as error:
+                # Only the sealed part says who its principal is.
+                whose = (
+                    " --principal NAME`, where NAME is the user it belongs to." if owner else "`."
+                )
                 raise SealError(
                     f"schedule {name!r} cannot be sealed again: {error} A schedule whose key is "
-                    f"lost can be removed with `deep-agent-mcp schedules remove {name}`."
+                    f"lost can be removed with `deep-agent-mcp schedules remove "
+                    f"{shlex.quote(name)}{whose}"
                 ) from error
             values = {"id": id_, "was": body, "body": new.seal(work, "schedules", id_)}
             # A schedule that a command has changed meanwhile has the newest key already.

@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -170,6 +171,21 @@ def test_a_key_that_a_schedule_needs_is_not_called_unnecessary(admin: Admin) -> 
     assert done.exit_code == 1 and "Not needed" not in done.stdout
     assert "schedule 'remember' cannot be sealed again" in done.stderr
     assert "schedules remove remember" in done.stderr
+
+
+def test_a_schedule_of_a_user_whose_key_is_lost_is_removed_as_the_error_says(admin: Admin) -> None:
+    new = new_key()
+
+    async def schedule() -> None:
+        async with opened_agenda(settings_of(admin, new_key())) as tables:
+            book = book_of(settings_of(admin, new_key()), tables)
+            await book.add("every day", replace(SCHEDULED, principal="alice"))
+
+    anyio.run(schedule)
+    refused = threads(admin, "seal", "--plain", keys=[new])
+    assert "schedules remove 'every day' --principal NAME`, where NAME is the user" in (
+        " ".join(refused.stderr.split())
+    )
 
 
 def test_every_command_works_on_an_encrypted_journal(admin: Admin, tmp_path: Path) -> None:
