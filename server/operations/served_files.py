@@ -136,8 +136,10 @@ class ServedFiles:
     def _profiles_changed(self) -> None:
         if self.settings.current.background_subagents:
             logger.warning("profiles have changed; takes effect when the server starts again")
-        else:
-            self.places.outdate()
+            return
+        if self.source is not None:
+            self.source.outdate()
+        self.places.outdate()
 
 
 def _shown_name(path: Path, private: Path | None) -> str:

@@ -202,14 +202,15 @@ class AgentSource:
         return self._built_for.get(principal) == self._version
 
     def outdate(self) -> None:
-        """Let functions create their agents again after a change of settings. Thread-safe."""
+        """Let functions create their agents again: settings or profiles changed. Thread-safe."""
         if not isinstance(self._object, Agent):  # to which `build` always applies the rules
             self._version += 1
 
     async def _renew(self, parts: Parts) -> None:
         before, context = self._contexts.get(parts.principal), self._context(parts)
         if before is not None:
-            context = changed(before, settings=context.settings, model=context.model)
+            names = ("settings", "model", "profiles")
+            context = changed(before, **{name: getattr(context, name) for name in names})
             self._contexts[parts.principal] = context  # also used for a repaired module
         try:
             agent = await self._make(context)

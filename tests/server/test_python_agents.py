@@ -4,7 +4,7 @@ import importlib
 import json
 import re
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from traceback import format_exception
@@ -40,8 +40,10 @@ from deep_agent_mcp.harness.skills import SkillRegistry
 from deep_agent_mcp.server import ServeContext
 from deep_agent_mcp.server.app import App, create_app
 from deep_agent_mcp.server.cli.main import cli
+from deep_agent_mcp.server.operations import served_files
 from deep_agent_mcp.server.python_agents import source as source_module
 from deep_agent_mcp.server.python_agents.source import AgentSource
+from deep_agent_mcp.server.reload import hot_reload
 from deep_agent_mcp.server.settings.settings import Settings, SettingsError
 from deep_agent_mcp.server.settings.sources import load_settings
 from tests.databases import Database, made_database
@@ -362,6 +364,43 @@ async def test_saved_settings_reach_an_agent_that_is_used_while_the_new_one_is_m
             app.agent()
             slow.released.set()
         assert (await ask(client, "task", goal="hello"))["answer"] == "two"
+
+
+def _profiled(context: ServeContext) -> Agent:
+    return create_deep_agent(context.model, profile=context.profiles)
+
+
+async def test_saved_profiles_reach_what_a_function_makes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, profile = tmp_path / "config.toml", tmp_path / "profiles" / "mine.toml"
+    profile.parent.mkdir()
+    profile.write_text('models = ["scripted"]\nexcluded_tools = ["write_todos"]\n')
+    (tmp_path / "one.json").write_text(json.dumps([says("Done.")]))
+    config.write_text(f'model = "scripted:{tmp_path}/one.json"\n')
+
+    async def watch(_: object, on_change: Callable[..., Awaitable[None]], **__: object) -> None:
+        await on_change("profiles", frozenset({"mine"}))
+
+    monkeypatch.setattr(hot_reload, "watch", watch)
+    monkeypatch.setattr(served_files, "WATCH_AFTER_SECONDS", 0)
+
+    def read() -> Settings:
+        return load_settings({"state_dir": str(tmp_path / "state")}, {}, config=config)
+
+    with anyio.fail_after(60):
+        async with create_app(read(), read, AgentSource(_profiled)) as app:
+            assert "write_todos" in app.agent().tools
+            with config.open("a") as file:
+                file.write(f'profiles = ["{profile.parent}"]\n')
+            await anyio.to_thread.run_sync(app.settings.reload)
+            await app.agent.prepare()
+            assert "write_todos" not in app.agent().tools
+            profile.write_text('models = ["scripted"]\n')
+            await anyio.to_thread.run_sync(app.common.profiles.reload)
+            await app.files.watch(app.announcements, app.reload_code)
+            await app.agent.prepare()
+            assert "write_todos" in app.agent().tools
 
 
 @pytest.fixture(scope="module")
