@@ -208,19 +208,22 @@ class RemoteThreads(_Remote):
     async def follow(self, thread_id: str) -> AsyncGenerator[dict[str, Any]]:
         """Yield new events of a thread's runs as they are stored; never ends."""
         at: dict[str, int] = {}
+        read: set[str] = set()  # the server limits how many requests a caller may make
         is_first = True
         while True:
             facts = await self._link.call("threads", thread_id=thread_id, limit=1)
             for run in reversed(facts["runs"]):
-                run_id = run["run_id"]
+                run_id, before = run["run_id"], at.get(run["run_id"])
                 is_old = is_first and run["status"] not in ("running", "queued")
-                more = True
+                more = run_id not in read
                 while more:
                     events, more = await self._link.events(run_id, at.get(run_id, 0))
                     for one in events:
                         at[run_id] = one["seq"]
                         if not is_old:
                             yield {"run_id": run_id, **one}
+                if run["status"] in ("done", "cancelled") and at.get(run_id) == before:
+                    read.add(run_id)  # such a run never continues
             is_first = False
             await anyio.sleep(LOOK_SECONDS)
 

@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from deep_agent_mcp.server.cli.main import cli
+from deep_agent_mcp.server.terminal import remote
 from deep_agent_mcp.server.terminal.link import Link
 from deep_agent_mcp.server.terminal.remote import RemoteThreads
 from tests import fork_server
@@ -195,6 +196,32 @@ async def test_the_run_at_work_elsewhere_is_followed_while_others_wait_behind_it
     with anyio.fail_after(10):
         async with aclosing(RemoteThreads(cast("Link", Line())).follow("notes")) as events:
             assert await anext(events) == {"run_id": "run_live", "seq": 1}
+
+
+@pytest.mark.anyio
+async def test_followers_ask_no_more_about_runs_that_have_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Counted(Line):
+        """A link whose working run has a new event at each look."""
+
+        def __init__(self) -> None:
+            self.asked: list[str] = []
+
+        async def events(self, run_id: str, after: int) -> tuple[list[dict[str, Any]], bool]:
+            self.asked.append(run_id)
+            if run_id == "run_live":
+                return [{"seq": after + 1}], False
+            return await super().events(run_id, after)
+
+    monkeypatch.setattr(remote, "LOOK_SECONDS", 0)
+    link = Counted()
+    with anyio.fail_after(10):
+        async with aclosing(RemoteThreads(cast("Link", link)).follow("notes")) as events:
+            heard = [(await anext(events))["seq"] for _ in range(5)]
+    assert heard == [1, 2, 3, 4, 5]
+    assert link.asked.count("run_old") == 2
+    assert link.asked.count("run_next") >= 4  # it has yet to begin
 
 
 NOWHERE = ("--connect", "http://127.0.0.1:1/mcp")
