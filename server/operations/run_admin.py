@@ -275,8 +275,7 @@ class RunAdmin:
             return Answer(text, {**run_facts(run), "taken": False})
         run = await self._find(run_id)  # it may have paused or ended meanwhile
         if run.status in ENDED:
-            text = f"Run {run.id} has ended meanwhile: {run.status}."
-            return Answer(text, {**run_facts(run), "taken": run.status == "done"})
+            return _ended(run)
         if run.status == "running" and not await self._is_left(run):
             text = f"Stored. Run {run.id} still works on other calls, and continues after them."
             return Answer(text, {**run_facts(run), "taken": True})
@@ -330,6 +329,8 @@ class RunAdmin:
                 f"--resume {run.id}"
             )
             return Answer(text, {**run_facts(run), "taken": False})
+        if now.status == "cancelled":
+            return _ended(now)
         text = f"Run {run.id} continues, as attempt {now.attempt}: {now.status}."
         return Answer(text, {**run_facts(now), "taken": True})
 
@@ -366,6 +367,12 @@ class RunAdmin:
                 raise HarnessError(why)
             await anyio.sleep(_LOOK)
         return None
+
+
+def _ended(run: Run) -> Answer:
+    """Return that a run has ended while it was answered."""
+    text = f"Run {run.id} has ended meanwhile: {run.status}."
+    return Answer(text, {**run_facts(run), "taken": run.status == "done"})
 
 
 def _facts(run: Run, place: bool | None) -> dict[str, JsonValue]:

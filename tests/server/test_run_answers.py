@@ -168,6 +168,32 @@ async def test_an_answer_does_not_revive_a_run_that_somebody_else_has_cancelled(
         assert not signals.sent
 
 
+async def test_a_run_that_is_cancelled_as_a_command_continues_it_is_not_said_to_continue(
+    tmp_path: Path,
+) -> None:
+    class Cancelled(MemoryCheckpointer):
+        """A journal in which somebody cancels a run just before a command hands it over."""
+
+        async def commit(self, batch: Batch) -> None:
+            if batch.fences and is_slow:
+                is_slow.clear()
+                await runs.cancel(run_id, "not needed any more")
+            await super().commit(batch)
+
+    is_slow = list[str]()
+    model = Turns(turn("", use("1", "paint")), turn("Painted."))
+    journal, signals, state = Cancelled(), Signals(), StateDir.open(tmp_path)
+    agent = create_agent(model, [paint], checkpointer=journal)
+    async with carrying(agent, journal, tmp_path) as runs:
+        admin = RunAdmin(Beside(state, "command", journal, replicas(signals)))
+        run_id = await runs.start("anything")
+        (question,) = (await runs.wait(run_id, 10)).questions
+        is_slow.append("the command")
+        answer = await admin.answer(run_id, {question.id: "blue"})
+        assert answer.text == f"Run {run_id} has ended meanwhile: cancelled."
+        assert not signals.sent
+
+
 async def test_an_answer_that_comes_after_another_one_is_not_said_to_be_stored(
     tmp_path: Path,
 ) -> None:
