@@ -13,6 +13,7 @@ import base64
 import hmac
 import json
 import logging
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -103,7 +104,7 @@ class RememberedRule:
                 glob = escaped(self.match.value)
                 rule = Rule("allow", self.tool, path=f"{glob}/**" if self._is_below else glob)
             case "command":
-                rule = Rule("allow", self.tool, command=self.match.value)
+                rule = Rule("allow", self.tool, command=_literal_command(self.match.value))
         return rule.matches(call.name, call.args, tool, agent=names)
 
     @property
@@ -290,6 +291,20 @@ class Remembered:
 def _place(owner: str) -> str:
     """Return the id under which an owner's rules are stored, in place of a thread and a run."""
     return f"{RULES_PREFIX}{owner}"
+
+
+def _literal_command(words: str) -> str:
+    """Return the pattern for command lines that begin with exactly these words.
+
+    A call may quote a wildcard, as in `git '*'`. In a pattern, it would stand for any word.
+
+    Raises:
+        PolicyError: A quotation does not end within the words.
+    """
+    try:
+        return shlex.join(map(escaped, shlex.split(words)))
+    except ValueError as error:
+        raise PolicyError(f"command {words!r}: {error}") from error
 
 
 def _safely(rule: RememberedRule, call: ToolCall, tool: Tool, place: CallPlace) -> bool:
