@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from .._internal.records import record
 from .command_lines import Argv, Line, parse_line
@@ -35,7 +36,9 @@ _RUNS_TEXT = re.compile(
 """Variables whose values a shell runs or uses to find programs; expansions that run values."""
 _QUOTES = str.maketrans("", "", "'\"\\")
 _INPUTS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
-_MAX_WORDS = 2_000
+_MAX_WORDS = 10_000
+"""Of one command. A line of the most characters has no more, but their parts may be more."""
+
 _MAX_DEPTH = 4
 _MAX_GLUED = 256
 
@@ -67,7 +70,7 @@ def _possible_commands(
     line: Line, depth: int = 0, *, held: bool = False
 ) -> Sequence[tuple[Argv, bool]]:
     """Return the commands that a line may run; `held` tells whether it is inside code as text."""
-    if depth > _MAX_DEPTH or _RUNS_TEXT.search(line.text):
+    if depth > _MAX_DEPTH or _runs_text(line.text):
         return [((None,), False)]
     held = held or bool(line.held or line.assigned)
     found: list[tuple[Argv, bool]] = []
@@ -75,36 +78,48 @@ def _possible_commands(
         found += _of_command(argv, depth, held=held)
     for text in line.inner:
         found += _possible_commands(parse_line(text), depth + 1, held=held)
-    for text in line.held if _ARITHMETIC.search(line.text) else line.assigned:
+    is_read_again = bool(line.held) and _ARITHMETIC.search(line.text) is not None
+    for text in line.held if is_read_again else line.assigned:
         found += _read_again(text, depth)
     if line.doubt:
         for text in (line.text.translate(_QUOTES), line.text):
-            words = [word for word in _LOOSE.split(text) if word]
-            found.append((tuple(words[:_MAX_WORDS]), True))
+            found += _anywhere([word for word in _LOOSE.split(text) if word])
     return found
+
+
+@lru_cache(64)
+def _runs_text(text: str) -> bool:
+    """Whether a line contains such a name; asked for each command, with the text of the line."""
+    return _RUNS_TEXT.search(text) is not None
 
 
 def _of_command(argv: Argv, depth: int, *, held: bool) -> Iterator[tuple[Argv, bool]]:
     program = known_program(argv[0]) if argv[0] is not None else None
     yield from _evaluated(argv, program, depth, held=held)
     if program is None or not _may_run(argv, program):
-        yield argv[:_MAX_WORDS], False
+        yield argv, False
         if program is not None and program.language and set(argv[1:]) <= {"-"}:
             yield (None,), False  # its code comes through a pipe
         return
     words = [part for word in argv[1:] for part in _parts(word, program)]
-    yield (argv[0], *words[:_MAX_WORDS]), True
+    yield from _anywhere([argv[0], *words])
     if program.has_unseen(argv[1:]) or any(_reads_script(argv, at) for at in range(len(argv))):
         yield (None,), False
     for word in words:
         if word is not None and _LINE.search(word):
             yield from _possible_commands(parse_line(word), depth + 1, held=held)
         if word is not None and (program.language or program.script):
-            names = [name for name in _NO_NAME.split(word) if name]
-            yield tuple(names[:_MAX_WORDS]), True
+            yield from _anywhere([name for name in _NO_NAME.split(word) if name])
     if last_name(argv[0] or "") == "eval":
         line = " ".join(one or "$" for one in argv[1:])
         yield from _possible_commands(parse_line(line), depth + 1, held=held)
+
+
+def _anywhere(words: Sequence[str | None]) -> Iterator[tuple[Argv, bool]]:
+    """Yield words of which each may be a program; too many count as an unknown program."""
+    yield tuple(words[:_MAX_WORDS]), True
+    if len(words) > _MAX_WORDS:
+        yield (None,), False
 
 
 def _evaluated(

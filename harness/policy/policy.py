@@ -176,7 +176,7 @@ class Policy:
         return strictest(one.verdict for one in decided)
 
     def decide(self, call: AccessRequest) -> Sequence[Decision]:
-        """Return the decisions on a call, one for each simple command of its command line."""
+        """Return the decisions on a call, one for each different command of its command line."""
         candidates = self._candidates(call.tool)
         line = call.line if candidates.commands else None
         if line is None:
@@ -186,7 +186,8 @@ class Policy:
             return (_doubted(decided, line.doubt),)
         if len(line.commands) < 2:
             return (self._first(candidates, call),)
-        return [self._first(candidates, call.of_command(argv)) for argv in line.commands]
+        commands = dict.fromkeys(line.commands)
+        return [self._first(candidates, call.of_command(argv)) for argv in commands]
 
     def hides(
         self,

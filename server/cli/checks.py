@@ -194,10 +194,10 @@ def explain(
     names = tuple(part for part in agent.split("/") if part)
     call = AccessRequest(name, _arguments(arguments), _tool(name, server, marks), names, principal)
     decided = rules.decide(call)
-    line = call.line
+    commands = [] if call.line is None else [*dict.fromkeys(call.line.commands)]
     for number, one in enumerate(decided):
-        if len(decided) > 1 and line is not None:
-            words = " ".join(word or "…" for word in line.commands[number])
+        if len(decided) > 1:
+            words = " ".join(word or "…" for word in commands[number])
             click.echo(f"{one.verdict.action} ({words}): {one.verdict.reason}")
             if one.rule is not None:
                 click.echo(f"  {_rule_text(one.rule)}")

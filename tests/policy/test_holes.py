@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from deep_agent_mcp.harness.policy import Policy, PolicyError, PolicyFiles, Rule
+from deep_agent_mcp.harness.policy import Policy, PolicyError, PolicyFiles, Rule, command_rules
 from deep_agent_mcp.server.cli.main import cli
 
 
@@ -49,6 +50,46 @@ def test_an_allow_by_path_does_not_cover_paths_that_lie_deeper():
 def test_evals_of_evals_are_judged_without_end_to_the_run():
     policy = Policy([Rule("deny", command="rm")])
     assert policy.judge("shell", {"command": "eval " * 3_000 + "rm x"}).action == "deny"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "git " + "-p " * 2_001 + "push origin",
+        "env " + "A=1 " * 2_001 + "rm x",
+        "sudo " + "-n " * 2_001 + "rm x",
+        "echo " + "a " * 2_001 + "> b; $(rm x)",
+        "python3 -c '" + "a;" * 2_001 + 'os.system("rm")\'',
+        "xargs " + f"-{'I' * 250} " * 76 + "rm",
+    ],
+)
+def test_a_deny_meets_a_command_behind_thousands_of_words(line: str):
+    policy = Policy([Rule("deny", command=["rm", "git push"])])
+    assert policy.judge("shell", {"command": line}).action == "deny"
+
+
+class Counted:
+    """An expression that counts the characters it has searched."""
+
+    def __init__(self, expression: re.Pattern[str]) -> None:
+        self._expression = expression
+        self.characters = 0
+
+    def search(self, text: str) -> re.Match[str] | None:
+        self.characters += len(text)
+        return self._expression.search(text)
+
+
+@pytest.mark.parametrize("name", ["_RUNS_TEXT", "_ARITHMETIC"])
+def test_a_line_is_not_searched_again_for_each_of_its_commands(
+    name: str, monkeypatch: pytest.MonkeyPatch
+):
+    counted = Counted(getattr(command_rules, name))
+    monkeypatch.setattr(command_rules, name, counted)
+    line = ";".join(f"a{number}" for number in range(1_000))
+    policy = Policy([Rule("deny", command="rm")])
+    assert policy.judge("shell", {"command": line}).action == "allow"
+    assert counted.characters <= 2 * len(line)
 
 
 @pytest.mark.parametrize(

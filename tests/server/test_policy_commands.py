@@ -84,7 +84,10 @@ def test_check_says_what_is_wrong_and_where(file: Path) -> None:
         (["--tool", "read_file"], 0, ["allow: rules.toml's default"]),
         (["--tool", "execute", "--args", '{"command": "ls"}'], 0, ["allow: rule 2"]),
         (
-            ["--tool", "execute", "--args", '{"command": "ls; git push"}', "--mark", "destructive"],
+            [
+                *("--tool", "execute", "--mark", "destructive"),
+                *("--args", '{"command": "ls; ls; git push"}'),
+            ],
             3,
             ["allow (ls): rule 2", "ask (git push): rules.toml's default"],
         ),
