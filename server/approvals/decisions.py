@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import time
 from collections.abc import Collection, Iterable, Mapping
 from hashlib import sha256
@@ -164,9 +165,31 @@ MAX_ARGS_CHARS = 2_000
 """Of the arguments of a call that results show."""
 
 
-def args_text(question: Interrupt) -> str:
-    """Return the arguments of the call that a question is about, as results show them."""
-    return json.dumps(question.payload.get("args"), ensure_ascii=False)
+_UNSEEN = re.compile(
+    "[\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
+    "\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\ud800-\udfff"
+    "\U000e0000-\U000e0fff]"
+)
+"""Characters that are invisible, or change the order of others."""
+
+_JOINERS = "\u200c\u200d\ufe0f"
+"""Of these, the ones that other scripts and emoji need."""
+
+
+def args_text(question: Interrupt, indent: int | None = None) -> str:
+    r"""Return the arguments of the call that a question is about, as a person sees them.
+
+    It is JSON, with invisible characters as escapes such as `\u202e`, so that a call cannot look
+    like another one.
+    """
+    text = json.dumps(question.payload.get("args"), ensure_ascii=False, indent=indent)
+    return text if text.isascii() and "\x7f" not in text else _UNSEEN.sub(_escape, text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    if found[0] in _JOINERS and not found.string[found.start() - 1].isascii():
+        return found[0]
+    return json.dumps(found[0])[1:-1] if found[0] != "\x7f" else "\\u007f"
 
 
 def whole_arguments(questions: Iterable[Interrupt]) -> str:

@@ -214,7 +214,7 @@ def _message(question: Interrupt) -> str:
     lines = [question.message]
     args = question.payload.get("args")
     if args:
-        text = json.dumps(args, ensure_ascii=False, indent=1)
+        text = args_text(question, indent=1)
         shown = text if len(text) <= MAX_FORM_CHARS else text[:MAX_FORM_CHARS] + "\n…"
         lines.append(f"{question.payload.get('tool')} {shown}")
         if not _fits_form(question):
@@ -228,8 +228,7 @@ def _message(question: Interrupt) -> str:
 
 def _fits_form(question: Interrupt) -> bool:
     """Whether a form shows the complete arguments of a call."""
-    args = json.dumps(question.payload.get("args"), ensure_ascii=False, indent=1)
-    return len(args) <= MAX_FORM_CHARS
+    return len(args_text(question, indent=1)) <= MAX_FORM_CHARS
 
 
 def _form(question: Interrupt) -> dict[str, Any]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from jsonschema import validate
-from mcp.types import ElicitResult
+from mcp.types import ElicitRequestFormParams, ElicitResult
 from pydantic import JsonValue
 
 from deep_agent_mcp.harness.checkpoint.base import Interrupt
 from deep_agent_mcp.harness.loop.run.interrupts import approval_schema
+from deep_agent_mcp.server.approvals.decisions import whole_arguments
 from deep_agent_mcp.server.approvals.questions import decisions, input_required, show
 
 
@@ -86,6 +89,33 @@ def test_arguments_that_are_not_json_decide_nothing() -> None:
     content = {"decision": "edit", "args": "path=/b"}
     found = decisions([APPROVAL], {"int_1": ElicitResult(action="accept", content=dict(content))})
     assert found.open == ["int_1"] and "not JSON" in found.problems[0]
+
+
+HIDING = {
+    "turned": ("rm \u202etxt.a\u202c", r"rm \u202etxt.a\u202c"),
+    "invisible": ("a\u200bb\ufeffc\u2060d", r"a\u200bb\ufeffc\u2060d"),
+    "joined": ("a\u200db", r"a\u200db"),
+    "tags": ("a\U000e0041", r"a\udb40\udc41"),
+    "control": ("a\x7f\x9b31m\x1b[2K", r"a\u007f\u009b31m\u001b[2K"),
+    "emoji": ("\U0001f469\u200d\U0001f680 ❤\ufe0f", "\U0001f469\u200d\U0001f680 ❤\ufe0f"),
+    "script": ("\u0645\u06cc\u200c\u062e", "\u0645\u06cc\u200c\u062e"),
+}
+
+
+@pytest.mark.parametrize("name", HIDING)
+def test_a_call_is_shown_with_the_characters_that_nobody_sees(name: str) -> None:
+    text, shown = HIDING[name]
+    asked = replace(APPROVAL, payload={"tool": "execute", "args": {"command": text}})
+    requests = input_required([asked], "state").input_requests
+    assert requests is not None
+    params = requests["int_1"].params
+    assert isinstance(params, ElicitRequestFormParams)
+    assert f'"command": "{shown}"' in params.message
+    args = show(asked)["args"]
+    assert args == f'{{"command": "{shown}"}}'
+    assert json.loads(args) == {"command": text}
+    long = replace(asked, payload={"tool": "execute", "args": {"command": text + "x" * 3_000}})
+    assert shown in whole_arguments([long])
 
 
 def test_a_shown_question_names_what_may_be_decided() -> None:
