@@ -83,6 +83,7 @@ def protected_paths(settings: Settings) -> Sequence[ProtectedPath]:
         "the journal's key": settings.journal_key_file,
         "the journal's URL": settings.journal_url_file,
         "the store's URL": settings.store_url_file,
+        "the webhooks' secret": settings.webhook_secret_file,
         "the private key": settings.tls_key,
     }
     found += [

@@ -11,6 +11,8 @@ from mcp import Client
 
 from deep_agent_mcp.harness.checkpoint.keyring import Keyring
 from deep_agent_mcp.harness.errors import AgentBuildError
+from deep_agent_mcp.server.agenda.webhooks import new_secret
+from deep_agent_mcp.server.agents.commands import require_outside
 from deep_agent_mcp.server.app import built_agent, create_app
 from deep_agent_mcp.server.settings.launch_rules import places_in
 from deep_agent_mcp.server.settings.settings import Settings
@@ -164,6 +166,24 @@ async def test_keys_and_state_are_not_there_for_agents(root: Path) -> None:
         (content,) = (await client.read_resource(files)).contents
         assert "journal.key" not in str(content)
     assert (state / "journal.sqlite3").exists()
+
+
+async def test_the_secret_of_webhooks_is_not_there_for_agents(root: Path) -> None:
+    secret = root / "webhooks.secret"
+    secret.touch(mode=0o600)
+    secret.write_text(new_secret())
+    flags = {"root": str(root), "webhook_secret_file": str(secret)}
+    async with served(root.parent, **flags) as app, Client(app.server) as client:
+        for tool, args in (
+            ("read_file", {"path": "/webhooks.secret"}),
+            ("grep", {"pattern": "whsec", "path": "/webhooks.secret"}),
+            ("write_file", {"path": "/webhooks.secret", "content": ""}),
+        ):
+            assert "keys and its state" in await refused(client, tool, **args), (tool, args)
+        assert "whsec" not in str((await call(client, "grep", pattern="whsec|plan"))["results"])
+    commands = load_settings({**flags, "execute": "bubblewrap"}, {})
+    with pytest.raises(AgentBuildError, match="commands could read secrets: the webhooks' secret"):
+        require_outside(commands)
 
 
 async def test_a_configuration_that_the_next_server_would_read_cannot_be_planted(
