@@ -137,7 +137,7 @@ class GuardedRules(CompositePolicy):
         place: The root's path in the file tools, if the settings do not decide it.
 
     Raises:
-        AgentBuildError: All of the root is the server's own.
+        AgentBuildError: All of the root, or of a route's directory, is the server's own.
     """
 
     def __init__(
@@ -227,10 +227,12 @@ class GuardedRules(CompositePolicy):
     def _guarding(self, settings: Settings) -> Sequence[CallPolicy]:
         """Return the rules in addition to the operator's."""
         own = settings.of(self._principal)
+        hidden = [*_rules_of_routes(settings)]
+        guards: list[CallPolicy] = [Policy(hidden, source=_SOURCE)] if hidden else []
         if own.root is None:
-            return ()
+            return guards
         prefix = _prefix(own, self._backend) if self._place is None else self._place
-        guards = _own_rules(own, settings, prefix, self._rules)
+        guards += _own_rules(own, settings, prefix, self._rules)
         if own.protect != "off":
             again = self._launch is not None and self._launch.are_made
             self._launch = LaunchRules(own, own.root, prefix)
@@ -309,6 +311,34 @@ def _rules(file: ProtectedPath, root: Path, prefix: str) -> Iterator[Rule]:
             f"the root {root} is inside of {file.name} {file.path}, which agents must not change. "
             "Name another directory with --root"
         )
+
+
+def _rules_of_routes(settings: Settings) -> Iterator[Rule]:
+    """Yield the rules that hide keys and state in directories of the agent file's other routes.
+
+    Nothing else is needed there: these directories are read-only.
+
+    Raises:
+        AgentBuildError: All of a directory is the server's own.
+    """
+    described = definition_of(settings)
+    if described is None:
+        return
+    for at, backend in described.parts.routes.items():
+        root = getattr(getattr(backend, "backend", backend), "root", None)
+        if at == "/" or not isinstance(root, Path):
+            continue
+        for file in protected_paths(settings):
+            if not file.secret:
+                continue
+            if file.is_directory and below(file.path, root) is not None:
+                raise AgentBuildError(
+                    f"the directory {root} of the route {at} is in {file.name}, {file.path}, which "
+                    "agents must not see. Name another directory in [files]"
+                )
+            for place in places_in(root, file.path):
+                glob = place_glob(at.rstrip("/"), place, is_directory=file.is_directory)
+                yield Rule("deny", path=glob, reason=_KEPT, source=_SOURCE)
 
 
 def _told(file: ProtectedPath, root: Path, prefix: str) -> Iterator[Rule]:

@@ -168,6 +168,32 @@ async def test_keys_and_state_are_not_there_for_agents(root: Path) -> None:
     assert (state / "journal.sqlite3").exists()
 
 
+async def test_keys_and_state_are_not_there_by_another_route(tmp_path: Path) -> None:
+    key = tmp_path / "journal.key"
+    key.touch(mode=0o600)
+    key.write_text(Keyring.generate())
+    (tmp_path / "notes.md").write_text("a plan")
+    about = tmp_path / "conf" / "deep-agent.toml"
+    about.parent.mkdir()
+    about.write_text('[files]\n"/home" = { root = "..", read_only = true }\n')
+    flags = {"agent_file": str(about), "journal_key_file": str(key)}
+    async with served(tmp_path, **flags) as app, Client(app.server) as client:
+        listed = await call(client, "ls", path="/home")
+        assert [one["path"] for one in listed["entries"]] == ["/home/conf", "/home/notes.md"]
+        for tool, args in (
+            ("read_file", {"path": "/home/state/journal.sqlite3"}),
+            ("read_file", {"path": "/home/journal.key"}),
+            ("ls", {"path": "/home/state"}),
+        ):
+            assert "keys and its state" in await refused(client, tool, **args), (tool, args)
+        found = await call(client, "glob", pattern="**/*")
+        assert "notes.md" in str(found)
+        assert "journal" not in str(found["results"])
+    about.write_text('[files]\n"/home" = { root = "../state", read_only = true }\n')
+    with pytest.raises(AgentBuildError, match="of the route /home is in the state directory"):
+        built_agent(load_settings({**flags, "state_dir": str(tmp_path / "state")}, {}))
+
+
 async def test_the_secret_of_webhooks_is_not_there_for_agents(root: Path) -> None:
     secret = root / "webhooks.secret"
     secret.touch(mode=0o600)
