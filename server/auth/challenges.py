@@ -160,7 +160,8 @@ def _oauth_caller(scope: AsgiScope) -> Caller | None:
 
 def _called_tool(body: bytes) -> str:
     try:
-        message = json.loads(body)
+        # The limits of messages are for UTF-8; bytes would be read as UTF-16 and UTF-32, too.
+        message = json.loads(body.decode())
     except (ValueError, RecursionError):
         return ""
     if not isinstance(message, dict):

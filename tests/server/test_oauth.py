@@ -245,6 +245,29 @@ async def test_no_more_of_a_request_is_read_than_may_be_asked() -> None:
     assert begun_with == [3]
 
 
+async def test_a_request_is_read_as_its_limits_were_counted() -> None:
+    call = {"method": "tools/call", "params": {"name": "task"}}
+    bearer = AccessToken(token="", client_id="c", scopes=["drive"], claims={"iss": "i"})
+    reached: list[str] = []
+
+    async def asked(encoding: str) -> None:
+        async def receive() -> Any:
+            return {"type": "http.request", "body": json.dumps(call).encode(encoding)}
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            reached.append(encoding)
+
+        async def send(message: Any) -> None: ...
+
+        guard = StepUp(app, Challenge(None), lambda _tool: {"delegate"}, most_bytes=1_000)
+        scope = {"type": "http", "method": "POST", "user": AuthenticatedUser(bearer)}
+        await guard(scope, receive, send)
+
+    for encoding in ("utf-8", "utf-16-le", "utf-32-le"):
+        await asked(encoding)
+    assert reached == ["utf-16-le", "utf-32-le"]  # they are not parsed here, where they may be huge
+
+
 async def test_a_slash_at_the_end_of_a_name_makes_no_difference(issuer: Issuer) -> None:
     check = JwtVerifier(issuer.url + "/", AUDIENCE + "/", KeySet(issuer.url + "/"))
     for changes in ({}, {"iss": issuer.url + "/", "aud": [AUDIENCE + "/", "other"]}):
