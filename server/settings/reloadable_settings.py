@@ -164,14 +164,14 @@ class ReloadableSettings(FollowedFiles[SettingsSnapshot]):
         if wanted.config_file is None and old.settings.config_file is not None:
             raise self._gone(self._path)  # and it is back by now
         at_once = self._changeable()
-        waiting = tuple(
-            name
+        changed = [
+            "agent_file" if name == "definition" else name  # what the operator calls it
             for name in type(wanted).model_fields
             if name not in at_once
             and name != "config_file"
             and getattr(wanted, name) != getattr(self._started, name)
-        )
-        waiting += self._waiting_tables(wanted)
+        ]
+        waiting = (*dict.fromkeys(changed), *self._waiting_tables(wanted))
         settings = _mixed(self._started, wanted, at_once | {"config_file"})
         same = (settings, waiting) == (old.settings, old.waiting)
         configured = texts[0] if texts and self.roots[0] == self._path else b""

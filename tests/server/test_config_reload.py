@@ -1,6 +1,7 @@
 """A configuration file that is saved while the server runs: what counts at once, and what waits."""
 
 import logging
+import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -17,6 +18,7 @@ from deep_agent_mcp.server.reload import ProfileFiles
 from deep_agent_mcp.server.settings.reloadable_settings import ReloadableSettings
 from deep_agent_mcp.server.settings.settings import Settings
 from deep_agent_mcp.server.settings.sources import load_settings
+from tests.doc_pages import DocPage
 from tests.skills.folders import save_by_rename, write_skill
 
 pytestmark = pytest.mark.anyio
@@ -225,6 +227,29 @@ def test_what_a_sandbox_or_background_task_was_made_with_waits(
     live.reload()
     assert live.snapshot.waiting == waiting
     assert live.current.skills == (() if "skills" in waiting else (tmp_path / "skills",))
+
+
+def test_an_agent_file_that_waits_has_the_name_of_its_setting(tmp_path: Path) -> None:
+    agent = tmp_path / "deep-agent.toml"
+    agent.write_text('[agent]\ninstructions = "Be brief."\n')
+    live = Config(tmp_path, background_subagents=True, agent_file=str(agent)).live()
+    save_by_rename(agent, '[agent]\ninstructions = "Be kind."\n')
+    live.reload()
+    assert live.waiting == ("agent_file",)
+
+
+def test_the_page_lists_what_takes_effect_at_once_and_what_waits_for_background_tasks(
+    tmp_path: Path,
+) -> None:
+    told = DocPage("hot-reload.md").text("The configuration file")
+    (at_once,) = re.findall(r"^\| (`drain_seconds`.*?) \|", told, re.M)
+    (waiting,) = re.findall(r"^- With `--background-subagents`(.*?)^$", told, re.M | re.S)
+    usual = Config(tmp_path).live()._changeable()
+    without_tasks = Config(tmp_path, background_subagents=True).live()._changeable()
+    named = {*re.findall(r"`(\w+)`", at_once)}
+    assert named == usual - {"definition", "store", "store_url_file"}
+    named = {*re.findall(r"`(\w+)`", waiting)}
+    assert named == usual - without_tasks - {"definition", "store_url_file"}
 
 
 @pytest.mark.parametrize("in_python", [True, False])
