@@ -1,5 +1,7 @@
 """Profiles as files: what they may say, and what their user reads when one is wrong."""
 
+import re
+from dataclasses import fields
 from pathlib import Path
 from typing import get_args
 
@@ -20,6 +22,7 @@ from deep_agent_mcp.harness.profiles import (
     load_profile,
     profile_for,
 )
+from tests.doc_pages import DocPage
 
 WHOLE = '''\
 models = ["anthropic:claude-opus-*", "other"]
@@ -54,6 +57,15 @@ def write(directory: Path, name: str, text: str) -> Path:
     path = directory / f"{name}.toml"
     path.write_text(text, encoding="utf-8")
     return path
+
+
+def test_the_page_lists_every_key() -> None:
+    page = DocPage("reference/profiles.md").text("Keys")
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.M)
+    assert [key for key, _ in rows] == ["models", *(one.name for one in fields(Profile))]
+    about_subagent = dict(rows)["general_purpose_subagent"]
+    named = {*re.findall(r"`(\w+)`", about_subagent)}
+    assert named == {one.name for one in fields(GeneralPurpose)}
 
 
 def test_a_file_can_say_all_of_it(tmp_path: Path) -> None:
