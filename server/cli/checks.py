@@ -32,6 +32,9 @@ _MOST_TOKENS = 2_000
 
 _SECONDS = 120.0
 
+_BY_SDK = "its SDK looks for it"
+"""Nobody has looked yet: the SDK also finds credentials in files and on the network."""
+
 
 @click.command()
 @click.option(
@@ -65,13 +68,11 @@ def _list() -> None:
     click.echo(_row("anthropic:", "yes", _key(("ANTHROPIC_API_KEY",), True), "Claude"))
     for name, extra, module, title in _CLOUDS:
         there = "yes" if has_module(module) else f"no: extra {extra}"
-        click.echo(_row(f"{name}:", there, "found by its SDK", title))
+        click.echo(_row(f"{name}:", there, _BY_SDK, title))
     for vendor in VENDORS.values():
         installed = "yes" if is_installed(vendor) else f"no: extra {vendor.extra}"
         by_sdk = vendor.api in ("bedrock", "google-cloud")
-        key = _key(
-            vendor.keys, vendor.key_required, "found by its SDK" if by_sdk else "none needed"
-        )
+        key = _key(vendor.keys, vendor.key_required, _BY_SDK if by_sdk else "none needed")
         click.echo(_row(f"{vendor.name}:", installed, key, vendor.title))
     for name, found in entry_points("models").items():
         click.echo(_row(f"{name}:", "yes", "", f"plugin of {found[0].source}"))

@@ -24,6 +24,16 @@ def test_keys_are_named_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None
     assert "secret" not in listed
 
 
+def test_credentials_that_only_an_sdk_looks_for_are_not_said_to_be_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("AWS_BEARER_TOKEN_BEDROCK", "AWS_ACCESS_KEY_ID", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    rows = {line.split(":")[0]: line for line in run().output.splitlines()}
+    for name in ("anthropic-bedrock", "anthropic-vertex", "bedrock"):
+        assert "its SDK looks for it" in rows[name] and "found" not in rows[name]
+
+
 async def test_a_check_says_what_the_model_answered_and_what_it_cost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -71,7 +71,7 @@ _ALL = (
     Vendor(
         "openai-responses",
         "responses",
-        "OpenAI's Responses API: reasoning that travels back",
+        "OpenAI's Responses API, which keeps the model's reasoning",
         keys=("OPENAI_API_KEY",),
         url_variable="OPENAI_BASE_URL",
         library_provider=("openai", "OpenAIProvider"),
