@@ -156,6 +156,12 @@ def test_the_commands_for_runs_are_listed() -> None:
     assert sorted(listed) == sorted(runs.commands)
 
 
+def test_the_options_of_run_that_chat_lacks_are_listed() -> None:
+    (listed,) = re.findall(r"same options as `run`, except ([^.]*)\.", text_of("docs/terminal.md"))
+    lacking = options(cli.commands["run"]) - options(cli.commands["chat"])
+    assert {*OPTION.findall(listed)} == {one for one in lacking if one.startswith("--")}
+
+
 def test_the_benchmarks_are_listed() -> None:
     names = " ".join(row[0] for row in table("docs/benchmarks.md", "Names"))
     known = re.findall(r'command\(\s*"(\w+)"', text_of("benchmarks/__main__.py"))
