@@ -180,6 +180,8 @@ def test_the_examples_are_listed() -> None:
 def test_the_clients_of_install_are_listed() -> None:
     listed = [row[0].strip("`") for row in table("docs/clients.md", "Install")]
     assert sorted(listed) == sorted(INSTALLABLE)
+    told = cli.commands["install"].help or ""
+    assert [name for name in INSTALLABLE if name not in told] == []
 
 
 def test_the_settings_for_waiting_are_settings(tmp_path: Path) -> None:
