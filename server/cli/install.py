@@ -294,7 +294,7 @@ def _carry_out(change: Change, placement: Placement, remove: bool) -> None:
         click.echo(f"{title} {state} {placement.name!r}, in {path}. Nothing was changed.")
         return
     backup = change.carry_out()
-    done = "is out of" if remove else "is in"
+    done = "was removed from" if remove else "is in"
     click.echo(f"{placement.name} {done} {title}: {path}")
     if change.removes and not path.exists():
         click.echo("Nothing else was in the file, so it was deleted.")

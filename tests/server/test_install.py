@@ -263,6 +263,7 @@ def test_removing_leaves_the_file_as_it_was(client: str, home: Path) -> None:
     run(client)
     code, output = run(client, "--remove")
     assert code == 0, output
+    assert f"deep-agent was removed from {CLIENTS[client].title}: {path}" in output
     assert path.read_bytes().rstrip() == FILES[client][1].encode().rstrip()
     code, output = run(client, "--remove")
     assert code == 0
