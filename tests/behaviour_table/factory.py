@@ -184,10 +184,13 @@ ROWS: dict[str, Row] = {
         (
             "tests/loop/test_rows_gaps.py::test_the_stack_of_a_deep_agent_and_of_its_subagents",
             "tests/loop/test_rows_gaps.py::test_a_second_middleware_with_the_name_of_a_built_in_one_is_refused",
+            "tests/middleware/test_model_patience.py::test_a_retry_of_ones_own_takes_the_place_of_the_built_in_one",
+            "tests/middleware/test_stack.py::test_options_are_laid_over_those_of_the_stack_and_its_place_stays",
+            "tests/middleware/test_stack.py::test_none_leaves_a_middleware_out",
         ),
         differs=(
-            "A name that a built-in one has is refused. To replace or remove one, use a profile; "
-            "for another stack, create_agent."
+            "A built-in one's name is refused, except ModelRetryMiddleware. `middleware_options` "
+            "and profiles change or remove built-in ones."
         ),
     ),
     "A2.5": Row(
