@@ -31,7 +31,7 @@ _MOST_TRIES = 20
 
 @record
 class Transfer:
-    """Outcome of one path.
+    """Result of `upload_files` or `download_files` for one path.
 
     Attributes:
         path: The canonical path; as it was given when it is not usable.
@@ -64,7 +64,7 @@ async def upload_files(
     backend: Backend | None = None,
     policy: CallAuthorization | None = None,
 ) -> list[Transfer]:
-    """Write files where the agent's file tools find them; a thread that is not there is begun.
+    """Write files where the agent's file tools find them. The thread is created if it is new.
 
     Files in the thread's state are written in one step, which is a checkpoint. Files on disk can
     be restored like those an agent wrote. Without `policy`, no rules apply: the caller is trusted.
