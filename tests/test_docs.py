@@ -11,6 +11,14 @@ import pytest
 import yaml
 
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.models._script_file import (
+    Expect,
+    Script,
+    ScriptedCall,
+    ScriptedFailure,
+    ScriptedUsage,
+    Turn,
+)
 from deep_agent_mcp.harness.models.scripted import ScriptedModel
 from deep_agent_mcp.harness.profiles import ProfileRegistry
 from deep_agent_mcp.harness.skills import SkillRegistry
@@ -207,6 +215,18 @@ async def test_the_script_of_the_scripted_model_runs() -> None:
     result = await agent.ainvoke("Please say hello.")
     assert (result.run.answer, result.run.status) == ("Done.", "done")
     assert result.state["files"]["/hello.txt"].content == "hello"
+
+
+def test_every_key_of_a_script_is_listed() -> None:
+    page = text_of("docs/scripted-model.md").partition("## Keys")[2]
+    rows = re.findall(r"^\| (`.*?) \| (.*) \|$", page, re.MULTILINE)
+    listed = [key for names, _ in rows for key in re.findall(r"`(\w+)`", names)]
+    known = [name for part in (Script, Turn, Expect) for name in part.model_fields]
+    assert sorted(listed) == sorted(known)
+    meanings = dict(rows)
+    parts = {"`tool_calls`": ScriptedCall, "`usage`": ScriptedUsage, "`error`": ScriptedFailure}
+    for key, part in parts.items():
+        assert {*re.findall(r"`(\w+)`", meanings[key])} == {*part.model_fields}
 
 
 def test_the_skill_and_the_subagent_are_valid(tmp_path: Path) -> None:
