@@ -17,7 +17,9 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
+from pydantic_core import ErrorDetails
 
+from ..definitions import no_such
 from ..definitions.frontmatter import DefinitionError
 from ..definitions.sources import read_regular
 from ..errors import HarnessError
@@ -213,10 +215,35 @@ def _validated(data: Any, where: str, text: str | None) -> Script:
         return Script.model_validate(data)
     except ValidationError as error:
         problems = [
-            _problem(item["loc"][len(places) :], item["msg"], text)
+            _problem(item["loc"][len(places) :], _message(item), text)
             for item in error.errors(include_url=False, include_context=False, include_input=False)
         ]
         raise ScriptError(f"{where}: malformed script: {'; '.join(problems)}") from error
+
+
+_PARTS: Mapping[str, type[_Part]] = {
+    "agents": Turn,
+    "runs": ScriptedRun,
+    "expect": Expect,
+    "tool_calls": ScriptedCall,
+    "usage": ScriptedUsage,
+    "error": ScriptedFailure,
+}
+"""The kind of object below a key."""
+
+
+def _message(error: ErrorDetails) -> str:
+    """Return the text of an error; one about an unknown key names the keys that are accepted."""
+    *above, key = error["loc"] or ("",)
+    if error["type"] != "extra_forbidden":
+        return error["msg"]
+    part: type[_Part] = Script
+    is_agent = False  # whether the next key is the name of an agent, which may be any word
+    for one in above:
+        if isinstance(one, str):
+            part = part if is_agent else _PARTS.get(one, part)
+            is_agent = one == "agents" and not is_agent
+    return no_such("key", str(key), part.model_fields)
 
 
 def _problem(loc: tuple[str | int, ...], message: str, text: str | None) -> str:

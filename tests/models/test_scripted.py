@@ -245,7 +245,10 @@ async def test_a_delayed_turn_can_be_interrupted() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "complaints"),
     [
-        ("a.yaml", "- text: a\n- txt: b\n", ["line 2", "[2].txt", "Extra inputs"]),
+        ("a.yaml", "- text: a\n- txt: b\n", ["line 2", "[2].txt", "Did you mean 'text'"]),
+        ("a.yaml", "- text: a\n  expect: {systm: b}\n", ["line 2", "Did you mean 'system'"]),
+        ("a.yaml", "agent: {main: [a]}\n", ["line 1", "Did you mean 'agents'"]),
+        ("a.yaml", "agents:\n  usage:\n  - txt: a\n", ["line 3", "Did you mean 'text'"]),
         ("a.yaml", "agents:\n  main:\n  - text: a\n  - delay: 1\n", ["line 4", ".main[2]"]),
         ("a.yaml", "- text: [", ["line 1", "not YAML"]),
         ("a.json", '[\n{"text": 1}\n]', ["line 2", "[1].text"]),
