@@ -159,7 +159,9 @@ def cli(ctx: click.Context) -> None:
     help="All replicas see the same files in --root.",
 )
 @click.option(
-    "--store", metavar="URL", help="Where to keep long-term memory: postgresql://… or sqlite:…."
+    "--store",
+    metavar="URL",
+    help="Where to keep long-term memory: postgresql://…, redis://…, sqlite:….",
 )
 @click.option("--store-url-file", metavar="FILE", help="Read the store's URL from FILE.")
 @click.option(
