@@ -10,6 +10,7 @@ import click
 import pytest
 import yaml
 
+from deep_agent_mcp import RunOptions
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.models._script_file import (
     Expect,
@@ -215,6 +216,22 @@ async def test_the_script_of_the_scripted_model_runs() -> None:
     result = await agent.ainvoke("Please say hello.")
     assert (result.run.answer, result.run.status) == ("Done.", "done")
     assert result.state["files"]["/hello.txt"].content == "hello"
+
+
+async def test_the_fields_of_events_about_models_and_tools_are_listed() -> None:
+    page = text_of("docs/reference/events.md")
+    rows = re.findall(r"^\| `((?:model|tool)_(?:start|end))` \| .*? \| (.*) \|$", page, re.M)
+    listed = {event: {*re.findall(r"`(\w+)`", others)} for event, others in rows}
+    write = {"name": "write_file", "args": {"path": "/a.txt", "content": "a"}}
+    turns = [{"tool_calls": [write]}, {"text": "Done.", "usage": {"input_tokens": 1}}]
+    agent = create_deep_agent(ScriptedModel(turns))
+    run = (await agent.ainvoke("Write.", options=RunOptions(log_events=True))).run
+    found: dict[str, set[str]] = {}
+    for one in await agent.events(run.id):
+        if one.mode == "tasks":
+            fields = {name for name, value in one.data.items() if value != ""}
+            found.setdefault(str(one.data["event"]), set()).update(fields - {"event"})
+    assert listed == found
 
 
 def test_every_key_of_a_script_is_listed() -> None:
