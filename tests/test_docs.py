@@ -27,6 +27,7 @@ from deep_agent_mcp.harness.subagents.registry import SubAgentRegistry
 from deep_agent_mcp.server.cli.install import INSTALLABLE
 from deep_agent_mcp.server.cli.main import cli
 from deep_agent_mcp.server.install.clients import CLIENTS
+from deep_agent_mcp.server.runs.accounts import VALUE_CHARS
 from deep_agent_mcp.server.settings.sources import load_settings
 from deep_agent_mcp.server.settings.toolsets import TOOLSETS
 from release.site import GENERATED, pages_in
@@ -232,6 +233,7 @@ async def test_the_fields_of_events_about_models_and_tools_are_listed() -> None:
             fields = {name for name, value in one.data.items() if value != ""}
             found.setdefault(str(one.data["event"]), set()).update(fields - {"event"})
     assert listed == found
+    assert f"more than {VALUE_CHARS} characters" in page
 
 
 def test_every_key_of_a_script_is_listed() -> None:
