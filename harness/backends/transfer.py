@@ -63,6 +63,7 @@ async def upload_files(
     principal: str = "",
     backend: Backend | None = None,
     policy: CallAuthorization | None = None,
+    gives_up: bool = False,
 ) -> list[Transfer]:
     """Write files where the agent's file tools find them. The thread is created if it is new.
 
@@ -77,6 +78,8 @@ async def upload_files(
         principal: As `RunOptions.principal`.
         backend: Another backend than that of the agent's file tools.
         policy: Refuses what its rules do not allow, such as a path that leads through a link.
+        gives_up: Give up a run that was stopped before its end, as a new message does, if the
+            thread's state has to change.
 
     Returns:
         A result for each path, in their order.
@@ -84,8 +87,9 @@ async def upload_files(
     Raises:
         ValueError: The agent has no files.
         TypeError: A content is neither bytes nor text; nothing was written.
-        ThreadBusy: A run works on the thread or waits to be resumed, and its state would have to
-            change. Nothing in the state was written; files that live elsewhere were.
+        ThreadBusy: A run works on the thread, or waits to be resumed and is not given up, and its
+            state would have to change. Nothing in the state was written; files that live elsewhere
+            were.
         StaleThread: Others changed the thread at the same time, again and again; as above.
     """
     _check_contents(files)
@@ -113,7 +117,7 @@ async def upload_files(
         if not update and (state is not None or not done):
             return results
         try:
-            await agent.add_input(thread_id, update)
+            await agent.add_input(thread_id, update, gives_up=gives_up)
         except StaleThread:
             if tries == _MOST_TRIES:
                 raise

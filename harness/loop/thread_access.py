@@ -24,7 +24,6 @@ from ..checkpoint.base import (
 from ..errors import (
     RunEnded,
     Superseded,
-    ThreadBusy,
     UnknownCheckpoint,
     UnknownRun,
     UnknownThread,
@@ -40,6 +39,7 @@ from .run.choices import RunChoices
 from .run.commit_buffer import CommitBuffer
 from .run.context import RunContext
 from .run_executor import HIDDEN
+from .thread_input import add_between_runs
 from .thread_locks import ThreadLocks, is_left
 
 __all__ = ["StateSnapshot", "ThreadAccess"]
@@ -188,28 +188,24 @@ class ThreadAccess:
         """
         return await self._branch(thread_id, checkpoint_id, "update", values, as_node)
 
-    async def add_input(self, thread_id: str, values: Mapping[str, Any]) -> Checkpoint:
+    async def add_input(
+        self, thread_id: str, values: Mapping[str, Any], *, gives_up: bool = False
+    ) -> Checkpoint:
         """Commit input without a run, on top of the newest checkpoint; create the thread if needed.
 
         Args:
             thread_id: The thread.
             values: Writes by key; they pass the reducers.
+            gives_up: Give up a run that was stopped before its end, as input of `ainvoke` does.
 
         Raises:
             InvalidUpdate: The values do not fit; nothing was stored.
             StaleThread: Another run changed the thread; nothing was stored. Try again.
-            ThreadBusy: A run works on the thread, or waits to be resumed.
+            ThreadBusy: A run works on the thread, or waits to be resumed and is not given up.
         """
         with await self._turns.moment(thread_id):
-            loop = await self._open(thread_id, None, create=True)
-            thread = loop.thread
-            if thread.next != "end":
-                raise ThreadBusy(
-                    f"thread {thread_id} has a run that is not finished; nothing was stored. "
-                    "Resume it, or send input with `ainvoke`, which gives it up"
-                )
-            thread.write(values, "input")
-            await thread.commit("input", "end", source="input", salt=secrets.token_hex(8))
+            thread = (await self._open(thread_id, None, create=True)).thread
+            await add_between_runs(thread, values, gives_up=gives_up)
             assert thread.head is not None
             return thread.head
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._internal.records import changed
 from ..checkpoint.base import Batch, Interrupt, Next, TaskWrites, step_id
+from ..errors import ThreadBusy
 from ..messages.message import (
     HumanMessage,
     ToolCall,
@@ -27,7 +28,14 @@ from .thread_state import ThreadState
 if TYPE_CHECKING:
     from .run.redaction import RunRedaction
 
-__all__ = ["Copied", "Mailbox", "accept_input", "close_calls", "open_for_run"]
+__all__ = [
+    "Copied",
+    "Mailbox",
+    "accept_input",
+    "add_between_runs",
+    "close_calls",
+    "open_for_run",
+]
 
 _NOT_ANSWERED = (
     "{name} did not run, or did not finish: the user went on with a new message instead. Call it "
@@ -120,11 +128,38 @@ async def accept_input(
         first,
         source="fork" if salt else "input",
         tasks=closing,
-        run=thread.run.run if thread.ns == "" else None,
+        run=thread.run.run if thread.ns == "" and thread.run.run.id else None,
         summary=summary,
         salt=salt,
         hold=hold,
     )
+
+
+async def add_between_runs(
+    thread: ThreadState, update: Mapping[str, Any], *, gives_up: bool
+) -> None:
+    """Commit input without a run, after the turn before it.
+
+    Args:
+        thread: The main agent's namespace, opened at its head for nobody's run.
+        update: The writes of the input.
+        gives_up: Whether a turn that is not finished ends here, with the results that it has.
+
+    Raises:
+        ThreadBusy: The turn is not finished, and is not given up; nothing was stored.
+        InvalidUpdate, PIIDetectionError, StaleThread: As for `accept_input`.
+    """
+    if thread.next == "end":
+        thread.write(update, "input")
+        await thread.commit("input", "end", source="input", salt=secrets.token_hex(8))
+        return
+    if not gives_up:
+        raise ThreadBusy(
+            f"thread {thread.run.thread_id} has a run that is not finished; nothing was stored. "
+            "Resume it, or send input with `ainvoke`, which gives it up"
+        )
+    await open_for_run(thread)
+    await accept_input(thread, update, "end", "")
 
 
 def _take_in(thread: ThreadState, update: Mapping[str, Any]) -> None:

@@ -130,7 +130,9 @@ async def place_inputs(
     allowed = [(one, _allowed(agent, one.path, principal)) for one in inputs]
     for one, policy in allowed:  # one at a time, as all at once would keep the event loop too long
         files = {one.path: one.data}
-        (done,) = await upload_files(agent, thread_id, files, principal=principal, policy=policy)
+        (done,) = await upload_files(
+            agent, thread_id, files, principal=principal, policy=policy, gives_up=True
+        )
         if not done.ok:
             why = done.message.partition(" Nothing was done.")[0]
             raise HarnessError(f"Nothing was started: {why} Leave files out, or remove the cause.")

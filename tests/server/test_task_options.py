@@ -44,6 +44,7 @@ def answer(data: dict[str, Any], call_id: str = "a") -> dict[str, Any]:
 
 
 LOOK = {"tool_calls": [{"id": "l", "name": "ls", "args": {"path": "/"}}]}
+PLAN = {"tool_calls": [{"id": "p", "name": "write_todos", "args": {"todos": []}}]}
 SPENDS = {**LOOK, "usage": {"input_tokens": 900}}
 ANSWERS = [answer(BERN), {"text": "Done."}]
 SCRIPT = {
@@ -54,6 +55,7 @@ SCRIPT = {
         {"match": "spend", "agents": {"main": [SPENDS, SPENDS, {"text": "Done."}]}},
         {"match": "again", "agents": {"main": [answer({**BERN, "people": 2}, "c")]}},
         {"match": "words", "agents": {"*": [{"text": '{"not": "asked for"}'}]}},
+        {"match": "plan", "agents": {"main": [PLAN, {"text": "Done."}]}},
         {"match": "town", "agents": {"main": [answer(BERN)]}},
     ],
     "agents": {"*": [{"text": "Done."}], "general-purpose": ANSWERS, "scout": ANSWERS},
@@ -255,6 +257,25 @@ async def test_files_land_in_the_thread_and_are_named_to_the_agent(
             assert isinstance(messages[0], HumanMessage)
             assert paths[0] in messages[0].text
             assert [one.data for one in messages[0].content if isinstance(one, ImageBlock)] == [PNG]
+
+
+@pytest.mark.parametrize("agent", ["", "general-purpose"])
+async def test_files_land_in_a_thread_whose_last_run_was_cancelled_partway(
+    agent: str, tmp_path: Path
+) -> None:
+    async with serving(tmp_path, approve=("write_todos",)) as (app, client):
+        asked = data(await task(client, "Make a plan"))
+        assert asked["status"] == "needs_approval"
+        await app.runs.cancel(asked["run_id"], "enough")
+        thread = asked["thread_id"]
+        files = [{"name": "a.txt", "text": "A text."}, {"name": "b.txt", "text": "Another."}]
+        done = data(await task(client, "Go", files=files, agent=agent, thread_id=thread))
+        assert done["status"] == "done"
+        for note, expected in zip(done["notes"], ("A text.", "Another."), strict=True):
+            read = {"thread_id": thread, "path": note.split()[3]}
+            assert expected in text(await client.call_tool("read_file", read))
+        messages = (await app.agent().get_state(thread)).values["messages"]
+        assert "write_todos did not run" in messages[2].text  # what was open is closed
 
 
 async def test_files_go_only_where_the_policy_lets_agents_write(tmp_path: Path) -> None:
