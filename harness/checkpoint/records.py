@@ -83,22 +83,29 @@ def step_id(parent_id: str | None, salt: str = "") -> str:
     return f"ckpt_{blake2b(text, digest_size=8).hexdigest()}"
 
 
+_OF_A_TASK = ".task-"
+"""A part of the ids of background tasks' threads."""
+
+
 def turn_step_id(parent_id: str | None, thread_id: str, ns: str = "", run_id: str = "") -> str:
     """Return the id of the step that accepts input on a new thread, or after a finished turn.
 
     It is unique to this thread and namespace, and so are the ids after it: threads that share ids
-    because of a copy or an import share no later ones. The first id of a thread is unique to its
-    run, too: a thread that was deleted and begun anew shares no ids with the deleted one, so no
-    process takes its cached state of one for that of the other. (One that was imported again under
-    its old id does share ids.)
+    because of a copy or an import share no later ones. Where it can, it is unique to its run, too:
+    a thread that was deleted and begun anew, or imported or copied again as it was earlier, shares
+    no later ids with the deleted one. So no process takes its cached state of one for that of the
+    other. A subagent's namespace contains the id of a step, which is unique already. A background
+    task is continued under an id that its caller computes without the run; see
+    `three_way_merge.base_of`.
 
     Args:
         parent_id: The checkpoint before it; None for the first.
         thread_id: The thread.
         ns: The namespace.
-        run_id: The run that begins the thread.
+        run_id: The run that accepts the input.
     """
-    own = run_id if parent_id is None and not ns else ns
+    is_computed = bool(ns) or (parent_id is not None and _OF_A_TASK in thread_id)
+    own = ns if is_computed else run_id
     return step_id(parent_id, f"{len(own)} {own}{thread_id}")
 
 

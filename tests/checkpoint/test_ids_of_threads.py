@@ -245,3 +245,31 @@ async def test_a_thread_begun_again_after_its_deletion_has_nothing_of_the_delete
         await agent.ainvoke("and then?", thread_id="t")
     asked = [one.text for one in here.requests[-1].messages]
     assert asked == ["new question", "ok", "and then?"]
+
+
+@pytest.mark.parametrize("how", ["import", "copy"])
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_thread_imported_or_copied_again_has_nothing_of_the_deleted_one(
+    how: str, kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    async with opened_journal(kind, tmp_path, request) as journal:
+        here, elsewhere = (Turns(*(says("ok") for _ in range(3))) for _ in range(2))
+        agent = create_agent(here, checkpointer=journal)
+        other = create_agent(elsewhere, checkpointer=journal)  # as in another process
+        await other.ainvoke("one", thread_id="source")
+        lines = [line async for line in export_thread(journal, "source")]
+
+        async def put_back() -> None:
+            if how == "import":
+                await import_thread(journal, lines, "t")
+            else:
+                await journal.copy_thread("source", "t")
+
+        await put_back()
+        await agent.ainvoke("old secret", thread_id="t")
+        await journal.delete_thread("t")
+        await put_back()
+        await other.ainvoke("new question", thread_id="t")
+        await agent.ainvoke("and then?", thread_id="t")
+    asked = [one.text for one in here.requests[-1].messages]
+    assert asked == ["one", "ok", "new question", "ok", "and then?"]

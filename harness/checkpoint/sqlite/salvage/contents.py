@@ -109,8 +109,14 @@ class Contents:
 
     def _grown(self) -> set[Row]:
         """Return the keys that steps may have which follow on others: as the loop makes them."""
-        rows = self.tables.rows("checkpoints").values()
+        by_seq = self.tables.rows("checkpoints")
+        rows = by_seq.values()
         keys, runs = {(row[1], row[2]) for row in rows}, {(row[1], row[8]) for row in rows}
+        begun = {
+            (row[1], step_name(by_seq[row[3]][2]), row[8])
+            for row in rows
+            if row[8] and row[3] in by_seq
+        }
         keys |= {key for said in self.tables.keys("checkpoints").values() for key in said}
         grown: set[Row] = set()
         for thread, scopes in self.scopes.items():
@@ -121,8 +127,9 @@ class Contents:
                     grown |= {(scope, step_key(new)) for new in ids}
                 if not ns:
                     name = self.names[thread]
-                    first = [run for at, run in runs if at == scope and run]
-                    new = [turn_step_id(None, name, run_id=run) for run in first]
+                    first = {(None, run) for at, run in runs if at == scope and run}
+                    turns = first | {(above, run) for at, above, run in begun if at == scope}
+                    new = [turn_step_id(one, name, run_id=run) for one, run in turns]
                     grown |= {(scope, step_key(one)) for one in new}
         return grown
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -220,12 +220,29 @@ class _Search:
         for row in rows:
             name = step_name(row[2])
             parents[step_id(name)] = parents[turn_step_id(name, self._name, ns)] = row[0]
+        if not ns:
+            parents = {**self._parents_of_turns(rows, parents), **parents}
         for row in rows:
             try:
                 good[row[0]] = self._step(ns, row, good, parents)
             except _UNREADABLE as error:
                 self._miss("steps", error)
         return good
+
+    def _parents_of_turns(self, rows: Sequence[Row], known: Collection[str]) -> Mapping[str, int]:
+        """Return the parents of steps whose id depends on their run; see `turn_step_id`."""
+        names = {row[0]: step_name(row[2]) for row in rows}
+        ends = [row[0] for row in rows if row[7] == "end"]
+        found: dict[str, int] = {}
+        for row in rows:
+            own, parent, run_id = names[row[0]], row[3], row[8]
+            if own in known or not run_id:
+                continue
+            for above in ([parent] if parent in names else []) + ends:  # nearly always the first
+                if turn_step_id(names[above], self._name, run_id=run_id) == own:
+                    found[own] = above
+                    break
+        return found
 
     def _step(
         self,
