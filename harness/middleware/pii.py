@@ -38,7 +38,7 @@ from ..redaction.detectors import BUILTIN, last_four
 from ..redaction.detectors.custom import CallableDetector, Finder, RegexDetector
 from ..redaction.rules import Keys, PIIDetectionError, Place, Redactor, Rule, Strategy
 from ..redaction.streams import TextStream
-from ..redaction.values import Vault, clean_json, clean_json_bytes
+from ..redaction.values import Vault, clean_json, clean_json_bytes, numbers_again
 from ..state.channels import Mark
 from ..store.base import Store
 
@@ -156,6 +156,8 @@ class PIIMiddleware(AgentMiddleware):
             return await handler(request)
         args = await screen.revealed(call.args, call.name)
         if args is not call.args:
+            if request.tool is not None:
+                args = numbers_again(args, call.args, request.tool.parameters)
             request = request.override(call=changed(call, args=args))
         return await handler(request)
 

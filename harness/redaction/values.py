@@ -7,12 +7,14 @@ stores the values of reversible tokens on the server, separately from threads.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
 
 from pydantic import JsonValue
 
+from .._internal.json_bounds import bounded, problems_of
 from .._internal.records import changed
 from ..messages.message import (
     AIMessage,
@@ -41,6 +43,7 @@ __all__ = [
     "clean_json_bytes",
     "clean_message",
     "clean_number",
+    "numbers_again",
 ]
 
 
@@ -90,6 +93,33 @@ def clean_number(value: Any, clean: Clean, *, short: bool = True) -> Any:
         return value
     cleaned = clean(text)
     return value if cleaned == text else cleaned
+
+
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+
+
+def numbers_again(
+    revealed: dict[str, JsonValue], redacted: Mapping[str, JsonValue], schema: Mapping[str, Any]
+) -> dict[str, JsonValue]:
+    """Return the arguments of a tool, with numbers where it refuses the texts they became.
+
+    Args:
+        revealed: The arguments with the original values, all of which are texts; may be changed.
+        redacted: The arguments that `clean_json` made them from.
+        schema: The schema of the tool's arguments.
+    """
+    for error in problems_of(bounded(schema), revealed):
+        *above, key = error.absolute_path or [None]
+        new, old = cast(Any, revealed), cast(Any, redacted)
+        try:
+            for part in above:
+                new, old = new[part], old[part]
+            value, before = new[key], old[key]
+        except (KeyError, IndexError):  # a key was redacted
+            continue
+        if isinstance(value, str) and value != before and _NUMBER.fullmatch(value):
+            new[key] = json.loads(value)
+    return revealed
 
 
 def _clean_object(

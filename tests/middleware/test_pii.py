@@ -41,7 +41,7 @@ from deep_agent_mcp.harness.redaction.rules import Strategy
 from deep_agent_mcp.harness.store.base import StoreError
 from deep_agent_mcp.harness.store.memory import MemoryStore
 from deep_agent_mcp.harness.structured_output import ToolStrategy
-from deep_agent_mcp.harness.tools.tool import ToolResult, ToolRuntime, tool
+from deep_agent_mcp.harness.tools.tool import Tool, ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 from tests.middleware.pii_run import GIVEN, PLANTED, Seen, Typed, planted_run
 
@@ -547,6 +547,34 @@ async def test_a_tool_that_may_see_a_value_gets_it_and_nobody_else() -> None:
     assert got[1] == "ann@example.com"
     assert result.state["messages"][2].text == f"delivered to {got[0]}"
     assert "ann@" not in repr([events, result, paused, await journal.load("t")])
+
+
+async def test_a_tool_that_takes_only_numbers_gets_the_value_of_a_token_as_a_number() -> None:
+    got: list[Any] = []
+    number, either = {"type": "integer"}, {"anyOf": [{"type": "number"}, {"type": "null"}]}
+    properties: Any = {
+        "card": number,
+        "either": either,
+        "all": {"type": "array", "items": {"type": "object", "properties": {"card": number}}},
+        "text": {"type": "string"},
+    }
+
+    async def pay(args: dict[str, Any]) -> str:
+        got.append(args)
+        return "paid"
+
+    card = 4_111_111_111_111_111
+    given = {"card": card, "either": card, "all": [{"card": card}], "text": str(card)}
+    schema = {"type": "object", "properties": properties}
+    pii = PIIMiddleware("credit_card", strategy="tokenize", reveal_to=["pay"], apply_to_output=True)
+    agent = create_agent(
+        Turns(says("", call("1", "pay", **given)), says("ok")),
+        [Tool.from_schema("pay", "Pay.", schema, pay)],
+        middleware=[pii],
+        store=MemoryStore(),
+    )
+    result = await agent.ainvoke("Pay")
+    assert got == [given] and str(card) not in repr(result)
 
 
 async def test_policy_judges_the_value_that_would_be_used() -> None:
