@@ -190,6 +190,16 @@ class SubAgentMiddleware(AgentMiddleware):
         except HarnessError:
             return None
 
+    def of_subagents(self) -> Sequence[AgentMiddleware]:
+        """Return the middleware of compiled subagents, and what definitions add or replace."""
+        found: list[AgentMiddleware] = []
+        for one in self._registry.subagents.values():
+            if isinstance(one, SubAgent):
+                found += one.middleware
+            elif one.is_agent:
+                found += cast(Any, one.runnable).definition.middleware
+        return found
+
     def _agent_of(self, definition: SubAgent) -> Any:
         """Return the agent of a definition; one that changed is built again."""
         known = self._built.get(definition.name)

@@ -28,6 +28,7 @@ from deep_agent_mcp.harness.shell.bubblewrap import BubblewrapExecutionPolicy
 from deep_agent_mcp.harness.shell.jobs import JobLimits, JobPool
 from deep_agent_mcp.harness.shell.session import open_session
 from deep_agent_mcp.harness.subagents.background.engine import delete_with_tasks
+from deep_agent_mcp.harness.subagents.definitions import CompiledSubAgent
 from tests.loop.models import Turn, Turns, call, says
 from tests.shell.support import need_bubblewrap, other_process
 
@@ -320,6 +321,29 @@ async def test_the_jobs_of_a_deleted_thread_end_and_a_new_one_of_its_name_has_no
     assert "There are no jobs." in listed.text
     assert os.read(fd, 64) == b""
     assert not any(one.exists() for one in outputs)
+    os.close(fd)
+
+
+async def test_the_jobs_of_a_compiled_subagent_end_with_their_thread(
+    jobs: Jobs, tmp_path: Path
+) -> None:
+    pipe = jobs.pipe("held")
+    fd = os.open(jobs.root / "held", os.O_RDONLY | os.O_NONBLOCK)
+    jobs.model.turns = [says("", start(f"exec 5>{pipe}; echo up >&5; sleep 1000")), says("begun")]
+    journal = MemoryCheckpointer()
+    main = create_deep_agent(
+        Turns(says("", call("t1", "task", description="go", subagent_type="worker")), says("done")),
+        subagents=[CompiledSubAgent("worker", "Works.", jobs.agent)],
+        checkpointer=journal,
+    )
+    result = await main.ainvoke("Go", thread_id="t")
+    assert result.error is None
+    with anyio.fail_after(60):
+        await anyio.wait_readable(fd)
+    assert os.read(fd, 64) == b"up\n"
+    await delete_with_tasks(journal, "t", main)
+    assert os.read(fd, 64) == b""
+    assert not [*(jobs.folder / "jobs").glob("*.out")]
     os.close(fd)
 
 

@@ -161,6 +161,13 @@ class AgentMiddleware:
         """
         return None
 
+    def of_subagents(self) -> Sequence[AgentMiddleware]:
+        """Return middleware of the agents below that their caller may not have.
+
+        It is notified of deleted threads, too.
+        """
+        return ()
+
     async def wrap_internal_call(self, call: InternalCall, handler: InternalHandler) -> AIMessage:
         """Observe a model call that a middleware of the agent makes for its own purposes.
 

@@ -212,7 +212,12 @@ async def delete_with_tasks(
 
 async def _forget(agent: Agent, thread_id: str) -> None:
     """Have middleware release what it keeps for a deleted thread; no error of it matters."""
-    for one in hooks_of(agent.definition.middleware, "thread_deleted"):
+    known = {id(one): one for one in agent.definition.middleware}
+    for one in (left := [*known.values()]):  # it grows: a subagent may have subagents
+        further = [below for below in one.of_subagents() if id(below) not in known]
+        known |= {id(below): below for below in further}
+        left += further
+    for one in hooks_of([*known.values()], "thread_deleted"):
         with anyio.move_on_after(_FORGET_SECONDS) as limit:
             try:
                 await one.thread_deleted(thread_id)

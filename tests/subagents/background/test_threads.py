@@ -16,10 +16,12 @@ from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware
 from deep_agent_mcp.harness.subagents.background.engine import delete_with_tasks, task_threads
 from deep_agent_mcp.harness.subagents.background.launcher import BackgroundSubAgents
 from deep_agent_mcp.harness.subagents.background.tasks import NewTask
+from deep_agent_mcp.harness.subagents.definitions import CompiledSubAgent, SubAgent
 from deep_agent_mcp.server.settings.settings import Settings
 from deep_agent_mcp.server.settings.state_dir import StateDir
 from deep_agent_mcp.server.threads.admin import ThreadAdmin
 from tests.loop.models import says
+from tests.subagents import family as deep
 from tests.subagents.background.support import Gate, family, start, view
 
 pytestmark = pytest.mark.anyio
@@ -82,6 +84,41 @@ async def test_middleware_is_told_of_deleted_threads_and_cannot_prevent_it(
             assert await threads_of(journal) == []
     assert Keeper.told == [task.run.thread_id, "t"]
     assert "Keeper.thread_deleted raised" in caplog.text
+
+
+async def test_middleware_of_subagents_is_told_of_deleted_threads_once(
+    journal: MemoryCheckpointer,
+) -> None:
+    class Keeper(AgentMiddleware):
+        def __init__(self, name: str) -> None:
+            self._name = name
+
+        @property
+        def name(self) -> str:
+            return self._name
+
+        async def thread_deleted(self, thread_id: str) -> None:
+            told.append((self._name, thread_id))
+
+    told: list[tuple[str, str]] = []
+    ours, added = Keeper("ours"), Keeper("added")
+    inner = deep.family({"inner": []}, name="inner", middleware=[Keeper("below")])
+    below = CompiledSubAgent("inner", "Works further below.", inner)
+    ready = deep.family(
+        {"ready": []}, name="ready", middleware=[Keeper("ready")], subagents=[below]
+    )
+    agent = deep.family(
+        {"main": [says("Done.")]},
+        checkpointer=journal,
+        middleware=[ours],
+        subagents=[
+            CompiledSubAgent("ready", "Is ready.", ready),
+            SubAgent("made", "Is made.", middleware=[ours, added]),
+        ],
+    )
+    await agent.ainvoke("go", thread_id="t")
+    await delete_with_tasks(journal, "t", agent)
+    assert sorted(told) == [(name, "t") for name in ("added", "below", "ours", "ready")]
 
 
 async def test_nothing_is_deleted_while_another_process_works_on_a_task(
