@@ -30,7 +30,7 @@ from ..runs.contracts import holder_of
 from ..settings.settings import Settings
 from .journals import Beside, journal_beside_servers
 from .listing import cost_of, recent_runs, run_facts, show_thread, transcript
-from .rewinding import Rewound, no_checkpoint, rewind
+from .rewinding import Rewound, no_checkpoint, redaction_of, rewind
 
 __all__ = ["ThreadAdmin"]
 
@@ -239,6 +239,7 @@ class ThreadAdmin:
                 run_id=new_id("run"),
                 force=force,
                 advice=f"`threads show {thread_id}` lists them.",
+                rules=redaction_of(self._settings),
             )
 
     async def _settings_of(self, thread_id: str) -> Settings:

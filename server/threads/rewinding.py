@@ -15,13 +15,17 @@ from ...harness.backends.transfer import runtime_between_calls
 from ...harness.checkpoint.base import Batch, Checkpointer
 from ...harness.errors import UnknownCheckpoint
 from ...harness.loop.run.redacted_changes import journal_between_runs
+from ...harness.middleware.stack import Placed
 from ...harness.policy import CallAuthorization, Verdict, strictest
 from ...harness.policy.command_path_access import FILE_WRITERS, path_verdict
 from ...harness.policy.composite import Caller
+from ...harness.redaction.rules import Rule
 from ...harness.state.channels import State
 from ...harness.tools.tool import ToolRuntime
 from ..auth.caller import current_caller
 from ..results import unknown
+from ..settings.definition import definition_of
+from ..settings.settings import Settings
 
 __all__ = [
     "Rewound",
@@ -29,6 +33,7 @@ __all__ = [
     "no_checkpoint",
     "reading_policy",
     "reading_runtime",
+    "redaction_of",
     "rewind",
 ]
 
@@ -78,6 +83,7 @@ async def rewind(
     run_id: str,
     force: bool,
     advice: str,
+    rules: Sequence[Rule] | None = None,
 ) -> Rewound:
     """Fork the journal to a checkpoint and put files back; the caller must hold the thread.
 
@@ -90,6 +96,8 @@ async def rewind(
         force: Put files back even if somebody else changed them since, and skip files that the
             policy guards, that cannot be put back, or whose directory is unknown.
         advice: How to find checkpoints, for the error.
+        rules: The redaction rules for the contents of files that are recorded; by default those of
+            the agent.
 
     Raises:
         UnknownCheckpoint: There is no such checkpoint; nothing was done.
@@ -115,19 +123,28 @@ async def rewind(
     if left and not force:
         raise _no_root(left)
     restored: list[str] = []
+    rules = agent.definition.states.rules if rules is None else rules
     if able is not None:
         left += await able.require_restorable(mine, force=force)
         restored = await able.restore(
             mine,
             thread_id=thread_id,
             run_id=run_id,
-            checkpointer=journal_between_runs(journal, agent.definition.states.rules),
+            checkpointer=journal_between_runs(journal, rules),
             force=force,
         )
     fork = await agent.fork(thread_id, checkpoint_id)
     after = await _files(agent, thread_id)
     changed = sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
     return Rewound(fork.id, [*restored, *changed], sorted(left))
+
+
+def redaction_of(settings: Settings) -> Sequence[Rule]:
+    """Return the redaction rules of an agent file, without building its agent."""
+    described = definition_of(settings)
+    given = () if described is None else described.parts.middleware
+    made = [one.middleware if isinstance(one, Placed) else one for one in given]
+    return [rule for one in made for rule in one.redaction]
 
 
 def guarded_files(agent: Agent, paths: Collection[str]) -> Mapping[str, Verdict]:

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 
 from deep_agent_mcp.harness.agent import Agent, RunOptions
 from deep_agent_mcp.harness.backends.directory import DirectoryBackend
-from deep_agent_mcp.harness.checkpoint.base import Batch, Run, RunEvent, RunStatus
+from deep_agent_mcp.harness.checkpoint.base import REDACTED, Batch, Run, RunEvent, RunStatus
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer, connections
 from deep_agent_mcp.harness.checkpoint.sqlite.connections import open_writer
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
@@ -179,6 +179,36 @@ def test_a_rewind_puts_the_file_back_and_another_one_undoes_it(written: Admin) -
     assert (written.root / "a.txt").read_text() == "one"
     assert written.threads("rewind", "notes", end).exit_code == 0
     assert (written.root / "a.txt").read_text() == "two"
+
+
+def test_a_rewind_records_no_content_that_the_agent_file_redacts(
+    written: Admin, tmp_path: Path
+) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text('agent_file = "agent.toml"\n')
+    (tmp_path / "agent.toml").write_text(
+        '[[middleware]]\nuse = "pii"\npii_type = "email"\nstrategy = "tokenize"\n'
+        "apply_to_tool_results = true\n"
+    )
+    (written.root / "a.txt").write_text("Mail ann@example.com")
+    target = checkpoint_after(written, "tools", 0)
+    options = ["--config", str(config), "rewind", "notes", target, "--force"]
+    done = written.threads(*options)
+    assert done.exit_code == 0, done.output
+    assert (written.root / "a.txt").read_text() == "one"
+
+    async def contents(agent: Agent) -> None:
+        changes = await agent.checkpointer.file_changes("notes", 0)
+        assert changes[0].before == b"Mail [REDACTED_EMAIL]"
+        # It is not put back: the file would get the redacted text.
+        end = (await agent.checkpointer.history("notes"))[1]
+        (refused,) = await agent.checkpointer.file_changes("notes", end.seq)
+        assert refused.after_digest == REDACTED
+
+    written.with_agent(contents)
+    end = checkpoint_after(written, "model", -1)
+    assert "stored redacted" in written.threads("rewind", "notes", end).stderr
+    assert (written.root / "a.txt").read_text() == "one"
 
 
 def test_a_rewind_over_somebody_elses_change_needs_force(written: Admin) -> None:
