@@ -120,9 +120,9 @@ async def import_thread(
 ) -> str:
     """Store an exported thread and return its id.
 
-    A `running` run is imported as `paused`, so that two machines do not both continue it. Runs
-    that the journal already has, because it also has the exported thread, are left out with their
-    interrupts.
+    A `running` run is imported as `paused`, so that two machines do not both continue it, and a
+    `queued` one as `cancelled`, because its goal is not part of an export. Runs that the journal
+    already has, because it also has the exported thread, are left out with their interrupts.
 
     Args:
         journal: The journal to import into.

@@ -239,10 +239,16 @@ class RunLine(_Part):
         return cls(type="run", **data)
 
     def record(self, thread_id: str) -> Run:
-        """Return the run for a thread; if it was running, it is paused."""
+        """Return the run for a thread; if it was running, it is paused, if queued, cancelled.
+
+        The whole goal of a queued run is in an event, and events are not exported.
+        """
         data = self.fields()
         if self.status == "running":
             data |= {"status": "paused", "owner": None, "reason": "imported while it was running"}
+        if self.status == "queued":
+            reason = "imported while it was queued; start it again"
+            data |= {"status": "cancelled", "owner": None, "reason": reason}
         return Run(thread_id=thread_id, **data)
 
 

@@ -141,6 +141,19 @@ async def test_what_was_running_comes_in_paused_and_without_an_owner(journal: Ch
     assert found.reason == "imported while it was running"
 
 
+async def test_what_was_queued_comes_in_cancelled_because_its_goal_is_not_exported(
+    journal: Checkpointer,
+):
+    await grow(journal, "a")
+    waiting = run("run_1", status="queued", owner="process 7")
+    await journal.commit(Batch(THREAD, runs=[waiting]))
+    other = MemoryCheckpointer()
+    await import_thread(other, await exported(journal))
+    found = await other.run(waiting.id)
+    assert found is not None and (found.status, found.owner) == ("cancelled", None)
+    assert found.reason == "imported while it was queued; start it again"
+
+
 async def test_a_thread_may_be_imported_beside_itself_without_its_runs(journal: Checkpointer):
     await full(journal)
     lines = await exported(journal)
