@@ -275,6 +275,30 @@ async def test_old_contents_of_a_subagents_files_are_redacted_by_its_rules(
     assert below.before == f"mail {mail} host [REDACTED_IP]\n".encode()
 
 
+async def test_a_rewind_blames_nobody_for_a_content_in_between_that_is_stored_redacted(
+    tmp_path: Path,
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    backend = DirectoryBackend(home)
+    write = [call(f"{n}", "write_file", path="/a.txt", content=f"{n}, {MAIL}") for n in range(2)]
+    agent = create_agent(
+        Turns(*(says("", one) for one in write), says("ok")),
+        middleware=[
+            PIIMiddleware("email", apply_to_tool_results=True),
+            FilesystemMiddleware(backend),
+        ],
+    )
+    await agent.ainvoke("go", thread_id="t")
+    start = (await agent.get_state_history("t"))[-1]
+    where: Any = {"run_id": "run_2", "advice": ""}
+    with pytest.raises(FileError, match=r"unknown whether .* changed /a\.txt") as error:
+        await rewind(agent, backend, "t", start.id, force=False, **where)
+    assert "stored redacted" in str(error.value) and "Nothing was put back" in str(error.value)
+    assert (await rewind(agent, backend, "t", start.id, force=True, **where)).files == ["/a.txt"]
+    assert not (home / "a.txt").exists()
+
+
 async def test_old_contents_are_redacted_when_files_change_between_runs_too(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()

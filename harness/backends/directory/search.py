@@ -174,14 +174,15 @@ def plan(tree: Tree, changes: Sequence[FileChange], limit: int, force: bool) -> 
     """Return the steps to undo `changes`, which are ordered newest first.
 
     Raises:
-        FileError: `changed`, with every file that others have changed or that cannot be restored,
-            unless `force`.
+        FileError: `changed`, with every file that others have changed, or may have changed, or
+            that cannot be restored, unless `force`.
     """
     by_path: dict[str, list[FileChange]] = {}
     for change in changes:
         by_path.setdefault(change.path, []).append(change)
     steps: list[Undo] = []
     foreign: list[str] = []
+    unclear: list[str] = []
     stuck: dict[str, str] = {}
     for path, history in by_path.items():
         present = _present(tree, path, limit)
@@ -192,11 +193,12 @@ def plan(tree: Tree, changes: Sequence[FileChange], limit: int, force: bool) -> 
             stuck[path] = "its earlier content is stored redacted"
             continue
         if not _ours(present.data, history):
-            foreign.append(path)
+            is_redacted = any(one.after_digest == REDACTED for one in history)
+            (unclear if is_redacted else foreign).append(path)
         if history[-1].before != present.data:
             steps.append(Undo(present, history[-1].before))
-    if (foreign or stuck) and not force:
-        raise _refused(foreign, stuck)
+    if (foreign or unclear or stuck) and not force:
+        raise _refused(foreign, unclear, stuck)
     return RestorePlan(steps, [*stuck])
 
 
@@ -219,17 +221,25 @@ _IN_THE_WAY = {
 }
 
 
-def _refused(foreign: Sequence[str], stuck: Mapping[str, str]) -> FileError:
+def _refused(foreign: Sequence[str], unclear: Sequence[str], stuck: Mapping[str, str]) -> FileError:
     parts: list[str] = []
     if foreign:
         parts.append(
             f"somebody else changed {', '.join(foreign)} since this thread did. To put the files "
             "back anyway, losing those changes, repeat with force."
         )
+    if unclear:
+        parts.append(
+            f"it is unknown whether somebody else changed {', '.join(unclear)} since this thread "
+            "did, because a content in between is stored redacted. To put the files back anyway, "
+            "repeat with force."
+        )
     if stuck:
         why = "; ".join(f"{path} cannot be put back: {reason}" for path, reason in stuck.items())
         parts.append(f"{why}. To leave this as it is and put the rest back, repeat with force.")
-    return FileError("changed", (*foreign, *stuck)[0], f"{' '.join(parts)} Nothing was put back.")
+    return FileError(
+        "changed", (*foreign, *unclear, *stuck)[0], f"{' '.join(parts)} Nothing was put back."
+    )
 
 
 def _ours(present: bytes | None, history: Sequence[FileChange]) -> bool:
