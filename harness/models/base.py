@@ -169,7 +169,7 @@ def connection_lost(model: ChatModel, error: BaseException) -> ModelError:
     return ModelError(f"{text}. No answer was kept.", kind="connection", retryable=True)
 
 
-# Anthropic's messages first, then those of servers with the same protocol.
+# Anthropic's messages first, then those of servers with the same protocol, then other vendors'.
 _OVERFLOW_MARKERS = (
     "prompt is too long",
     "exceed context limit",
@@ -179,6 +179,14 @@ _OVERFLOW_MARKERS = (
     "context length",
     "context size",
     "input is too long",
+    "maximum prompt length",  # xAI
+    "model token limit",  # Moonshot AI
+    "prompt exceeds max length",  # Z.ai
+    "too many tokens: ",  # Cohere; Bedrock's "Too many tokens, please wait" is a rate limit
+    "number of tokens allowed",  # Gemini behind a gateway
+    "range of input length",  # Alibaba
+    "maximum model length",  # vLLM
+    "`max_new_tokens` must be",  # Together AI, Hugging Face
 )
 
 

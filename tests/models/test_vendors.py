@@ -28,7 +28,7 @@ from deep_agent_mcp.harness.messages.message import (
     VideoBlock,
 )
 from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
-from deep_agent_mcp.harness.models.base import ChatModel
+from deep_agent_mcp.harness.models.base import ChatModel, is_overflow
 from deep_agent_mcp.harness.models.registry import init_chat_model
 from deep_agent_mcp.harness.tools.schemas import ToolSpec
 from tests.fake_anthropic import FakeAnthropic
@@ -57,6 +57,16 @@ async def model(name: str, server: FakeVendor, **settings: Any) -> AsyncIterator
         yield made
     finally:
         await made.aclose()
+
+
+class Anything(FakeChat):
+    """Chat Completions that accept any request."""
+
+    def route(self, method: str, path: str, body: dict[str, Any]) -> bool:
+        return True
+
+    def check(self, body: Any) -> None:
+        pass
 
 
 def tool(name: str, **schema: Any) -> ToolSpec:
@@ -200,6 +210,49 @@ async def test_errors_mean_the_same_as_with_claude(
         with pytest.raises(ModelError) as raised:
             await ask(m, "go")
     assert (raised.value.kind, raised.value.retryable) == (kind, retryable)
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "message"),
+    [
+        ("xai:grok-4", 400, "This model's maximum prompt length is 131072, but"),
+        ("moonshotai:kimi-k2", 400, "Your request exceeded model token limit: 262144"),
+        ("zai:glm-4.6", 400, "Prompt exceeds max length"),
+        ("cohere:command-a", 400, "too many tokens: size limit exceeded by 11326 tokens."),
+        ("openai:m", 400, "input token count (9) exceeds the maximum number of tokens allowed"),
+        ("openai:qwen3", 400, "Range of input length should be [1, 30720]"),
+        ("vllm:m", 400, "The prompt (length 9) is longer than the maximum model length of 8"),
+        ("together:m", 422, "`inputs` tokens + `max_new_tokens` must be <= 131073. Given: 140000"),
+        ("openai:gpt-5.4", 429, "Request too large for m on tokens per min (TPM): Limit 30000"),
+    ],
+)
+async def test_a_request_that_is_too_large_for_any_vendor_can_be_shortened(
+    name: str, status: int, message: str
+) -> None:
+    refused = Reply(status=status, error={"error": {"message": message}})
+    async with Anything(refused) as server, model(name, server) as m:
+        with pytest.raises(ModelError, match="Shorten the conversation") as raised:
+            await ask(m, "go")
+    assert (raised.value.kind, raised.value.retryable) == ("overflow", False)
+    assert not is_overflow("Too many tokens, please wait before trying again.")
+
+
+async def test_an_error_whose_text_is_not_in_an_object_is_told_as_it_is() -> None:
+    said = {"code": "invalid argument", "error": "Bad image."}
+    async with Anything(Reply(status=400, error=said)) as server, model("xai:grok-4", server) as m:
+        with pytest.raises(ModelError, match=r"refused the request \(400\): Bad image\. No answer"):
+            await ask(m, "go")
+
+
+@pytest.mark.parametrize(
+    ("name", "vendor"),
+    [("azure:m", "Azure OpenAI"), ("openai:m", "OpenAI"), ("cohere:m", "Cohere")],
+)
+async def test_a_refusal_names_the_vendor(name: str, vendor: str) -> None:
+    filtered = Reply("x", stop="content_filter")
+    async with Anything(filtered) as server, model(name, server) as m:
+        with pytest.raises(ModelError, match=f"^{vendor} refused this conversation"):
+            await ask(m, "go")
 
 
 async def test_bedrock_says_what_is_wrong_in_the_same_kinds(

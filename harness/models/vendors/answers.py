@@ -12,6 +12,7 @@ whether to retry, and advice.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, cast
@@ -237,8 +238,9 @@ def _whole(content: list[Any], stop: str) -> tuple[Any, ...]:
 
 def _refused(vendor: Vendor, details: dict[str, Any], usage: Usage | None) -> ModelError:
     why = details.get("refusal") or details.get("block_reason") or details.get("finish_reason")
+    name = re.split("[,:]", vendor.title)[0]
     return ModelError(
-        f"{vendor.title.partition(',')[0]} refused this conversation and stopped the answer"
+        f"{name} refused this conversation and stopped the answer"
         f"{f' ({why})' if why else ''}. Nothing of the answer was kept, and no call in it ran. The "
         "same conversation will be refused again: go back to before the message that led there and "
         "say it differently, or choose another model.",
@@ -263,6 +265,8 @@ _KINDS: tuple[tuple[type[Exception], str], ...] = (
 """Kinds by the library's exception classes, the more specific ones first."""
 
 _RETRYABLE = frozenset({"rate_limit", "overloaded", "connection", "server"})
+_TOO_LARGE = "request too large for"
+"""OpenAI's text for one request that is larger than all tokens of a minute: waiting never helps."""
 _STATUS = {408: "server", 409: "server", 413: "overflow", 429: "rate_limit"}
 _OF_SETTINGS = frozenset(
     {"InvalidEndpointConfigurationError", "InvalidRegionError", "NoAuthTokenError", "NoRegionError",
@@ -312,6 +316,8 @@ def _kind(error: Exception, answering: bool) -> str:
         return own
     if kind in (None, "invalid_request") and is_overflow(_text(error)):
         return "overflow"
+    if kind == "rate_limit" and _TOO_LARGE in _text(error).lower():
+        return "overflow"
     if kind is None and isinstance(error, ModelHTTPError):
         status = error.status_code
         return _STATUS.get(status, "server" if status >= 500 else "invalid_request")
@@ -349,6 +355,8 @@ def _text(error: Exception) -> str:
     if isinstance(body, str):
         with suppress(ValueError):
             body = json.loads(body)
+    if isinstance(body, str) and body.strip():
+        return body[:1_000]
     if isinstance(body, dict):
         data = cast("dict[str, Any]", body)
         inner: Any = data.get("error") or data.get("Error")
