@@ -33,6 +33,7 @@ __all__ = [
     "refusal",
     "schema_problems",
     "signature",
+    "without_nulls",
 ]
 
 
@@ -171,6 +172,17 @@ def refusal(error: ValidationError, schema: Mapping[str, Any]) -> str:
     if any(one["type"] in ("missing", "extra_forbidden") for one in found):
         return f"{problems}. {expected(schema)}"
     return f"{problems}."
+
+
+def without_nulls(schema: Mapping[str, Any], args: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return arguments without the optional ones that are null.
+
+    Many models and clients send null for an argument that they mean to leave out.
+    """
+    properties = cast(Mapping[str, object], schema.get("properties") or {})
+    required = cast(Sequence[str], schema.get("required") or ())
+    optional = properties.keys() - {*required}
+    return {key: one for key, one in args.items() if one is not None or key not in optional}
 
 
 def expected(schema: Mapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ from mcp.types import (
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from ...harness._internal.records import record
-from ...harness.tools.schemas import refusal
+from ...harness.tools.schemas import refusal, without_nulls
 from ...harness.tools.tool import InvalidArguments, flat_schema
 from ..auth.caller import ALL_SCOPES, Scope
 from ..mcp.requests import Context
@@ -116,7 +116,11 @@ def parse(model: type[_A], name: str, args: Mapping[str, JsonValue]) -> _A:
     try:
         return model.model_validate(args)
     except ValidationError as error:
-        problems = refusal(error, plain_schema(model))
+        schema = plain_schema(model)
+        kept = without_nulls(schema, args)
+        if len(kept) < len(args):
+            return parse(model, name, kept)
+        problems = refusal(error, schema)
         raise InvalidArguments(f"{name} did nothing: {problems}") from error
 
 

@@ -20,7 +20,8 @@ from pydantic import JsonValue
 from ...harness.agent import Agent
 from ...harness.loop.hooks.middleware import AgentMiddleware
 from ...harness.messages.message import ToolMessage, is_media
-from ...harness.tools.tool import Tool
+from ...harness.tools.schemas import without_nulls
+from ...harness.tools.tool import InvalidArguments, Tool
 from ..auth.caller import Scope, current_client
 from ..mcp.media import media_block
 from ..mcp.requests import Context, Services, takes_tasks, wait_budget
@@ -93,7 +94,7 @@ def _handler(tool: Tool, services: Services) -> Handler:
             thread_id = args.pop("thread_id", None)
             if not isinstance(thread_id, str | None):
                 return error(f"{tool.name} did nothing: thread_id must be a string.")
-            tool.validate(args)  # before anything is stored
+            args = _checked(tool, args)  # before anything is stored
             as_task = tool.name not in DRIVEN and takes_tasks(ctx, params)
             wait = min(seconds, TASK_AFTER_SECONDS) if as_task else seconds
             place = await services.place(ctx, thread_id)
@@ -111,6 +112,22 @@ def _handler(tool: Tool, services: Services) -> Handler:
         return driven_result(tool, settled, notes)
 
     return call
+
+
+def _checked(tool: Tool, args: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return valid arguments, without the nulls that the tool does not accept.
+
+    Raises:
+        InvalidArguments: The arguments are invalid.
+    """
+    try:
+        tool.validate(args)
+    except InvalidArguments:
+        kept = without_nulls(tool.parameters, args)
+        if len(kept) == len(args):
+            raise
+        return _checked(tool, kept)
+    return args
 
 
 def driven_result(tool: Tool, snapshot: Snapshot, notes: Sequence[str] = ()) -> CallToolResult:

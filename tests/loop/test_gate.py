@@ -223,3 +223,24 @@ async def test_a_judge_that_raises_ends_the_run_by_its_name_and_nothing_ran():
     result = await create_agent(model, ran.tools(), middleware=[Broken()]).ainvoke("go")
     assert (result.run.status, ran) == ("failed", [])
     assert result.run.reason == "Broken.judge raised KeyError: 'rules'; read did not run"
+
+
+async def test_null_for_an_optional_argument_leaves_it_out_and_rules_see_the_call_that_runs():
+    seen, ran = [], []
+
+    @tool
+    async def look(path: str = "/all", deep: bool | None = True) -> str:
+        """Look."""
+        ran.append((path, deep))
+        return "seen"
+
+    class Sees(AgentMiddleware):
+        def judge(self, request):
+            seen.append(request.call.args)
+
+    calls = [call("1", "look", path=None), call("2", "look", deep=None), call("3", "look", no=None)]
+    model = Turns(says("", *calls), says("ok"))
+    result = await create_agent(model, [look], middleware=[Sees()]).ainvoke("go")
+    assert ran == [("/all", True), ("/all", None)]
+    assert seen == [{}, {"deep": None}]
+    assert [one.status for one in results(result)] == ["success", "success", "error"]

@@ -206,6 +206,21 @@ async def test_one_wrong_word_is_answered_with_the_allowed_words_and_no_schema(
             assert len(text) < 800, text
 
 
+async def test_null_for_an_optional_argument_leaves_it_out(tmp_path: Path) -> None:
+    """Many models and clients send null for an argument that they mean to leave out."""
+    async with served(tmp_path) as app, Client(app.server) as client:
+        result = await client.call_tool("ls", {"path": None, "thread_id": None})
+        assert result.structured_content is not None and result.structured_content["path"] == "/"
+        result = await client.call_tool("threads", {"limit": None, "before": None})
+        assert not result.is_error
+        for name, args, problem in (
+            ("read_file", {"path": None, "limit": None}, "path: Input should be a valid string."),
+            ("wait", {"run_id": None, "answer_offset": None}, "run_id: Input should be"),
+        ):
+            result = await client.call_tool(name, args)
+            assert result.is_error and f": {problem}" in str(result.content)
+
+
 async def test_usage_is_stated_once(tmp_path: Path) -> None:
     script = tmp_path / "script.yaml"
     spent = "usage: {input_tokens: 900, output_tokens: 12}"

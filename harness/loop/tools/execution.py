@@ -19,6 +19,7 @@ from ...limits.limits import Meter
 from ...messages.message import ToolCall, ToolMessage
 from ...policy import CallAuthorization, CallPolicy, NarrowedPolicy, Verdict, strictest
 from ...policy.composite import ancestor_policies, consents_of_run
+from ...tools.schemas import without_nulls
 from ...tools.tool import InvalidArguments, Tool
 from ..hooks.calling import FAILURES, Wrap, failure_of, wraps_of
 from ..hooks.middleware import AgentMiddleware, hooks_of
@@ -255,9 +256,10 @@ class _Gate:
             if tool is None:
                 return self.pipeline.unknown(call)
             try:
-                args = tool.validate(_copied(call.args))
+                request, args = _validated(request, tool)
             except InvalidArguments as error:
                 return failure(call, str(error))
+            call = request.call
             verdict, authorization = self.pipeline.judge(request, tool)
             if verdict.action == "deny":
                 return failure(
@@ -356,6 +358,18 @@ def _with_own_arguments(request: ToolCallRequest) -> ToolCallRequest:
     """Return the request with a copy of its arguments, so that the checked call is what runs."""
     call = request.call
     return changed(request, call=changed(call, args=_copied(call.args)))
+
+
+def _validated(request: ToolCallRequest, tool: Tool) -> tuple[ToolCallRequest, dict[str, Any]]:
+    """Return the request without nulls that its tool does not accept, and valid arguments."""
+    call = request.call
+    try:
+        return request, tool.validate(_copied(call.args))
+    except InvalidArguments:
+        kept = without_nulls(tool.parameters, call.args)
+        if len(kept) == len(call.args):
+            raise
+        return _validated(request.override(call=changed(call, args=kept)), tool)
 
 
 _NESTED = (dict, list)
