@@ -23,6 +23,7 @@ from ...limits.prices import price_of
 from ...messages.message import AIMessage
 from ...tools.marks import is_repeated
 from ..base import ChatRequest, Delta
+from ..refused_media import RefusedMedia
 from ..settings import claude_settings, settings_of_call
 from ..wire import NOTHING_ELSE, LoopClients, bounded
 from .messages import continued
@@ -132,6 +133,7 @@ class AnthropicModel:
         self._max_tokens = max_tokens
         self._timeout = timeout
         self._max_retries = max_retries
+        self._refused = RefusedMedia()
         self._parameters = claude_settings(self.name, {"effort": effort, **parameters})
 
     def __repr__(self) -> str:
@@ -174,6 +176,11 @@ class AnthropicModel:
         Raises:
             ModelError: The call failed; `kind`, `retryable` and `retry_after` say how.
         """
+        async with aclosing(self._refused.answered(self._ask, request)) as parts:
+            async for part in parts:
+                yield part
+
+    async def _ask(self, request: ChatRequest) -> AsyncGenerator[Delta | AIMessage, None]:
         sdk = await self._client()
         if is_repeated():
             # Cached, because each new copy starts a thread to detect the platform.
@@ -207,7 +214,7 @@ class AnthropicModel:
         import anthropic
 
         sdk = await self._client()
-        body, betas = self._body(request)
+        body, betas = self._body(self._refused.without(request))
         try:
             count = await sdk.messages.count_tokens(
                 model=body["model"],

@@ -18,6 +18,7 @@ from ...limits.prices import price_of, window_of
 from ...messages.message import AIMessage
 from ...tools.marks import is_repeated
 from ..base import ChatRequest, Delta
+from ..refused_media import RefusedMedia
 from ..settings import settings_of_call, with_effort
 from ..wire import LoopClients
 from . import Options, Vendor
@@ -106,6 +107,7 @@ class VendorModel:
         self._window = context_window
         self._timeout = timeout
         self._max_retries = max_retries
+        self._refused = RefusedMedia()
         self._parameters = with_effort(self.name, {"effort": effort, **parameters})
 
     def __repr__(self) -> str:
@@ -144,7 +146,11 @@ class VendorModel:
         request = changed(request, settings=settings)
         connection = await _clients.get(self, options, partial(self._open, options))
         retries = 0 if is_repeated() else self._max_retries
-        async with aclosing(connection.stream(request, self._parameters, retries)) as parts:
+
+        def ask(request: ChatRequest) -> AsyncGenerator[Delta | AIMessage, None]:
+            return connection.stream(request, self._parameters, retries)
+
+        async with aclosing(self._refused.answered(ask, request)) as parts:
             async for part in parts:
                 yield part
 
