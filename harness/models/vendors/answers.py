@@ -55,6 +55,7 @@ from ...messages.message import AIMessage, TextBlock, ThinkingBlock, ToolCall, U
 from ..base import Delta, is_overflow
 from ..wire import parse_arguments, unsendable
 from . import Vendor
+from .merged_calls import separated
 from .messages import ToolNames, extras_of
 
 __all__ = ["Deltas", "answer_of", "model_error", "usage_of"]
@@ -201,7 +202,7 @@ def answer_of(
     if stop == "end_turn" and response.tool_calls:  # some vendors have no reason for tool calls
         stop = "tool_use"
     content: list[Any] = []
-    for part in response.parts:
+    for part in separated(response.parts, vendor, names):
         block = _block(part, names)
         extras = extras_of(part, block, vendor)
         silent = isinstance(block, TextBlock | ThinkingBlock) and not (part.has_content() or extras)

@@ -22,7 +22,7 @@ import base64
 import binascii
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any, cast
@@ -140,6 +140,11 @@ class ToolNames:
 
     def __init__(self, names: Iterable[str]) -> None:
         self._ours = {_wire_name(name): name for name in names}
+
+    @property
+    def known(self) -> Collection[str]:
+        """The vendor's names of the request's tools."""
+        return self._ours.keys()
 
     def wire(self, name: str) -> str:
         """Return the vendor's name of a tool."""
