@@ -25,7 +25,7 @@ _Ask: TypeAlias = Callable[[ChatRequest], AsyncGenerator[Delta | AIMessage, None
 
 _MOST_KNOWN = 1_000
 _MOST_REASON = 300
-_REASON = re.compile(r"\): (.*?)\.? No answer was kept", re.DOTALL)
+_REASON = re.compile(r"(?:\)|failed): (.*?)\.? No answer was kept", re.DOTALL)
 _ABOUT_MEDIA = re.compile(r"\b(image|pdf|document|audio|video|media|multi-?modal|vision)", re.I)
 
 

@@ -2,7 +2,7 @@
 
 import copy
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import anyio
@@ -10,6 +10,7 @@ import pytest
 
 from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.errors import ModelError
+from deep_agent_mcp.harness.messages.message import HumanMessage, ImageBlock
 from deep_agent_mcp.harness.models.registry import init_chat_model
 from deep_agent_mcp.harness.tools.schemas import ToolSpec
 from tests.fake_vendors import (
@@ -247,3 +248,68 @@ async def test_words_of_a_server_of_ones_own_for_an_end_are_understood() -> None
     for word in ("eos", "stop_sequence", "end_turn"):
         result, _ = await run_of("openai", Reply("Whole.", stop=word))
         assert (result.run.status, result.run.answer) == ("done", "Whole.")
+
+
+class FailedResponses(FakeResponses):
+    """Ends the first stream with a failure that has only a code."""
+
+    code = ""
+
+    def frames(self, reply: Reply, body: Mapping[str, Any]) -> Iterable[bytes]:
+        if reply.text:
+            yield from super().frames(reply, body)
+            return
+        whole: dict[str, Any] = {
+            "id": "r",
+            "model": "m",
+            "created_at": 1,
+            "output": [],
+            "tools": [],
+        }
+        error = {"code": self.code, "message": "No."}
+        for status in ("created", "failed"):
+            response = {**whole, "status": status, "error": error if status == "failed" else None}
+            data = {"type": f"response.{status}", "response": response, "sequence_number": 0}
+            yield f"data: {json.dumps(data)}\n\n".encode()
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "retryable"),
+    [
+        ("invalid_prompt", "invalid_request", False),
+        ("image_content_policy_violation", "invalid_request", False),
+        ("cyber_policy", "invalid_request", False),
+        ("rate_limit_exceeded", "rate_limit", True),
+        ("vector_store_timeout", "connection", True),
+    ],
+)
+async def test_a_stream_that_fails_for_a_lasting_reason_is_not_asked_for_again(
+    code: str, kind: str, retryable: bool
+) -> None:
+    async with FailedResponses(Reply()) as server:
+        server.code = code
+        model = init_chat_model("openai-responses:m", base_url=f"{server.url}/v1", api_key="k")
+        with pytest.raises(ModelError) as raised:
+            await ask(model, "go")
+        await model.aclose()
+    assert (raised.value.kind, raised.value.retryable) == (kind, retryable)
+
+
+async def test_an_image_that_is_refused_inside_a_stream_is_left_out() -> None:
+    async with FailedResponses(Reply(), Reply("Seen.")) as server:
+        server.code = "image_parse_error"
+        model = init_chat_model("openai-responses:m", base_url=f"{server.url}/v1", api_key="k")
+        image = HumanMessage((ImageBlock("image/png", "AAAA"),))
+        assert (await ask(model, image)).text == "Seen."
+        assert "provider refused it: image_parse_error: No]" in str(server.requests[1])
+        await model.aclose()
+
+
+async def test_a_call_that_groq_could_not_read_is_asked_for_again() -> None:
+    error = {"error": {"message": "Failed to call a function.", "code": "tool_use_failed"}}
+    async with stages.groq(Reply(status=400, error=error)) as server:
+        model = init_chat_model("groq:m", base_url=server.url, api_key="k", max_retries=0)
+        with pytest.raises(ModelError, match="Run it again") as raised:
+            await ask(model, "go", tools=[READ])
+        await model.aclose()
+    assert (raised.value.kind, raised.value.retryable) == ("server", True)

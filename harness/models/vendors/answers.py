@@ -266,6 +266,8 @@ _KINDS: tuple[tuple[type[Exception], str], ...] = (
 """Kinds by the library's exception classes, the more specific ones first."""
 
 _RETRYABLE = frozenset({"rate_limit", "overloaded", "connection", "server"})
+_LASTING = re.compile("^invalid_|image|_policy")
+"""Codes of failures that last, from streams of the Responses API, which have no status."""
 _TOO_LARGE = "request too large for"
 """OpenAI's text for one request that is larger than all tokens of a minute: waiting never helps."""
 _STATUS = {408: "server", 409: "server", 413: "overflow", 429: "rate_limit"}
@@ -317,6 +319,8 @@ def _kind(error: Exception, answering: bool) -> str:
         return own
     if kind in (None, "invalid_request") and is_overflow(_text(error)):
         return "overflow"
+    if kind in (None, "invalid_request") and (own := _of_code(error)) is not None:
+        return own
     if kind == "rate_limit" and _TOO_LARGE in _text(error).lower():
         return "overflow"
     if kind is None and isinstance(error, ModelHTTPError):
@@ -327,6 +331,14 @@ def _kind(error: Exception, answering: bool) -> str:
             return "server" if answering else "invalid_request"
         return "connection"
     return kind
+
+
+def _of_code(error: Exception) -> str | None:
+    """Return the kind of an error that only its code tells; None for others."""
+    code = str(getattr(error, "provider_error_code", None) or "")
+    if code == "tool_use_failed":  # Groq's; the model wrote a malformed call, by chance
+        return "server"
+    return "invalid_request" if _LASTING.search(code) else None
 
 
 def _of_cloud(error: Exception) -> str | None:
