@@ -25,7 +25,15 @@ from ...harness.checkpoint.base import (
 from ...harness.errors import UnknownThread
 from .caller import current_caller
 
-__all__ = ["NAMES", "NEW", "JournalReader", "OwnedJournal", "id_among_all", "id_of_thread"]
+__all__ = [
+    "NAMES",
+    "NEW",
+    "JournalReader",
+    "OwnedJournal",
+    "id_among_all",
+    "id_of_thread",
+    "is_name",
+]
 
 _PAGE = 200
 
@@ -200,6 +208,11 @@ NAMES = "up to 48 letters, digits, - and _"
 
 _NAME = re.compile(r"(?!thr_|run_|new$)[a-z0-9][a-z0-9_-]{0,47}")
 _NAMED = re.compile(r"thr_(?:[0-9a-f]{16}_)?[0-9a-f]{16}-([a-z0-9][a-z0-9_-]{0,47})")
+
+
+def is_name(said: str) -> bool:
+    """Whether a text can be the name of a thread."""
+    return _NAME.fullmatch(said.lower()) is not None
 
 
 def named_as(thread_id: str) -> str:

@@ -9,20 +9,23 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 
 from pydantic import JsonValue
 
-from ...harness.errors import HarnessError
+from ...harness.errors import HarnessError, UnknownThread
 from ...harness.messages.message import new_id
 from ..agenda.opening import book_of, opened_agenda
 from ..agenda.scheduler import NotAllowed, Scheduler
 from ..agenda.schedules import Schedule, Work
 from ..agenda.tables import AgendaTables
 from ..auth.caller import LOCAL, Caller, current_caller
-from ..auth.owned_journal import OwnedJournal, id_of_thread
+from ..auth.owned_journal import NAMES, OwnedJournal, id_of_thread, is_name
 from ..auth.shared_state import open_tokens
 from ..auth.tokens import TokenError, TokenRecord, Tokens
 from ..mcp.offered_agents import offered_agents
-from ..results import Answer, moment
+from ..results import Answer, moment, unknown
 from ..runs.goals import Goal
 from ..settings.settings import Settings, SettingsError
+from ..settings.state_dir import StateDir
+from ..threads.journal_places import require_kept
+from ..threads.journals import open_journal
 from .running import App
 
 __all__ = [
@@ -169,12 +172,41 @@ async def add_schedule(settings: Settings, name: str, work: Work) -> Answer:
     """Store a schedule.
 
     Raises:
-        HarnessError: Nothing was stored.
+        StateDirError, HarnessError: Nothing was stored.
     """
+    if work.thread_id and not is_name(work.thread_id):  # a name begins a thread
+        await _require_thread(settings, work)
     async with opened_agenda(settings) as tables:
         made = await book_of(settings, tables).add(name, work)
     text = f"Schedule {name} fires next at {_next(made)} ({work.timezone}: {work.cron}). {_SERVER}"
     return Answer(text, made.shown())
+
+
+async def _require_thread(settings: Settings, work: Work) -> None:
+    """Refuse a thread that does not exist.
+
+    Raises:
+        StateDirError, HarnessError: There is no such thread, or the journal cannot be read.
+    """
+    caller = Caller(work.principal, frozenset())
+    is_owned = caller.owns(work.thread_id)
+    if work.thread_id.startswith("thr_") and not is_owned:
+        return  # the schedules refuse it, and say whose it is not
+    require_kept(settings)
+    async with open_journal(settings, StateDir(settings.state_dir)) as journal:
+        runs = await journal.find_runs(thread_id=work.thread_id, limit=1)
+        if is_owned and (runs or await journal.load(work.thread_id) is not None):
+            return
+        token = current_caller.set(caller)
+        try:
+            rows = await OwnedJournal(journal).threads(limit=200)
+        finally:
+            current_caller.reset(token)
+    advice = (
+        "`deep-agent-mcp threads list` shows the threads. Without --thread, each run gets a new "
+        f"one; a name of {NAMES} begins one with the first run."
+    )
+    raise UnknownThread(unknown("thread", work.thread_id, [one.thread_id for one in rows], advice))
 
 
 async def list_schedules(settings: Settings) -> Answer:

@@ -212,3 +212,54 @@ async def test_the_thread_of_another_user_is_refused(tmp_path: Path) -> None:
             work = Work(principal, "0 7 1 1 *", "UTC", "Tidy up.", thread_id=theirs)
             with pytest.raises(HarnessError, match="does not belong to"):
                 await book_of(app).add("tidy", work)
+
+
+@pytest.mark.parametrize("principal", ["", "ann"])
+async def test_the_command_refuses_a_thread_that_does_not_exist(
+    principal: str, tmp_path: Path
+) -> None:
+    state = ["schedules", "--state-dir", str(tmp_path / "state")]
+    add = [*state, "add", "tidy", "Tidy up.", "--cron", "0 7 1 1 *", "--principal", principal]
+    mistyped = Caller(principal, frozenset()).new_id("thr")
+
+    def refused(thread: str) -> str:
+        done = CliRunner().invoke(cli, [*add, "--thread", thread])
+        assert done.exit_code == 1, done.output
+        return done.stderr
+
+    assert "no journal" in await anyio.to_thread.run_sync(refused, mistyped)
+    assert not (tmp_path / "state").exists()
+    async with serving(tmp_path) as app:
+        token = current_caller.set(Caller(principal, frozenset({"delegate"})))
+        try:
+            await app.shared.principals.note(current_caller.get())
+            run_id = await app.runs.start("Tidy up.")
+            thread = (await app.runs.wait(run_id, 20)).run.thread_id
+        finally:
+            current_caller.reset(token)
+        said = await anyio.to_thread.run_sync(refused, mistyped)
+        assert f"no thread '{mistyped}'" in said
+        assert thread in said and "threads list" in said
+        assert "no thread 'new'" in await anyio.to_thread.run_sync(refused, "new")
+        assert await book_of(app).all() == []
+        done = await anyio.to_thread.run_sync(CliRunner().invoke, cli, [*add, "--thread", thread])
+        assert done.exit_code == 0, done.output
+
+
+async def test_a_name_never_leads_to_the_thread_of_another_user_with_that_id(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path, transport="http", auth=("token",)) as app:
+        record, _ = new_token("ann", ["delegate"])
+        await FileTokens(TokenFile(tmp_path / "state" / "tokens.json")).add(record)
+        theirs = await app.runs.start("Tidy up.", thread_id="notes", begins=True)
+        assert (await app.runs.wait(theirs, 20)).run.thread_id == "notes"
+        work = Work("ann", "0 7 1 1 *", "UTC", "Tidy up.", thread_id="notes")
+        await book_of(app).trigger(await book_of(app).add("notes", work))
+        found = await fired(app, "notes", principal="ann")
+        run = await app.journal.run(found.last_run)
+        assert run is not None and not found.last_error
+        ann = Caller("ann", frozenset())
+        assert run.thread_id == ann.fixed_thread("name notes", "notes")
+        assert ann.owns(run.id)
+        assert [one.id for one in await app.journal.find_runs(thread_id="notes")] == [theirs]
