@@ -64,15 +64,13 @@ def effort_settings(model: str, effort: str) -> dict[str, Any]:
         return {}
     if effort not in EFFORTS:
         raise UnknownEffort(
-            f"effort {effort!r} is not one of {', '.join(EFFORTS)}; nothing was run."
+            f"effort {effort!r} is not one of {', '.join(EFFORTS)}. Set one of these, or none."
         )
     provider, rest = _family(model)
     if provider in _NO_EFFORT or (provider == "anthropic" and rest.startswith(_CLAUDE_WITHOUT)):
-        raise UnknownEffort(f"{model} has no effort to set; nothing was run. Leave effort out.")
+        raise UnknownEffort(f"{model} has no effort to set. Leave effort out.")
     if provider == "anthropic" and effort not in _OF_CLAUDE:
-        raise UnknownEffort(
-            f"{model} has no effort {effort!r}; nothing was run. It takes {', '.join(_OF_CLAUDE)}."
-        )
+        raise UnknownEffort(f"{model} has no effort {effort!r}. It takes {', '.join(_OF_CLAUDE)}.")
     return {"output_config": {"effort": effort}}
 
 
@@ -142,7 +140,7 @@ def _claude_thinking(model: str, thinking: Any) -> tuple[str, str]:
         return "between_tools" if rest.startswith(_BETWEEN_TOOLS) else "disabled", ""
     if rest.startswith(_NOT_ADAPTIVE):
         raise UnknownEffort(
-            f"{model} does not decide itself how much it thinks; nothing was run. Set thinking to "
+            f"{model} does not decide itself how much it thinks. Set thinking to "
             "{type: enabled, budget_tokens: 8000}, or leave it out."
         )
     return "adaptive", "" if thinking is True else thinking

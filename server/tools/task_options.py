@@ -169,7 +169,7 @@ def require_allowed(
             "them out, or ask the operator to allow models with --task-model GLOB."
         )
     from ...harness.models.registry import full_name
-    from ...harness.models.settings import effort_settings
+    from ...harness.models.settings import UnknownEffort, effort_settings
 
     model = full_name(choices.model) if choices.model else ""
     if model and not any(fnmatchcase(model, glob) for glob in allowed):
@@ -177,7 +177,10 @@ def require_allowed(
             f"Nothing was started: the model {model} is not among those that callers may choose: "
             f"{', '.join(allowed)}."
         )
-    effort_settings(model or _own_model(settings, subagent), choices.effort)
+    try:
+        effort_settings(model or _own_model(settings, subagent), choices.effort)
+    except UnknownEffort as error:
+        raise HarnessError(f"Nothing was started: {error}") from error
     return RunChoices(choices.output_schema, model, *_rest(choices)[1:])
 
 

@@ -667,6 +667,16 @@ def test_check_says_where_an_agent_cannot_be_built(text: str, told: str, tmp_pat
     assert "s3cret" not in shown.stderr
 
 
+def test_check_says_which_efforts_there_are_and_nothing_about_runs(tmp_path: Path) -> None:
+    file = tmp_path / "agent.toml"
+    model = '{ name = "anthropic:claude-sonnet-5-5", effort = "huge" }'
+    file.write_text(f'[agent]\nname = "helper"\nmodel = {model}\n', encoding="utf-8")
+    shown = CliRunner().invoke(cli, ["agent", "check", str(file)])
+    assert shown.exit_code == 2
+    assert "effort 'huge' is not one of minimal, low" in shown.stderr
+    assert "was run" not in shown.stderr
+
+
 def test_check_shows_where_things_are_and_agents_that_are_not_there(tmp_path: Path) -> None:
     served = Served(tmp_path)
     principals = (

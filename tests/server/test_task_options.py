@@ -196,6 +196,7 @@ async def test_callers_choose_among_the_models_the_operator_allows(tmp_path: Pat
         assert refused.is_error and "anthropic:claude-s*" in text(refused)
         refused = await task(client, "words", effort="low")
         assert refused.is_error and "no effort" in text(refused)
+        assert text(refused).startswith("Nothing was started: ")
 
 
 @pytest.mark.parametrize("glob", ["*", "*:x", "anthropic:", "claude-*"])
