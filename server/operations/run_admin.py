@@ -13,8 +13,6 @@ from pydantic import JsonValue
 
 from ...harness.checkpoint.base import (
     ENDED,
-    Batch,
-    Checkpointer,
     Interrupt,
     Run,
     RunStatus,
@@ -22,11 +20,7 @@ from ...harness.checkpoint.base import (
 )
 from ...harness.errors import HarnessError, Superseded, UnknownRun
 from ...harness.limits.limits import Used
-from ...harness.loop.run.caller_messages import CallerMessage, message_batch
-from ...harness.loop.run.interrupts import check_answers
-from ...harness.messages.message import new_id
 from ...harness.subagents.background.engine import task_threads
-from ..approvals.decisions import note_decisions
 from ..auth.owned_journal import id_among_all
 from ..results import Answer, moment, unknown
 from ..runs.cancellation import Cancellation
@@ -35,65 +29,9 @@ from ..threads.journal_servers import ReplicaServers
 from ..threads.journals import Beside, journal_beside_servers
 from ..threads.listing import cost_of, question_line, run_facts, run_text
 from .retries import RetryRequests
+from .run_answers import open_questions, store_answers, tell, until_it_stops
 
 __all__ = ["RunAdmin"]
-
-_LOOK_SECONDS = 0.25
-
-
-async def until_it_stops(journal: Checkpointer, run: Run, seconds: float | None) -> Run:
-    """Return a run once it has paused or ended, or after this many seconds."""
-    with anyio.move_on_after(seconds):
-        while run.status in ("running", "queued"):
-            await anyio.sleep(_LOOK_SECONDS)
-            run = await journal.run(run.id) or run
-    return run
-
-
-async def open_questions(journal: Checkpointer, run: Run) -> Sequence[Interrupt]:
-    """Return what a run waits for a person to answer.
-
-    Raises:
-        HarnessError: It asks nothing.
-    """
-    asked = await journal.interrupts(run.id)
-    found = [one for one in asked if one.is_question and not one.answered]
-    if not found or run.status in ENDED:
-        raise HarnessError(
-            f"Run {run.id} is {run.status} and asks nothing. Nothing was stored. `runs show "
-            f"{run.id}` shows its status."
-        )
-    return found
-
-
-async def store_answers(journal: Checkpointer, run: Run, answers: Mapping[str, JsonValue]) -> bool:
-    """Store answers; return whether all questions are answered.
-
-    Raises:
-        UnknownInterrupt, InvalidAnswer: An answer is to no question of the run, or does not fit
-            it; nothing was stored.
-    """
-    fresh = check_answers(await journal.interrupts(run.id), answers)
-    if fresh:
-        await journal.commit(Batch(run.thread_id, answers=fresh))
-        await note_decisions(journal, run, fresh.keys(), "cli")
-    asked = await journal.interrupts(run.id)
-    return all(one.answered or not one.is_question for one in asked)
-
-
-async def tell(journal: Checkpointer, run: Run, message: str) -> CallerMessage | None:
-    """Send a message to a run that works or waits in line; None if it does neither, or asks.
-
-    The server that works on the run reads the message before the next model call.
-    """
-    asked = await journal.interrupts(run.id)
-    works = run.kind == "delegate" and run.status in ("running", "queued")
-    if not works or any(not one.answered and one.is_question for one in asked):
-        return None
-    sent = CallerMessage(new_id("msg"), run.id, message)
-    await journal.commit(message_batch(run, sent))
-    return sent
-
 
 TAKEN_SECONDS = 10.0
 """Seconds a server may take to continue a run."""
@@ -286,6 +224,7 @@ class RunAdmin:
 
         Raises:
             UnknownRun: There is no such run.
+            HarnessError: The message is empty; nothing was stored.
         """
         run = await self._find(run_id)
         sent = await tell(self._journal, run, message)

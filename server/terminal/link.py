@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 from uuid import uuid4
 
 import anyio
@@ -35,6 +35,8 @@ WAIT_SECONDS = 600.0
 
 RECONNECT_SECONDS = 120.0
 """Seconds for which a server may be unreachable before a call gives up."""
+
+T = TypeVar("T")
 
 OnLine: TypeAlias = Callable[[str], object]
 """Called with what a run is doing now."""
@@ -100,6 +102,24 @@ class Link:
         """
         given = {"answers": dict(answers)} if answers else {}
         return await self._run("reply", {"run_id": run_id, "wait_seconds": 0, **given})
+
+    async def tell(self, run_id: str, message: str) -> None:
+        """Send a message to a run that works or waits in line.
+
+        A message that was read would be another one when sent again, so it is sent only once.
+
+        Raises:
+            LinkError: It was refused, or the server was lost before it answered.
+        """
+        args = {"run_id": run_id, "message": message, "wait_seconds": 0}
+
+        async def telling() -> CallToolResult:
+            return await self._client.call_tool("reply", args)
+
+        what = f"took the message, so it may have stored it. Look with `threads events {run_id}`"
+        result = await self._patiently(lambda: self._once(telling, what))
+        if result.is_error:
+            raise LinkError(_for_people(_text(result)))
 
     async def cancel(self, run_id: str) -> RunState:
         """End a run.
@@ -188,18 +208,11 @@ class Link:
         request = Request[dict[str, Any], str](method=method, params=params)
 
         async def acting() -> Any:
-            try:
-                answer = await self._client.session.send_request(request, _Facts)
-                return answer.model_extra or {}
-            except MCPError as error:
-                if error.error.data == UNSENT or not self._is_away(error):
-                    raise
-            raise LinkError(
-                f"The server was lost before it answered {method}, so it may have done it. Look "
-                "with `threads list` before you try again."
-            )
+            answer = await self._client.session.send_request(request, _Facts)
+            return answer.model_extra or {}
 
-        return await self._patiently(acting)
+        what = f"answered {method}, so it may have done it. Look with `threads list`"
+        return await self._patiently(lambda: self._once(acting, what))
 
     # --- the wire --------------------------------------------------------------------------
 
@@ -227,7 +240,7 @@ class Link:
         return await self._patiently(calling)
 
     async def _patiently(self, work: Callable[[], Awaitable[Any]]) -> Any:
-        """Retry while the server is unreachable; all our calls may safely be repeated."""
+        """Retry while the server is unreachable; `work` may safely be repeated."""
         pause = 0.25
         while True:
             try:
@@ -242,6 +255,20 @@ class Link:
             else:
                 self._is_back()
                 return done
+
+    async def _once(self, work: Callable[[], Awaitable[T]], what: str) -> T:
+        """Do what must not be repeated once it may have reached the server.
+
+        Raises:
+            MCPError: It did not reach the server, or was refused.
+            LinkError: The server was lost before `what`, which also says where to look.
+        """
+        try:
+            return await work()
+        except MCPError as error:
+            if error.error.data == UNSENT or not self._is_away(error):
+                raise
+        raise LinkError(f"The server was lost before it {what} before you try again.")
 
     def _is_away(self, error: MCPError) -> bool:
         """Whether the server may answer later; one in this process that has ended never does."""

@@ -109,7 +109,7 @@ class RemoteRuns(_Remote):
         state = await self._link.look(run_id)
         if state.questions or state.status not in ("running", "queued"):
             return None
-        await self._link.call("reply", run_id=run_id, message=message, wait_seconds=0)
+        await self._link.tell(run_id, message)
         text = f"The message is queued: run {run_id} takes it before its next model call."
         return Answer(text, _state(state))
 

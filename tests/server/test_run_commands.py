@@ -284,3 +284,15 @@ async def test_a_message_reaches_a_run_that_a_server_works_on(tmp_path: Path) ->
         assert run.answer == "Two."
         assert [(one.id, one.status) for one in await app.runs.messages(run)] == [(sent, "taken")]
         assert "asks nothing" in await refused(tmp_path, "reply", run_id, "Too late.")
+
+
+async def test_a_message_that_is_sent_again_before_it_is_read_is_stored_once(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path) as app:
+        slow = await app.runs.start("slow")
+        first, again = [await data(tmp_path, "reply", slow, "And the south?") for _ in range(2)]
+        assert first["message_id"] == again["message_id"]
+        other = await data(tmp_path, "reply", slow, "And the north?")
+        assert other["message_id"] != first["message_id"]
+        assert "The message is empty" in await refused(tmp_path, "reply", slow, " ")

@@ -17,6 +17,7 @@ from deep_agent_mcp.server.terminal.chat import Chat
 from deep_agent_mcp.server.terminal.link import RECONNECT_SECONDS, Link
 from deep_agent_mcp.server.terminal.live import LiveView
 from deep_agent_mcp.server.terminal.questions import Stop
+from deep_agent_mcp.server.terminal.remote import RemoteRuns
 from deep_agent_mcp.server.terminal.states import LinkError, Task
 
 pytestmark = pytest.mark.anyio
@@ -98,6 +99,16 @@ async def test_a_deletion_that_was_cut_off_is_not_repeated_but_said_to_be_possib
     with pytest.raises(LinkError, match="lost before it answered threads/delete, so it may have"):
         await linked(client).act("threads/delete", threadId="thread_1")
     assert client.calls == []
+
+
+async def test_a_message_whose_answer_was_lost_is_not_sent_again_but_said_to_be_possible(
+    linked,
+) -> None:
+    looks, tries = (0, None), [(0, UNREACHED), (0, CUT), (0, None)]
+    client = Away(looks, *tries)
+    with pytest.raises(LinkError, match=r"may have stored it\..*`threads events run_1`"):
+        await RemoteRuns(linked(client)).tell("run_1", "More!")
+    assert client.calls == tries[2:]
 
 
 async def test_the_answer_of_a_proxy_that_cannot_reach_the_server_counts_as_away() -> None:
