@@ -29,7 +29,7 @@ from ..threads.journal_servers import ReplicaServers
 from ..threads.journals import Beside, journal_beside_servers
 from ..threads.listing import cost_of, question_line, run_facts, run_text
 from .retries import RetryRequests
-from .run_answers import open_questions, store_answers, tell, until_it_stops
+from .run_answers import is_answered, open_questions, store_answers, tell, until_it_stops
 
 __all__ = ["RunAdmin"]
 
@@ -93,7 +93,10 @@ class RunAdmin:
         data = {**_facts(run, place), "answer": run.answer, "reason": run.reason}
         data["usage"] = None if used is None else used.to_json()
         data["open_questions"] = [one.id for one in questions]
-        text = run_text({**data, "goal": run.goal}, _words(place), map(question_line, questions))
+        lines = [question_line(one) for one in questions]
+        if await is_answered(self._journal, run):
+            lines = ["All its questions are answered. It continues once a server takes it."]
+        text = run_text({**data, "goal": run.goal}, _words(place), lines)
         return Answer(f"{text}\nWhat it did: deep-agent-mcp threads events {run.id}", data)
 
     async def _place(self, run: Run) -> bool | None:
@@ -174,14 +177,19 @@ class RunAdmin:
 
         Raises:
             UnknownRun: There is no such run.
-            HarnessError: No server works on it, so it would never end.
+            HarnessError: No server works on it or continues it, so it would never end.
         """
         run = await self._find(run_id)
+        here = f"Start one, or continue it here: deep-agent-mcp run --resume {run.id}"
         if run.status == "running" and await self._is_left(run):
-            raise HarnessError(
-                f"No server works on run {run.id}, so it would not end. Start one, or continue "
-                f"it here: deep-agent-mcp run --resume {run.id}"
-            )
+            raise HarnessError(f"No server works on run {run.id}, so it would not end. {here}")
+        if await is_answered(self._journal, run):
+            taken = await self._taken(run)
+            if taken is None:
+                raise HarnessError(
+                    f"Run {run.id} has all its answers, but no server has continued it. {here}"
+                )
+            run = taken
         await until_it_stops(self._journal, run, seconds)
         return await self.show(run_id)
 
@@ -278,7 +286,7 @@ class RunAdmin:
             return f"is {run.status}, so there is nothing to continue. Start a new one."
         if run.status == "queued":
             return "is queued and starts by itself. `runs cancel` removes it from the queue."
-        if run.status == "needs_approval":
+        if run.status == "needs_approval" and not await is_answered(self._journal, run):
             return (
                 "waits for an answer. Give it with `runs approve` or `runs reply`, with the tool "
                 "reply of a client, or on the page at /ui; `runs cancel` ends the run."

@@ -14,7 +14,7 @@ from ...harness.loop.run.interrupts import check_answers
 from ...harness.messages.message import new_id
 from ..approvals.decisions import note_decisions
 
-__all__ = ["open_questions", "store_answers", "tell", "until_it_stops"]
+__all__ = ["is_answered", "open_questions", "store_answers", "tell", "until_it_stops"]
 
 _LOOK_SECONDS = 0.25
 
@@ -28,6 +28,13 @@ async def until_it_stops(journal: Checkpointer, run: Run, seconds: float | None)
     return run
 
 
+async def is_answered(journal: Checkpointer, run: Run) -> bool:
+    """Whether a run waits only for a server: its questions are answered, and none continued it."""
+    if run.status != "needs_approval":
+        return False
+    return all(one.answered or not one.is_question for one in await journal.interrupts(run.id))
+
+
 async def open_questions(journal: Checkpointer, run: Run) -> Sequence[Interrupt]:
     """Return what a run waits for a person to answer.
 
@@ -36,6 +43,12 @@ async def open_questions(journal: Checkpointer, run: Run) -> Sequence[Interrupt]
     """
     asked = await journal.interrupts(run.id)
     found = [one for one in asked if one.is_question and not one.answered]
+    if not found and run.status == "needs_approval":
+        raise HarnessError(
+            f"Run {run.id} has all its answers. Nothing was stored. A server continues it; "
+            f"`runs retry {run.id}` asks for that again, or continue it here: deep-agent-mcp run "
+            f"--resume {run.id}"
+        )
     if not found or run.status in ENDED:
         raise HarnessError(
             f"Run {run.id} is {run.status} and asks nothing. Nothing was stored. `runs show "

@@ -274,6 +274,24 @@ async def test_an_approval_without_a_server_is_kept_for_the_next_one(tmp_path: P
         assert (await app.runs.wait(asks, 30)).run.answer == "Asked."
 
 
+async def test_a_run_whose_answer_no_server_took_needs_a_server_and_no_approval(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path) as app:
+        asks = await ended(app, "ask")
+    assert (await runs(tmp_path, "approve", asks, "--yes")).exit_code == 0
+    waited = await refused(tmp_path, "wait", asks)
+    assert "has all its answers, but no server has continued it" in waited
+    assert f"run --resume {asks}" in waited
+    assert f"runs retry {asks}" in await refused(tmp_path, "approve", asks, "--yes")
+    assert "All its questions are answered." in (await runs(tmp_path, "show", asks)).stdout
+    retries.RetryRequests(StateDir(tmp_path / "state")).discard(asks)  # a server died meanwhile
+    assert "Stored." in (await runs(tmp_path, "retry", asks)).stdout
+    async with serving(tmp_path) as app:
+        assert (await runs(tmp_path, "wait", asks)).exit_code == 0
+        assert (await app.runs.wait(asks, 30)).run.answer == "Asked."
+
+
 async def test_a_message_reaches_a_run_that_a_server_works_on(tmp_path: Path) -> None:
     async with serving(tmp_path) as app:
         run_id = await app.runs.start("two answers")
