@@ -262,7 +262,7 @@ class Chat:
         self._view.console.print(Text(text, "dim"), soft_wrap=True)
 
 
-def _advice(state: RunState, code: Exit) -> str:
+def _advice(state: RunState, code: Exit, subagent: str) -> str:
     match state.status:
         case "done" | "cancelled":
             return ""

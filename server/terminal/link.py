@@ -26,6 +26,7 @@ from mcp.types import (
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from ...harness.mcp_servers.transports import UNSENT
+from ..runs.active_run import call_id
 from .states import LinkError, Question, RunState, Task
 
 __all__ = ["Link", "OnLine"]
@@ -137,6 +138,19 @@ class Link:
         """
         facts = json.loads(await self.read(f"run://{run_id}"))
         return None if facts["kind"] == "drive" else str(facts["agent"])
+
+    async def subagent_of(self, run_id: str) -> str:
+        """Return the subagent that has a run's goal; empty for the main agent, or if unknown.
+
+        Raises:
+            LinkError: There is no such run.
+        """
+        events, _ = await self.events(run_id, 0)
+        for one in events:
+            if one.get("tool_call_id") == call_id(run_id) and one.get("name") == "task":
+                args: Mapping[str, Any] = one.get("args") or {}
+                return str(args.get("subagent_type") or "")
+        return ""
 
     async def events(self, run_id: str, after: int) -> tuple[list[dict[str, Any]], bool]:
         """Return a page of stored events after a number, and whether there are more.

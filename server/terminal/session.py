@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any
+from typing import Any, TypeAlias
 
 import anyio
 
@@ -29,6 +29,9 @@ LOOK_SECONDS = 0.3
 """The longest time between two reads of stored events; progress triggers earlier ones."""
 
 COMMAND = "deep-agent-mcp"
+
+Advise: TypeAlias = Callable[[RunState, Exit, str], str]
+"""What to do next about a run whose goal a subagent had; empty for the main agent."""
 
 
 @record
@@ -86,7 +89,8 @@ class Session:
         place: Where they work.
         view: Where they are shown.
         asker: Decides on questions.
-        advise: Returns what to do next about a run that has paused or ended.
+        advise: Returns what to do next about a run that has paused or ended, also from the name of
+            the subagent that had its goal.
         require_model: Raises NotStarted if the model of an agent cannot be used.
         on_begun: Called with a run that has begun or continues, before it is followed.
     """
@@ -96,7 +100,7 @@ class Session:
         place: Place,
         view: View,
         asker: Asker,
-        advise: Callable[[RunState, Exit], str] = lambda state, code: "",
+        advise: Advise = lambda state, code, subagent: "",
         require_model: Callable[[str], object] = lambda agent: None,
         on_begun: Callable[[RunState], object] = lambda state: None,
     ) -> None:
@@ -105,6 +109,7 @@ class Session:
         self._view = view
         self._asker = asker
         self._advise = advise
+        self._subagent = ""
         self._require_model = require_model
         self._on_begun = on_begun
 
@@ -116,6 +121,7 @@ class Session:
             LinkError: The server was lost.
         """
         self._require_model(task.agent)
+        self._subagent = task.agent
         try:
             state = await self._link.start(task)
         except LinkError as error:
@@ -132,6 +138,8 @@ class Session:
         after = 0
         try:
             state = await self._link.look(run_id)
+            run_id = state.run_id  # it may have been said by its thread
+            self._subagent = await self._link.subagent_of(run_id)
             stopped = state.status in ("paused", "failed", "needs_approval")
             if stopped and (agent := await self._link.agent_of(run_id)) is not None:
                 self._require_model(agent)
@@ -152,7 +160,7 @@ class Session:
             await self._place.stop(state.run_id)
             raise
         except LinkError as error:
-            said = f"{error}\n{self._advise(state, Exit.FAILED)}"
+            said = f"{error}\n{self._advise(state, Exit.FAILED, self._subagent)}"
             raise LinkError(said.rstrip()) from None
 
     async def _newest_event(self, run_id: str) -> int:
@@ -191,21 +199,20 @@ class Session:
         code = exit_code(state.status, state.reason)
         if code is Exit.STILL_AT_WORK or (code is not Exit.DONE and heard.pause.is_set()):
             code = Exit.INTERRUPTED
-        self._view.settled(state, self._advise(state, code))
+        self._view.settled(state, self._advise(state, code, self._subagent))
         return Outcome(state, code)
 
 
-def advice(is_local: bool, options: str, subagent: str = "") -> Callable[[RunState, Exit], str]:
+def advice(is_local: bool, options: str) -> Advise:
     """Return the command that continues a run.
 
     Args:
         is_local: Whether the run ends with this process.
         options: The options that find the run again, such as ` --state-dir DIR`.
-        subagent: The subagent that had the goal; empty for the main agent.
     """
-    to = f" --subagent {shlex.quote(subagent)}" if subagent else ""
 
-    def advise(state: RunState, code: Exit) -> str:
+    def advise(state: RunState, code: Exit, subagent: str) -> str:
+        to = f" --subagent {shlex.quote(subagent)}" if subagent else ""
         resume = f"{COMMAND} run --resume {state.run_id}{options}"
         another = f'{COMMAND} run --thread {state.thread_id}{options}{to} "…"'
         match state.status:

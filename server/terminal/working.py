@@ -206,10 +206,9 @@ def run_goal(
     view, can_ask = view_for(choices)
     asker = asker_for(choices, view, can_ask=can_ask)
     settings = greeted(choices, view)
-    agent = "" if task is None else task.agent
     require = requirement(settings)
     if task is not None:
-        require(agent)  # before slow imports, and before a state directory is created
+        require(task.agent)  # before slow imports, and before a state directory is created
         task = replace(task, files=attached(attach))
 
     async def main() -> int:
@@ -217,7 +216,7 @@ def run_goal(
 
         with interrupts() as heard:
             async with opened(choices, settings, view) as place:
-                advise = advice(place.link.is_local, choices.again, agent)
+                advise = advice(place.link.is_local, choices.again)
                 session = Session(place, view, asker, advise, require)
                 if task is None:
                     return (await session.resume(resume or "", heard)).code

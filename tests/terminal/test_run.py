@@ -271,6 +271,21 @@ def test_a_subagents_run_goes_on_without_the_key_of_the_main_model(home: Path) -
     assert "ANTHROPIC_API_KEY" not in again.stderr and again.returncode == 4
 
 
+def test_who_resumes_a_subagents_run_is_told_how_to_go_on_with_the_subagent(home: Path) -> None:
+    (home / "scout.yaml").write_text(
+        "- tool_calls: [{name: write_file, args: {path: /a, content: b}}]\n- Looked.\n"
+    )
+    scout = '[agents.scout]\ndescription = "x"\ninstructions = "x"\nmodel = "scripted:scout.yaml"\n'
+    (home / "agent.toml").write_text(f'[agent]\nname = "boss"\n{scout}')
+    options = ("--agent", "agent.toml", "--approve", "write_file")
+    asked = run(home, "run", "look", "--subagent", "scout", *options)
+    assert asked.returncode == 3, asked.stderr
+    (left,) = json.loads(run(home, "runs", "list", "--json").stdout)["runs"]
+    done = run(home, "run", "--resume", left["run_id"], "--agent", "agent.toml", "--approve=never")
+    assert done.returncode == 0, done.stderr
+    assert ' --agent agent.toml --subagent scout "…"' in done.stderr
+
+
 def test_an_answer_with_a_schema_is_json(home: Path) -> None:
     town = {"title": "town", "type": "object", "properties": {"name": {"type": "string"}}}
     (home / "town.json").write_text(json.dumps(town))

@@ -54,6 +54,9 @@ class Refusing:
     async def events(self, run_id: str, after: int) -> Any:
         return [], False
 
+    async def subagent_of(self, run_id: str) -> str:
+        return "scout"
+
     async def whole_answer(self, state: RunState) -> RunState:
         return state
 
