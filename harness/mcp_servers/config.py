@@ -160,8 +160,12 @@ class HttpServer(MCPServer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.netloc:
+        try:
+            parts = urlsplit(self.url)
+            is_url = parts.scheme in ("http", "https") and bool(parts.netloc)
+        except ValueError:  # such as a bracket that is not closed
+            is_url = False
+        if not is_url:
             raise AgentBuildError(
                 f"{type(self).__name__}: an http or https URL is expected; got {self.place!r}"
             )

@@ -107,15 +107,13 @@ def asker_for(choices: Choices, view: View, *, can_ask: bool) -> Asker:
 def greeted(choices: Choices, view: View) -> Settings | None:
     """Print the first line; return the settings of a server in this process.
 
-    Nothing slow is imported before that line.
+    Nothing slow is imported before that line. For a server elsewhere, `opened` prints it, once the
+    server answers.
 
     Raises:
         SettingsError: They are refused, or are those of several servers.
     """
-    if choices.connect is None:
-        return local_settings(choices, view)
-    view.hello(f"at {one_line(choices.connect, 200)}")
-    return None
+    return local_settings(choices, view) if choices.connect is None else None
 
 
 @asynccontextmanager
@@ -136,6 +134,7 @@ async def opened(choices: Choices, settings: Settings | None, view: View) -> Asy
     else:
         token = choices.token or os.environ.get(TOKEN)
         async with remote_place(choices.connect or "", token, view.lost) as place:
+            view.hello(f"at {one_line(choices.connect or '', 200)}")
             yield place
 
 

@@ -255,6 +255,22 @@ def test_options_that_do_not_fit_are_refused_before_anything_is_asked_or_connect
     assert "cannot be reached" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("notes", "notes is not an http or https URL"),
+        ("http://[", "http://[ is not an http or https URL"),
+        (NOWHERE[1], "cannot be reached"),
+    ],
+)
+def test_a_run_at_a_server_that_is_not_there_is_refused_without_a_heading(
+    url: str, said: str
+) -> None:
+    done = CliRunner().invoke(cli, ["run", "look", "--connect", url])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert said in done.stderr and not done.stderr.startswith("at ")
+
+
 def test_a_server_that_is_not_there_is_said_in_the_words_of_the_command() -> None:
     done = CliRunner().invoke(cli, ["runs", "list", *NOWHERE])
     assert done.exit_code == 2
