@@ -321,6 +321,19 @@ _ADVICE = (
     (r"Call threads(\(\))? to", "Run `deep-agent-mcp threads list` to"),
     (r"Leave agent out for", "Leave --subagent out for"),
     (r"^Resource not found: \S+\. ", ""),
+    (
+        r'Wait for it with wait\(run_id="([^"]*)"\),( or)? end it with cancel\(run_id="[^"]*"\)',
+        r"Follow or continue it with `deep-agent-mcp run --resume \1`,\2 end it with "
+        r"`deep-agent-mcp runs cancel \1`",
+    ),
+    (
+        r'See the question with threads\(\S*\), answer it with reply\(run_id="([^"]*)", …\) or '
+        r"drop it with cancel\(\S*\)",
+        r"Answer it with `deep-agent-mcp run --resume \1`, or drop it with "
+        r"`deep-agent-mcp runs cancel \1`",
+    ),
+    (r'Wait for one with wait\(run_id="([^"]*)"\)', r"Wait for one: `deep-agent-mcp runs wait \1`"),
+    (r" To wait for the thread, call task again with \S+", ""),
 )
 """What errors tell models to call -> what people run instead."""
 

@@ -2,9 +2,11 @@
 
 from collections.abc import AsyncIterator, Callable
 from io import StringIO
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import anyio
 import httpx2
 import pytest
 from mcp import MCPError
@@ -12,10 +14,14 @@ from mcp.types import CONNECTION_CLOSED
 from prompt_toolkit.history import InMemoryHistory
 
 from deep_agent_mcp.harness.mcp_servers.transports import UNSENT, _HttpClient
+from deep_agent_mcp.server.runs.active_run import busy
+from deep_agent_mcp.server.runs.starting import _ASK_TO_WAIT
+from deep_agent_mcp.server.settings.sources import load_settings
 from deep_agent_mcp.server.terminal import link as link_module
 from deep_agent_mcp.server.terminal.chat import Chat
 from deep_agent_mcp.server.terminal.link import RECONNECT_SECONDS, Link
 from deep_agent_mcp.server.terminal.live import LiveView
+from deep_agent_mcp.server.terminal.places import local_place
 from deep_agent_mcp.server.terminal.questions import Stop
 from deep_agent_mcp.server.terminal.remote import RemoteRuns
 from deep_agent_mcp.server.terminal.states import LinkError, Task
@@ -109,6 +115,23 @@ async def test_a_message_whose_answer_was_lost_is_not_sent_again_but_said_to_be_
     with pytest.raises(LinkError, match=r"may have stored it\..*`threads events run_1`"):
         await RemoteRuns(linked(client)).tell("run_1", "More!")
     assert client.calls == tries[2:]
+
+
+async def test_a_thread_in_use_is_said_with_commands_and_not_with_tools(tmp_path: Path) -> None:
+    script = tmp_path / "script.yaml"
+    ask = "- tool_calls: [{name: write_file, args: {path: /a, content: b}}]\n- Done.\n"
+    script.write_text(ask, encoding="utf-8")
+    given = {"state_dir": str(tmp_path / "state"), "model": f"scripted:{script}"}
+    with anyio.fail_after(60):
+        async with local_place(load_settings({"approve": ("write_file",), **given}, {})) as place:
+            run = await place.link.start(Task("go"))
+            assert (await place.link.wait(run.run_id, lambda _: None)).status == "needs_approval"
+            with pytest.raises(LinkError) as asked:
+                await place.link.start(Task("go on", thread_id=run.thread_id))
+    working = link_module._for_people(f"{busy('thr_1', 'run_1')} {_ASK_TO_WAIT}")
+    for said, run_id in ((str(asked.value), run.run_id), (working, "run_1")):
+        assert f"run --resume {run_id}" in said and f"runs cancel {run_id}" in said
+        assert "run_id=" not in said and "on_busy" not in said
 
 
 async def test_the_answer_of_a_proxy_that_cannot_reach_the_server_counts_as_away() -> None:
