@@ -38,6 +38,8 @@ TAKEN_SECONDS = 10.0
 
 _LOOK = 0.1
 
+_RESUME = "deep-agent-mcp run --resume"
+
 
 class RunAdmin:
     """Shows, cancels and retries the runs of a journal.
@@ -180,7 +182,7 @@ class RunAdmin:
             HarnessError: No server works on it or continues it, so it would never end.
         """
         run = await self._find(run_id)
-        here = f"Start one, or continue it here: deep-agent-mcp run --resume {run.id}"
+        here = f"Start one, or continue it here: {_RESUME} {run.id}"
         if run.status == "running" and await self._is_left(run):
             raise HarnessError(f"No server works on run {run.id}, so it would not end. {here}")
         if await is_answered(self._journal, run):
@@ -239,6 +241,10 @@ class RunAdmin:
         if sent is None:
             return None
         text = f"Message {sent.id} is queued: run {run.id} takes it before its next model call."
+        if run.status == "running" and await self._is_left(run):
+            text += (
+                f" No server works on it now. Start one, or continue it here: {_RESUME} {run.id}"
+            )
         return Answer(text, {**run_facts(run), "message_id": sent.id})
 
     async def retry(self, run_id: str) -> Answer:
@@ -272,8 +278,7 @@ class RunAdmin:
         if now is None:
             text = (
                 f"Stored. No server has continued run {run.id} yet; one that uses this journal "
-                "will, or the next one that starts. To continue it here: deep-agent-mcp run "
-                f"--resume {run.id}"
+                f"will, or the next one that starts. To continue it here: {_RESUME} {run.id}"
             )
             return Answer(text, {**run_facts(run), "taken": False})
         if now.status == "cancelled":
@@ -293,6 +298,12 @@ class RunAdmin:
             )
         if run.status == "running" and not await self._is_left(run):
             return "is running in a server. `runs cancel` ends it."
+        newest = await self._journal.history(run.thread_id, limit=1)
+        if newest and newest[0].run_id != run.id and newest[0].id != run.base:
+            return (
+                f"cannot continue: thread {run.thread_id} has moved on without run {run.id}. Start "
+                f'another: deep-agent-mcp run --thread {run.thread_id} "…".'
+            )
         return None
 
     async def _taken(self, run: Run) -> Run | None:

@@ -7,6 +7,7 @@ import sqlite3
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +199,17 @@ async def test_a_run_that_cannot_be_read_keeps_no_other_waiting(
         assert (await app.runs.wait(good.id, 30)).run.answer == "It works now."
 
 
+async def test_a_run_whose_thread_has_moved_on_is_not_kept_for_the_next_server(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path) as app:
+        failed = await ended(app, "flaky")
+        thread = (await app.runs.snapshot(failed)).run.thread_id
+        await app.runs.wait(await app.runs.start("simple", thread_id=thread), 30)
+    said = await refused(tmp_path, "retry", failed)
+    assert f"run --thread {thread}" in said and "Nothing was changed." in said
+
+
 async def test_what_cannot_be_retried_is_refused_with_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -314,3 +326,15 @@ async def test_a_message_that_is_sent_again_before_it_is_read_is_stored_once(
         other = await data(tmp_path, "reply", slow, "And the north?")
         assert other["message_id"] != first["message_id"]
         assert "The message is empty" in await refused(tmp_path, "reply", slow, " ")
+
+
+async def test_a_message_to_a_run_that_no_server_works_on_says_how_it_is_read(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path) as app:
+        slow = await app.runs.start("slow")
+        run = (await app.runs.snapshot(slow)).run
+        await app.journal.commit(Batch(run.thread_id, runs=[replace(run, owner="gone")]))
+        done = await runs(tmp_path, "reply", slow, "And the south?")
+        assert "is queued" in done.stdout and "No server works on it now." in done.stdout
+        assert f"run --resume {slow}" in done.stdout
