@@ -6,6 +6,7 @@ command sends requests to a server instead of using the journal.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -90,19 +91,36 @@ def output_file(file: str) -> Generator[TextIO]:
     try:
         with output:
             yield output
-    except BaseException:
+    except BaseException as error:
         os.unlink(file)
+        if isinstance(error, OSError):  # such as a full disk, noticed when the file was closed
+            raise Failed(
+                f"{file} could not be written: {error.strerror}. It was deleted again, and nothing "
+                "else was changed. Make room on its disk, or name another file."
+            ) from None
         raise
 
 
 @contextmanager
 def while_somebody_reads() -> Generator[None]:
-    """End the process silently once the program that reads the output has ended."""
+    """End the process silently once the program that reads the output has ended.
+
+    On a full disk, to which the output may be redirected, it ends with a message.
+    """
     try:
         yield
         if sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison]
             sys.stdout.flush()
     except BaseException as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            forget_output(1)
+            name = error.filename or "the output"
+            click.echo(
+                f"deep-agent-mcp: {name} could not be written: {error.strerror}. Make room on the "
+                "disk, and try again.",
+                err=True,
+            )
+            sys.exit(1)
         if not _is_about_reader(error):
             raise
         forget_output()

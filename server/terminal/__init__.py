@@ -31,10 +31,14 @@ def one_line(text: str, most: int = 100) -> str:
     return line if len(line) <= most else line[: most - 1] + "…"
 
 
-def forget_output() -> None:
-    """Let what is still to be written go nowhere, such as the interpreter's last flush."""
+def forget_output(*descriptors: int) -> None:
+    """Let what is still to be written go nowhere, such as the interpreter's last flush.
+
+    Args:
+        descriptors: The outputs to forget; by default both.
+    """
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    for descriptor in (1, 2):
+    for descriptor in descriptors or (1, 2):
         os.dup2(nowhere, descriptor)
 
 

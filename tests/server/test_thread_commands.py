@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Generator
@@ -400,6 +401,26 @@ def test_a_fork_is_a_thread_of_its_own_that_stands_where_it_was_asked_to(written
         "Thread 'notes' has no checkpoint 'nowhere'. Nothing was done. Nearest: ckpt_"
         in lost.stderr
     )
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux")
+def test_an_export_to_a_full_disk_is_said_and_leaves_no_file(
+    written: Admin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "notes.jsonl"
+    opened = os.open
+
+    def full(path: str, flags: int, mode: int = 0o777, **more: Any) -> int:
+        if path != str(file):
+            return opened(path, flags, mode, **more)
+        file.touch()
+        return opened("/dev/full", os.O_WRONLY)
+
+    monkeypatch.setattr(os, "open", full)
+    done = written.threads("export", "notes", str(file))
+    assert done.exit_code == 1
+    assert "could not be written: No space left on device. It was deleted again" in done.stderr
+    assert not file.exists()
 
 
 def test_an_exported_thread_can_be_imported_elsewhere(written: Admin, tmp_path: Path) -> None:

@@ -99,3 +99,24 @@ def test_a_command_ends_without_a_word_when_its_reader_has_left(
 def test_a_module_in_a_package_that_is_not_there_is_not_installed() -> None:
     assert not has_module("no_such_package.module")
     assert has_module("email.message")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux")
+@pytest.mark.parametrize("command", ["models", "--help"])
+def test_output_on_a_full_disk_ends_with_a_message(tmp_path: Path, command: str) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*CLI, command],
+            cwd=tmp_path,
+            env=environment(tmp_path),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr == (
+        "deep-agent-mcp: the output could not be written: No space left on device. Make room on "
+        "the disk, and try again.\n"
+    )
