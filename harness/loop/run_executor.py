@@ -253,8 +253,14 @@ class RunExecutor:
                 bug = as_failure(raised)
                 await self._record("failed", f"internal error: {type(bug).__name__}: {bug}")
                 raise bug  # noqa: B904 - the same, or it knows its cause
-        if self._control.reason is not None and self._context.run.status == "running":
+        is_open = self._context.run.status == "running"
+        if self._control.reason is not None and is_open:
             await self._stopped(self._control.reason)
+        elif is_open and not self._context.journal.stored:  # left; nobody can find it
+            raise JournalAway(
+                f"run {self._context.run.id} was left before anything of it was stored, because "
+                "the journal could not be reached. Nothing was done; send the call again."
+            )
         return interrupts or (), error
 
     async def _failed(

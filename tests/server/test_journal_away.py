@@ -16,7 +16,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from deep_agent_mcp.harness.agent import Agent, RunOptions, RunResult, create_agent
 from deep_agent_mcp.harness.agent_file.places import open_checkpointer
-from deep_agent_mcp.harness.checkpoint.base import Batch, Run
+from deep_agent_mcp.harness.checkpoint.base import Batch, Run, ThreadSlice
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.errors import HarnessError, JournalAway
 from deep_agent_mcp.harness.limits.limits import Limits
@@ -24,6 +24,7 @@ from deep_agent_mcp.harness.messages.message import AIMessage
 from deep_agent_mcp.server.app import App, create_app
 from deep_agent_mcp.server.runs import lifecycle
 from deep_agent_mcp.server.runs.active_run import ActiveRun
+from deep_agent_mcp.server.runs.runs import RunManager
 from deep_agent_mcp.server.runs.server_processes import ServerProcesses
 from deep_agent_mcp.server.runs.supervisor import RunSupervisor
 from deep_agent_mcp.server.settings.sources import load_settings
@@ -256,3 +257,41 @@ async def test_a_journal_that_fails_again_while_a_run_waits_ends_only_the_attemp
         while journal.failing_reads:  # noqa: ASYNC110
             await anyio.sleep(0.01)
         assert (await done(journal)).status == "done"
+
+
+class Silent(MemoryCheckpointer):
+    """A journal that does not answer any more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = anyio.Event()
+
+    async def load(self, *_: object, **__: object) -> ThreadSlice | None:
+        self.asked.set()
+        await anyio.sleep_forever()
+
+
+@pytest.mark.parametrize("way", ["start", "drive"])
+async def test_what_is_left_before_it_is_stored_is_not_said_to_work(
+    tmp_path: Path, way: str
+) -> None:
+    journal = Silent()
+    who = SameAgent(create_agent(Turns(says("end")), checkpointer=journal))
+    servers = ServerProcesses(StateDir.open(tmp_path))
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as group:
+            supervisor = RunSupervisor(
+                who, journal, group, "me", servers, lambda thread_id, **_: None, Limits()
+            )
+            runs = RunManager(supervisor, who, journal, group)
+
+            async def leave() -> None:
+                await journal.asked.wait()
+                for live in supervisor.live.values():  # as a replica without heartbeat does
+                    live.control.leave()
+
+            group.start_soon(leave)
+            with pytest.raises(JournalAway, match="Nothing was done; send the call again"):
+                await (runs.start("go") if way == "start" else runs.drive("look", {}, None))
+            assert not await journal.find_runs(limit=1)
+            group.cancel_scope.cancel()
