@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, Protocol, cast
@@ -48,6 +48,9 @@ NOTICES: Final = frozenset({*LIST_NOTICES, UPDATED})
 """Notices of changes. Every replica gets every change, so only one notifies a session."""
 
 RESTORE_SECONDS: Final = 30.0
+
+_ENDS: Final = (anyio.BrokenResourceError, anyio.ClosedResourceError)
+"""Errors of a message for a session that is just ending here."""
 
 logger = logging.getLogger(__name__)
 
@@ -177,10 +180,11 @@ class SharedTransport(StreamableHTTPServerTransport, EventStore):
         self.watched = set(watched)
 
     async def deliver(self, message: JSONRPCMessage) -> None:
-        """Take a client's message that another replica has received."""
+        """Take a client's message that another replica has received, unless the session ends."""
         mine = self._mine(message)
         if mine is not None:
-            await self._receive(mine)
+            with suppress(*_ENDS):
+                await self._receive(mine)
 
     async def _ask_itself(self, method: str, params: dict[str, Any]) -> None:
         """Serve a request as if the client had sent it, without sending the answer."""
@@ -193,6 +197,8 @@ class SharedTransport(StreamableHTTPServerTransport, EventStore):
                 await answered.wait()
         except TimeoutError as error:
             raise SessionRefused(f"{method} was not answered in time") from error
+        except _ENDS as error:
+            raise SessionRefused("the session has just ended here") from error
         finally:
             self._own.pop(own, None)
 
@@ -261,7 +267,8 @@ class SharedTransport(StreamableHTTPServerTransport, EventStore):
         """Use the answer to a dead replica's question for the same question asked here."""
         ours = self._questions.answer_for(question, answer)
         if ours is not None:
-            await self._receive(ours)
+            with suppress(*_ENDS):
+                await self._receive(ours)
 
     # --- messages to the client ---------------------------------------------------------------
 
