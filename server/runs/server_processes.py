@@ -46,6 +46,7 @@ class ServerProcesses:
 
     def __init__(self, state: StateDir) -> None:
         self._state = state
+        self._turn = anyio.Lock()
         self.cancel_requests: CancelBox = _InThreads(state.path / "cancel-requests")
         self.run_changes = PolledRunChanges()
 
@@ -71,9 +72,26 @@ class ServerProcesses:
         """Keep every other process from resuming a run meanwhile.
 
         Raises:
-            ThreadBusy: Another process does so for too long.
+            ThreadBusy: Another process, or another task, does so for too long.
             HarnessError: The lock file cannot be used.
         """
+        # Only one waits for the file: each that does needs a thread, and there are few.
+        with anyio.move_on_after(TAKEOVER_SECONDS) as limit:
+            await self._turn.acquire()
+        if limit.cancelled_caught:
+            raise ThreadBusy(
+                "this server is taking over other runs and has not finished; nothing was done. "
+                "Try again."
+            )
+        try:
+            async with self._locked():
+                yield
+        finally:
+            self._turn.release()
+
+    @asynccontextmanager
+    async def _locked(self) -> AsyncGenerator[None]:
+        """Hold the lock that other processes see; raises as `takeover` does."""
         from filelock import FileLock, Timeout  # not needed to begin serving
 
         lock = FileLock(

@@ -204,6 +204,48 @@ async def test_nobody_takes_a_server_for_dead_whose_lock_file_cannot_be_used(
         assert await servers.is_alive(owner) and not servers.was_killed(owner)
 
 
+async def test_many_runs_that_are_taken_over_at_once_leave_the_threads_to_other_work(
+    tmp_path: Path,
+) -> None:
+    servers, taken = ServerProcesses(StateDir.open(tmp_path)), [0]
+    threads = anyio.to_thread.current_default_thread_limiter()
+
+    async def take_over() -> None:
+        async with servers.takeover():
+            taken[0] += 1
+
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as group, servers.takeover():
+            for _ in range(int(threads.total_tokens)):
+                group.start_soon(take_over)
+            await anyio.wait_all_tasks_blocked()
+            assert threads.available_tokens  # what is held meanwhile may need one
+            assert not await servers.is_alive("0123")
+    assert taken[0] == threads.total_tokens
+
+
+async def test_a_run_that_waits_too_long_for_others_to_be_taken_over_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servers = ServerProcesses(StateDir.open(tmp_path))
+    refused: list[str] = []
+
+    async def take_over() -> None:
+        with pytest.raises(ThreadBusy, match="this server is taking over other runs") as busy:
+            async with servers.takeover():
+                raise AssertionError
+        refused.append(str(busy.value))
+
+    with anyio.fail_after(60):
+        async with servers.takeover():
+            with monkeypatch.context() as hurried:
+                hurried.setattr(server_processes, "TAKEOVER_SECONDS", 0.01)
+                async with anyio.create_task_group() as group:
+                    group.start_soon(take_over)
+        async with servers.takeover():
+            assert len(refused) == 1
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="limits of POSIX systems")
 async def test_who_cannot_leave_a_request_is_told_so_and_nothing_stays_behind(
     tmp_path: Path,
