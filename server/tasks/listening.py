@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, cast
@@ -26,6 +27,7 @@ from mcp.types import (
 )
 
 from ...harness._internal.records import record
+from ...harness.errors import JournalAway
 from ..auth.caller import current_caller
 from ..mcp.agents_draft import AGENTS_EXTENSION, AgentListChanged
 from ..mcp.requests import Context, Services, has_extension, require_tasks
@@ -42,6 +44,8 @@ MAX_TASKS = 100
 
 LOOK_SECONDS = 3.0
 """Interval for reading the journal, in case another process changed it or deleted a thread."""
+
+logger = logging.getLogger(__name__)
 
 
 class TaskNotification(Notification[dict[str, Any], Literal["notifications/tasks"]]):
@@ -216,6 +220,9 @@ class _Watch:
                     self.gone = gone
                     stream.cancel()
                     return
+                except JournalAway as error:  # it is sent when the journal is back
+                    logger.debug("task %s cannot be read now: %s", task_id, error)
+                    self._seen.pop(task_id, None)
             due = await self._due()
 
     async def _due(self) -> Sequence[str]:
@@ -230,7 +237,10 @@ class _Watch:
                 return changed
 
     async def _has_changed(self, task_id: str) -> bool:
-        run = await self._services.journal.run(task_id)
+        try:
+            run = await self._services.journal.run(task_id)
+        except JournalAway:
+            return False
         return run is None or (run.status, run.updated_at) != self._seen.get(task_id)
 
     async def _find(self, task_id: str) -> TaskState:

@@ -24,7 +24,9 @@ from mcp.types import (
     Result,
 )
 
+from deep_agent_mcp.harness.checkpoint.base import Run
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.errors import JournalAway
 from deep_agent_mcp.harness.messages.message import (
     AIMessage,
     HumanMessage,
@@ -352,6 +354,50 @@ async def test_who_listens_to_a_task_hears_that_another_process_deleted_it(
                     await journal.delete_thread((done.structured_content or {})["thread_id"])
 
             group.start_soon(delete)
+            with pytest.raises(MCPError, match="There is no run"):
+                await listen_to(client, tasks.created[0].task_id)
+
+
+async def test_who_listens_to_a_task_hears_on_when_the_journal_was_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening, "LOOK_SECONDS", 0.01)
+    script = tmp_path / "script.yaml"
+    script.write_text("name: one\nagents: {main: [{text: Done.}]}\n")
+    tasks, read, refused = Tasks(), SqliteCheckpointer.run, [0]
+    heard, is_away = anyio.Event(), anyio.Event()
+
+    async def changed(change: TaskChange) -> None:
+        heard.set()
+
+    async def read_or_refuse(journal: SqliteCheckpointer, run_id: str) -> Run | None:
+        if is_away.is_set():
+            refused[0] += 1
+            raise JournalAway("the disk is full")
+        return await read(journal, run_id)
+
+    tasks.changed = changed
+    async with (
+        served(tmp_path, model=f"scripted:{script}") as app,
+        Client(app.server, extensions=[tasks]) as client,
+    ):
+        done = await client.call_tool("task", {"goal": "x"})
+        thread_id = (done.structured_content or {})["thread_id"]
+        async with anyio.create_task_group() as group:
+
+            async def refuse_for_a_while() -> None:
+                await heard.wait()
+                monkeypatch.setattr(SqliteCheckpointer, "run", read_or_refuse)
+                is_away.set()
+                while refused[0] < 3:  # noqa: ASYNC110  the stream looks by itself
+                    await anyio.sleep(0.01)
+                app.announcements.thread_changed(thread_id)
+                while refused[0] < 6:  # noqa: ASYNC110
+                    await anyio.sleep(0.01)
+                monkeypatch.setattr(SqliteCheckpointer, "run", read)
+                await app.journal.delete_thread(thread_id)
+
+            group.start_soon(refuse_for_a_while)
             with pytest.raises(MCPError, match="There is no run"):
                 await listen_to(client, tasks.created[0].task_id)
 
