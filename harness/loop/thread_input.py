@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .._internal.records import changed
-from ..checkpoint.base import Batch, Interrupt, Next, TaskWrites, step_id
+from ..checkpoint.base import Interrupt, Next, TaskWrites, step_id
 from ..errors import ThreadBusy
 from ..messages.message import (
     HumanMessage,
@@ -238,6 +238,7 @@ class Mailbox:
         # A new run has none yet.
         self._looked = run.run.created_at if run.run.attempt == 1 else 0.0
         self._found: Sequence[Interrupt] = ()
+        self._taken: set[str] = set()  # the steps with them may not be stored yet
 
     @property
     def is_due(self) -> bool:
@@ -256,7 +257,11 @@ class Mailbox:
         TOLD.discard(run_id)
         known = await self._run.checkpointer.interrupts(run_id)
         self._looked = time.time()
-        self._found = [one for one in known if one.kind == "message" and not one.answered]
+        self._found = [
+            one
+            for one in known
+            if one.kind == "message" and not one.answered and one.id not in self._taken
+        ]
 
     async def take(self, thread: ThreadState, path: tuple[str, ...]) -> None:
         """Commit the messages as a step of the thread.
@@ -274,7 +279,8 @@ class Mailbox:
         for event in events:
             self._run.note("tasks", path, event)
         answers = {one.id: step for one in found}
-        self._run.journal.hold(Batch(self._run.thread_id, answers=answers))
-        await thread.commit("caller", "model", summary=found[-1].message[:100])
+        self._taken |= answers.keys()
+        summary = found[-1].message[:100]
+        await thread.commit("caller", "model", answers=answers, summary=summary)
         for event in events:
             self._run.send("tasks", path, event)

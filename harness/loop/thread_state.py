@@ -285,8 +285,7 @@ class ThreadState:
                 await self.screen.keys.store()
             # Its cost, such as that of a model call for a summary, is stored with it.
             meter = self.run.meter
-            spent = meter.is_worth_noting
-            runs = [self.run.update_run(used=noted(meter))] if spent else ()
+            runs = [self.run.update_run(used=noted(meter))] if meter.is_worth_noting else ()
             batch = Batch(self.run.thread_id, self.ns, writes=[task], runs=runs)
             with anyio.CancelScope(shield=True):
                 await self.run.journal.commit(batch)
@@ -309,14 +308,15 @@ class ThreadState:
         run: Run | None = None,
         summary: str = "",
         salt: str = "",
+        answers: Mapping[str, Any] | None = None,
         hold: bool = False,
         metered: bool = False,
     ) -> None:
         """Commit the writes of the step and of its tasks as a checkpoint.
 
-        The last checkpoint of the main agent's run also records the run's end. With `hold`, it is
-        stored together with the run's next commit; with `metered`, it records the usage of the run
-        tree, so that a resumed run continues counting.
+        The last checkpoint of the main agent's run also records the run's end. `answers` are stored
+        with it. With `hold`, it is stored together with the run's next commit; with `metered`, it
+        records the usage of the run tree, so that a resumed run continues counting.
 
         Raises:
             StaleThread: Somebody else moved the thread; nothing was stored.
@@ -354,6 +354,7 @@ class ThreadState:
             writes=[*tasks, own] if own.writes else tasks,
             checkpoints=[checkpoint],
             runs=[run] if run else (),
+            answers=answers or {},
             snapshots=snapshots,
             synced=self.run.synced,
         )
@@ -373,8 +374,7 @@ class ThreadState:
             written = [*self._adopted, *self.writes]
             announce(self.run, self._path, self.schema, checkpoint, self.state, written)
         self.writes, self._adopted = [], []
-        self._next_kept = FIRST_KEPT
-        self._weight, self._added = weight, 0
+        self._next_kept, self._weight, self._added = FIRST_KEPT, weight, 0
 
     def remember(self) -> None:
         """Cache the state once all its steps are stored.

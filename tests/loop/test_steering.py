@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import anyio
 import pytest
 
 from deep_agent_mcp.harness.agent import Agent, RunOptions, RunResult, create_agent
-from deep_agent_mcp.harness.checkpoint.base import Checkpointer
+from deep_agent_mcp.harness.checkpoint.base import Batch, Checkpointer
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.errors import InvalidUpdate, RunEnded, UnknownInterrupt, UnknownRun
+from deep_agent_mcp.harness.loop import thread_input
+from deep_agent_mcp.harness.loop.run.commit_buffer import Durability
 from deep_agent_mcp.harness.loop.run.context import RunControl
 from deep_agent_mcp.harness.messages.message import HumanMessage
 from deep_agent_mcp.harness.middleware.pii import PIIMiddleware
@@ -104,6 +108,37 @@ async def test_a_message_that_comes_with_the_last_answer_makes_the_run_go_on():
         model.gate.set()
     assert results[0].run.answer == "second answer"
     assert await said(agent) == ["go", "and the south?"]
+
+
+class Recording(MemoryCheckpointer):
+    """A journal that remembers what was stored together."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches: list[Batch] = []
+
+    async def commit(self, batch: Batch) -> None:
+        await super().commit(batch)
+        self.batches.append(batch)
+
+
+@pytest.mark.parametrize("durability", get_args(Durability))
+async def test_a_message_is_taken_once_and_stored_with_its_step_whatever_the_durability(
+    durability: Durability, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(thread_input, "_LOOK_SECONDS", 0)  # as if each answer took a while
+    stop, model = Stop(), Turns(says("", call("1", "stop")), says("done"))
+    journal = Recording()
+    agent = create_agent(model, [stop.tool], checkpointer=journal)
+    async with running(agent, replace(OPTIONS, durability=durability)) as results:
+        await stop.reached.wait()
+        await agent.asteer("run_1", "only the north")
+        stop.leave.set()
+    assert (results[0].run.answer, results[0].run.reason) == ("done", None)
+    assert await said(agent) == ["go", "only the north"]
+    assert len(model.requests) == 2
+    (taken,) = [one for one in journal.batches if one.answers]
+    assert "caller" in [one.author for one in taken.checkpoints]
 
 
 async def test_messages_keep_their_order_and_are_taken_together():
