@@ -29,7 +29,7 @@ from ..approvals.decisions import How, note_decisions
 from ..auth.caller import current_caller
 from ..engine import Bounds
 from ..sampling.queue import Offer, is_parked
-from .active_run import agent_of, is_task
+from .active_run import ActiveRun, agent_of, is_task
 from .lifecycle import KINDS, RunFigures, Stopping, kind_of
 from .queue import RunQueue
 from .supervisor import RunSupervisor
@@ -124,15 +124,17 @@ class RunManager(RunWatcher):
             UnknownRun, RunEnded, UnknownInterrupt, InvalidAnswer: Nothing was stored.
             ThreadBusy: The run cannot go on now.
         """
-        run = await self._find(run_id)
         async with self._replying.setdefault(run_id, anyio.Lock()):
+            run = await self._find(run_id)  # not before: an earlier answer may have continued it
             asked = await self.asked(run_id) if answers else ()
             stored = {one.id: one.answer for one in asked if one.answered}
             fresh = {key: value for key, value in answers.items() if key not in stored}
             # A server may have died after it stored the last answer.
             waits_in_vain = run.status == "needs_approval" and len(stored) == len(asked)
-            if run_id in self._supervisor.live:
+            live = self._supervisor.live.get(run_id)
+            if live is not None:
                 await self._agent_of(run).answer(run_id, fresh)
+                await self._go_on_if_paused(live, fresh)
             elif fresh or not answers or waits_in_vain:
                 try:
                     await self._go_on(run, fresh, offer)
@@ -173,6 +175,16 @@ class RunManager(RunWatcher):
         if answers:
             await agent.answer(run.id, answers)
         await self._queue.go_on(run)
+
+    async def _go_on_if_paused(self, live: ActiveRun, answers: Mapping[str, JsonValue]) -> None:
+        """Continue a run that paused just before the answers that it waits for were stored."""
+        await self._supervisor.decided(live.run_id)
+        waits_for = live.result.interrupts if live.result is not None else ()
+        if live.result is None or not any(one.id in answers for one in waits_for):
+            return
+        run = await self._find(live.run_id)
+        if (run.status, run.attempt) == ("needs_approval", live.result.run.attempt):
+            await self._supervisor.adopt(run)
 
     def _agent_of(self, run: Run) -> Agent:
         return agent_of(run, self._agent(run.id), self._supervisor.tasks)

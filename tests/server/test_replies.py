@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from mcp import Client
 from pydantic import JsonValue
 
 from deep_agent_mcp.harness.agent import Agent, create_agent
-from deep_agent_mcp.harness.checkpoint.base import Batch, Interrupt
+from deep_agent_mcp.harness.checkpoint.base import Batch, Interrupt, Run
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.errors import HarnessError
 from deep_agent_mcp.harness.limits.limits import Limits
 from deep_agent_mcp.harness.loop.run_executor import RunExecutor, RunResult
 from deep_agent_mcp.harness.tools.runtime import ToolRuntime
 from deep_agent_mcp.harness.tools.tool import tool
+from deep_agent_mcp.server.engine.local import LocalRuns
 from deep_agent_mcp.server.runs.runs import RunManager
 from deep_agent_mcp.server.runs.server_processes import ServerProcesses
 from deep_agent_mcp.server.runs.supervisor import RunSupervisor
@@ -62,6 +64,7 @@ async def carrying(
             who = SameAgent(agent)
             supervisor = RunSupervisor(who, journal, group, "me", servers, changed, Limits())
             yield RunManager(supervisor, who, journal, group)
+            group.cancel_scope.cancel()  # the queue never ends by itself
 
 
 @pytest.mark.parametrize("by_id", [True, False])
@@ -110,6 +113,85 @@ async def test_a_run_that_is_answered_as_it_goes_to_wait_is_seen_at_work_until_i
         done = await call(client, "glob", pattern="*.none")
     assert done["results"] == []
     assert seen[0] == "running"
+
+
+class Slow(MemoryCheckpointer):
+    """A journal that stores answers only when it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_answers, self.may_store = anyio.Event(), anyio.Event()
+
+    async def commit(self, batch: Batch) -> None:
+        if batch.answers:
+            self.has_answers.set()
+            await self.may_store.wait()
+        await super().commit(batch)
+
+
+@tool
+async def inquire(runtime: ToolRuntime, about: str) -> str:
+    """Ask."""
+    return str(runtime.interrupt(about))
+
+
+async def has_paused(runs: RunManager, run_id: str) -> None:
+    while runs.supervisor.goes_on(run_id):
+        await anyio.lowlevel.checkpoint()
+
+
+async def test_an_answer_that_is_stored_just_after_its_run_has_paused_continues_it(
+    tmp_path: Path,
+) -> None:
+    journal, may_end = Slow(), anyio.Event()
+
+    @tool
+    async def work() -> str:
+        """Work."""
+        await may_end.wait()
+        return "worked"
+
+    both = turn("", use("1", "inquire", about="what"), use("2", "work"))
+    agent = create_agent(Turns(both, turn("end")), [inquire, work], checkpointer=journal)
+    async with carrying(agent, journal, tmp_path) as runs:
+        run_id = await runs.start("go")
+        while not await runs.questions(run_id):
+            await anyio.lowlevel.checkpoint()
+        async with anyio.create_task_group() as group:
+            (question,) = await runs.questions(run_id)
+            group.start_soon(runs.reply, run_id, {question.id: "this"})
+            await journal.has_answers.wait()
+            may_end.set()
+            await has_paused(runs, run_id)
+            journal.may_store.set()
+        while (await runs.snapshot(run_id)).run.status != "done":
+            await anyio.lowlevel.checkpoint()
+
+
+async def test_an_answer_beside_another_continues_its_run_though_there_is_no_place_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal, resume = MemoryCheckpointer(), RunSupervisor.resume
+    both = turn("", use("1", "inquire", about="what"), use("2", "inquire", about="how"))
+    agent = create_agent(Turns(both, turn("end")), [inquire], checkpointer=journal)
+    async with carrying(agent, journal, tmp_path) as runs:
+
+        async def resume_until_it_pauses(
+            supervisor: RunSupervisor, run: Run, answers: Mapping[str, JsonValue], **_: object
+        ) -> None:
+            monkeypatch.setattr(RunSupervisor, "resume", resume)
+            await resume(supervisor, run, answers)
+            await has_paused(runs, run.id)
+            monkeypatch.setattr(LocalRuns, "admits", lambda *_: False)
+
+        run_id = await runs.start("go")
+        await has_paused(runs, run_id)
+        monkeypatch.setattr(RunSupervisor, "resume", resume_until_it_pauses)
+        async with anyio.create_task_group() as group:
+            for one in await runs.questions(run_id):
+                group.start_soon(runs.reply, run_id, {one.id: "this"})
+        while (await runs.snapshot(run_id)).run.status != "done":
+            await anyio.lowlevel.checkpoint()
 
 
 async def test_of_two_who_answer_at_once_the_later_one_is_told(tmp_path: Path) -> None:
