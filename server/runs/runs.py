@@ -296,6 +296,9 @@ class RunManager(RunWatcher):
         """Continue the runs of servers that died, and return their ids."""
         await self._supervisor.cancellation.forget_settled()
         left = [*await self._journal.find_runs(status="running", limit=1_000)]
+        waiting = await self._journal.find_runs(status="needs_approval", limit=1_000)
+        # Of these, servers have stored the answers, and ended before they could continue them.
+        left += [one for one in waiting if await self._goes_on(one)]
         # The oldest first, so that they start in the order of their arrival.
         left += [*await self._journal.find_runs(status="queued", limit=_MOST_QUEUED)][::-1]
         continued = [

@@ -148,7 +148,7 @@ class RunWatcher(RunStarter):
                 await anyio.sleep(POLL_SECONDS)
 
     async def _goes_on(self, run: Run) -> bool:
-        """Whether a run got its answer just as it paused to wait for it."""
+        """Whether a run waits although it has all its answers: it got one just as it paused."""
         asked = await self.asked(run.id) if run.status == "needs_approval" else ()
         return bool(asked) and all(one.answered for one in asked)
 

@@ -51,7 +51,7 @@ async def asked(client: Client) -> tuple[str, str]:
 
 @asynccontextmanager
 async def carrying(
-    agent: Agent, journal: MemoryCheckpointer, directory: Path
+    agent: Agent, journal: MemoryCheckpointer, directory: Path, owner: str = "me"
 ) -> AsyncGenerator[RunManager]:
     """Give what carries runs of an agent; nobody hears of changes."""
 
@@ -62,7 +62,7 @@ async def carrying(
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             who = SameAgent(agent)
-            supervisor = RunSupervisor(who, journal, group, "me", servers, changed, Limits())
+            supervisor = RunSupervisor(who, journal, group, owner, servers, changed, Limits())
             yield RunManager(supervisor, who, journal, group)
             group.cancel_scope.cancel()  # the queue never ends by itself
 
@@ -192,6 +192,25 @@ async def test_an_answer_beside_another_continues_its_run_though_there_is_no_pla
                 group.start_soon(runs.reply, run_id, {one.id: "this"})
         while (await runs.snapshot(run_id)).run.status != "done":
             await anyio.lowlevel.checkpoint()
+
+
+async def test_a_run_whose_server_ended_when_its_answer_was_stored_is_continued_by_the_next(
+    tmp_path: Path,
+) -> None:
+    journal = MemoryCheckpointer()
+    turns = turn("", use("1", "inquire", about="what")), turn("end")
+    agent = create_agent(Turns(*turns), [inquire], checkpointer=journal)
+    async with carrying(agent, journal, tmp_path) as runs:
+        answered, waiting = await runs.start("go"), await runs.start("go")
+        for run_id in (answered, waiting):
+            await has_paused(runs, run_id)
+        (question,) = await runs.questions(answered)
+        await agent.answer(answered, {question.id: "this"})
+    async with carrying(agent, journal, tmp_path, "next") as runs:
+        assert await runs.recover() == [answered]
+        while (await runs.snapshot(answered)).run.status != "done":
+            await anyio.lowlevel.checkpoint()
+        assert (await runs.snapshot(waiting)).run.status == "needs_approval"
 
 
 async def test_of_two_who_answer_at_once_the_later_one_is_told(tmp_path: Path) -> None:
