@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from deep_agent_mcp.harness.agent import create_agent
-from deep_agent_mcp.harness.checkpoint.base import Batch
+from deep_agent_mcp.harness.checkpoint.base import Batch, Interrupt
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.errors import HarnessError
 from deep_agent_mcp.harness.messages.message import AIMessage, ToolMessage
@@ -20,6 +20,7 @@ from deep_agent_mcp.harness.tools.tool import tool
 from deep_agent_mcp.server.operations import retries
 from deep_agent_mcp.server.operations.run_admin import RunAdmin
 from deep_agent_mcp.server.runs.contracts import PolledRunChanges
+from deep_agent_mcp.server.runs.runs import RunManager
 from deep_agent_mcp.server.runs.server_processes import ServerProcesses
 from deep_agent_mcp.server.runs.supervisor import RunSupervisor
 from deep_agent_mcp.server.settings.state_dir import StateDir
@@ -64,6 +65,14 @@ class LivingServers(ServerProcesses):
 
     async def is_alive(self, owner: str) -> bool:
         return True
+
+
+async def asked(runs: RunManager, run_id: str) -> Interrupt:
+    """Return the question of a run that has paused, once its server has let go of it."""
+    (question,) = (await runs.wait(run_id, 10)).questions
+    while runs._supervisor.goes_on(run_id):
+        await anyio.lowlevel.checkpoint()
+    return question
 
 
 @tool
@@ -128,7 +137,7 @@ async def test_an_answer_to_a_run_that_another_replica_has_just_continued_is_no_
     async with carrying(agent, journal, tmp_path) as runs:
         admin = RunAdmin(Beside(state, "command", journal, replicas(signals)))
         run_id = await runs.start("anything")
-        (question,) = (await runs.wait(run_id, 10)).questions
+        question = await asked(runs, run_id)
         is_slow.append("the command")
         answer = await admin.answer(run_id, {question.id: "blue"})
         assert "continues, as attempt 2" in answer.text
@@ -155,7 +164,7 @@ async def test_an_answer_does_not_revive_a_run_that_somebody_else_has_cancelled(
         servers = replicas(signals) if shared else LivingServers(state)
         admin = RunAdmin(Beside(state, "command", journal, servers))
         run_id = await runs.start("anything")
-        (question,) = (await runs.wait(run_id, 10)).questions
+        question = await asked(runs, run_id)
         if moment == "before":
             await runs.cancel(run_id, "not needed any more")
             with pytest.raises(HarnessError, match="is cancelled and asks nothing"):
@@ -187,7 +196,7 @@ async def test_a_run_that_is_cancelled_as_a_command_continues_it_is_not_said_to_
     async with carrying(agent, journal, tmp_path) as runs:
         admin = RunAdmin(Beside(state, "command", journal, replicas(signals)))
         run_id = await runs.start("anything")
-        (question,) = (await runs.wait(run_id, 10)).questions
+        question = await asked(runs, run_id)
         is_slow.append("the command")
         answer = await admin.answer(run_id, {question.id: "blue"})
         assert answer.text == f"Run {run_id} has ended meanwhile: cancelled."
@@ -212,7 +221,7 @@ async def test_an_answer_that_comes_after_another_one_is_not_said_to_be_stored(
     async with carrying(agent, journal, tmp_path) as runs:
         admin = RunAdmin(Beside(state, "command", journal, LivingServers(state)))
         run_id = await runs.start("anything")
-        (question,) = (await runs.wait(run_id, 10)).questions
+        question = await asked(runs, run_id)
         await runs.reply(run_id, {question.id: "red"})
         await begun.wait()
         with pytest.raises(HarnessError, match=r"is running and asks nothing\. Nothing was stored"):
