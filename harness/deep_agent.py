@@ -301,9 +301,8 @@ class _Stack:
 
         def rebuild(model: str, effort: str) -> AgentDefinition:
             if model:
-                return (
-                    self._with(model, effort).subagent(replace(definition, model=None)).definition
-                )
+                chosen = self._with(model, effort)
+                return chosen.subagent(replace(definition, model=None)).definition
             settings = effort_settings(agent.definition.model.name, effort)
             return replace(agent.definition, settings=settings)
 

@@ -14,9 +14,7 @@ from typing import (
     TypedDict,
     get_args,
     get_origin,
-)
-from typing import (
-    get_type_hints as _get_type_hints,
+    get_type_hints,
 )
 
 from pydantic import JsonValue, PydanticUserError, TypeAdapter, ValidationError
@@ -40,7 +38,6 @@ __all__ = [
     "channels_of",
     "merge_keys",
 ]
-
 
 State = Mapping[str, Any]
 """Values by channel name. Values are of the types the schema names; treat them as immutable."""
@@ -303,9 +300,7 @@ class Channel:
         """Return the value after a write."""
         if isinstance(write, Overwrite):
             return write.value
-        if self.reducer is None:
-            return write
-        return self.reducer.fn(current, write)
+        return write if self.reducer is None else self.reducer.fn(current, write)
 
     def initial(self) -> Any:
         """Return the value before the first write; None when the key is simply absent."""
@@ -369,7 +364,7 @@ def channels_of(schema: type, owner: str) -> Mapping[str, Channel]:
 
 def _declared(schema: type, owner: str) -> Mapping[str, Channel]:
     try:
-        hints = _get_type_hints(schema, include_extras=True)
+        hints = get_type_hints(schema, include_extras=True)
     except NameError as error:
         raise AgentBuildError(
             f"the state schema {schema.__name__} of {owner} names a type that is not "

@@ -270,11 +270,7 @@ class RunSupervisor:
             await self.adopt(result.run)
 
     async def resume(
-        self,
-        run: Run,
-        answers: Mapping[str, JsonValue],
-        *,
-        offer: Offer | None = None,
+        self, run: Run, answers: Mapping[str, JsonValue], *, offer: Offer | None = None
     ) -> None:
         """Continue a run that waits, has failed, or was abandoned.
 

@@ -12,7 +12,6 @@ from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Map
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from functools import partial
 from math import inf
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import anyio
@@ -114,15 +113,10 @@ class BackgroundSubAgents:
         self._recover_soon()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool | None:
+    async def __aexit__(self, *exc_info: Any) -> bool | None:
         """Stop the tasks; they continue in the next block."""
         stack, self._stack = self._stack, None
-        return None if stack is None else await stack.__aexit__(kind, error, trace)
+        return None if stack is None else await stack.__aexit__(*exc_info)
 
     @asynccontextmanager
     async def _working(self) -> AsyncGenerator[None]:
@@ -231,17 +225,15 @@ class BackgroundSubAgents:
             views = [await self.look(one) for one in thread_ids]
             left = deadline - time.monotonic()
             in_vain = entered and not self._tasks.is_open
-            at_work = any(not one.stopped or self.carries(one.run.thread_id) for one in views)
-            if left <= 0 or in_vain or not at_work:
+            busy = any(not one.stopped or self.carries(one.run.thread_id) for one in views)
+            if left <= 0 or in_vain or not busy:
                 return views
-            others = [
-                one for one in views if not one.stopped and not self.carries(one.run.thread_id)
-            ]
+            at_work = [one for one in views if not one.stopped]
+            others = [one for one in at_work if not self.carries(one.run.thread_id)]
             for one in others:  # a task that its process has left by now is ours
                 if caller in (None, parent_thread(one.run.thread_id)):
                     await self._runner.adopt(one.run, ours=True)
-            mine = not others
-            with anyio.move_on_after(left if mine else min(left, POLL_SECONDS)):
+            with anyio.move_on_after(min(left, POLL_SECONDS) if others else left):
                 await first_of(list(changes.values()))
 
     async def send(
@@ -330,11 +322,8 @@ class BackgroundSubAgents:
         """
         found = await task_threads(self.checkpointer, thread_id)
         newest = [(one, await self._runner.newest(one)) for one in found]
-        there = [
-            one
-            for one, run in newest
-            if run is not None and (begun_by is None or run.created_at <= begun_by)
-        ]
+        latest = inf if begun_by is None else begun_by
+        there = [one for one, run in newest if run is not None and run.created_at <= latest]
         failed: list[HarnessError] = []
 
         async def stop(task: str) -> None:
