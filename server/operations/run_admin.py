@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 import anyio
 import anyio.to_thread
@@ -20,6 +21,7 @@ from ...harness.checkpoint.base import (
 )
 from ...harness.errors import HarnessError, Superseded, UnknownRun
 from ...harness.limits.limits import Used
+from ...harness.redaction.rules import Rule
 from ...harness.subagents.background.engine import task_threads
 from ..auth.owned_journal import id_among_all
 from ..results import Answer, moment, unknown
@@ -28,8 +30,16 @@ from ..settings.settings import Settings
 from ..threads.journal_servers import ReplicaServers
 from ..threads.journals import Beside, journal_beside_servers
 from ..threads.listing import cost_of, question_line, run_facts, run_text
+from ..threads.rewinding import redaction_of
 from .retries import RetryRequests
-from .run_answers import is_answered, open_questions, store_answers, tell, until_it_stops
+from .run_answers import (
+    input_redactor,
+    is_answered,
+    open_questions,
+    store_answers,
+    tell,
+    until_it_stops,
+)
 
 __all__ = ["RunAdmin"]
 
@@ -48,9 +58,11 @@ class RunAdmin:
 
     Args:
         opened: The journal.
+        rules: Returns the redaction rules for what is stored, once something is.
     """
 
-    def __init__(self, opened: Beside) -> None:
+    def __init__(self, opened: Beside, rules: Callable[[], Sequence[Rule]] = lambda: ()) -> None:
+        self._rules = rules
         self._journal = opened.journal
         self._state = opened.state
         self._owner = opened.owner
@@ -66,7 +78,7 @@ class RunAdmin:
             StateDirError, HarnessError: As for `journal_beside_servers`.
         """
         async with journal_beside_servers(settings) as opened:
-            yield RunAdmin(opened)
+            yield RunAdmin(opened, partial(redaction_of, settings))
 
     # --- reading ---------------------------------------------------------------------------
 
@@ -217,7 +229,7 @@ class RunAdmin:
         """
         run = await self._find(run_id)
         await open_questions(self._journal, run)  # others may have answered or ended it by now
-        is_last = await store_answers(self._journal, run, answers)
+        is_last = await store_answers(self._journal, run, answers, input_redactor(self._rules()))
         if not is_last:
             text = f"Stored. Run {run.id} asks more: runs show {run.id}"
             return Answer(text, {**run_facts(run), "taken": False})
@@ -237,7 +249,7 @@ class RunAdmin:
             HarnessError: The message is empty; nothing was stored.
         """
         run = await self._find(run_id)
-        sent = await tell(self._journal, run, message)
+        sent = await tell(self._journal, run, message, input_redactor(self._rules()))
         if sent is None:
             return None
         text = f"Message {sent.id} is queued: run {run.id} takes it before its next model call."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import anyio
 from pydantic import JsonValue
@@ -12,9 +13,18 @@ from ...harness.errors import HarnessError
 from ...harness.loop.run.caller_messages import CallerMessage, message_batch, messages_of
 from ...harness.loop.run.interrupts import check_answers
 from ...harness.messages.message import new_id
+from ...harness.redaction.rules import Keys, Redactor, Rule
+from ...harness.redaction.values import clean_json
 from ..approvals.decisions import note_decisions
 
-__all__ = ["is_answered", "open_questions", "store_answers", "tell", "until_it_stops"]
+__all__ = [
+    "input_redactor",
+    "is_answered",
+    "open_questions",
+    "store_answers",
+    "tell",
+    "until_it_stops",
+]
 
 _LOOK_SECONDS = 0.25
 
@@ -57,14 +67,35 @@ async def open_questions(journal: Checkpointer, run: Run) -> Sequence[Interrupt]
     return found
 
 
-async def store_answers(journal: Checkpointer, run: Run, answers: Mapping[str, JsonValue]) -> bool:
-    """Store answers; return whether all questions are answered.
+def input_redactor(rules: Sequence[Rule]) -> Redactor | None:
+    """Return what redacts the input of commands, which do not build the agent; None for no rules.
+
+    Only a server has the keys of a thread, so what it would tokenize or hash is removed here.
+    """
+    ours = [
+        replace(one, strategy="redact") if one.needs_key else one
+        for one in rules
+        if "input" in one.places
+    ]
+    return Redactor(ours, Keys()) if ours else None
+
+
+async def store_answers(
+    journal: Checkpointer,
+    run: Run,
+    answers: Mapping[str, JsonValue],
+    redactor: Redactor | None = None,
+) -> bool:
+    """Store answers, redacted; return whether all questions are answered.
 
     Raises:
         UnknownInterrupt, InvalidAnswer: An answer is to no question of the run, or does not fit
             it; nothing was stored.
+        PIIDetectionError: A rule blocks an answer; nothing was stored.
     """
     fresh = check_answers(await journal.interrupts(run.id), answers)
+    if redactor is not None:
+        fresh = {key: clean_json(one, redactor) for key, one in fresh.items()}
     if fresh:
         await journal.commit(Batch(run.thread_id, answers=fresh))
         await note_decisions(journal, run, fresh.keys(), "cli")
@@ -72,7 +103,9 @@ async def store_answers(journal: Checkpointer, run: Run, answers: Mapping[str, J
     return all(one.answered or not one.is_question for one in asked)
 
 
-async def tell(journal: Checkpointer, run: Run, message: str) -> CallerMessage | None:
+async def tell(
+    journal: Checkpointer, run: Run, message: str, redactor: Redactor | None = None
+) -> CallerMessage | None:
     """Send a message to a run that works or waits in line; None if it does neither, or asks.
 
     The server that works on the run reads the message before the next model call. The same text,
@@ -80,6 +113,7 @@ async def tell(journal: Checkpointer, run: Run, message: str) -> CallerMessage |
 
     Raises:
         HarnessError: The message is empty; nothing was stored.
+        PIIDetectionError: A rule blocks the message; nothing was stored.
     """
     asked = await journal.interrupts(run.id)
     works = run.kind == "delegate" and run.status in ("running", "queued")
@@ -87,6 +121,7 @@ async def tell(journal: Checkpointer, run: Run, message: str) -> CallerMessage |
         return None
     if not message.strip():
         raise HarnessError("The message is empty. Nothing was stored.")
+    message = message if redactor is None else redactor(message)
     for known in messages_of(run, asked):
         if known.status == "queued" and known.text == message:
             return known

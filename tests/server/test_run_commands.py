@@ -338,3 +338,28 @@ async def test_a_message_to_a_run_that_no_server_works_on_says_how_it_is_read(
         done = await runs(tmp_path, "reply", slow, "And the south?")
         assert "is queued" in done.stdout and "No server works on it now." in done.stdout
         assert f"run --resume {slow}" in done.stdout
+
+
+async def test_what_the_agent_file_redacts_is_not_stored_with_answers_and_messages(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "agent.toml").write_text(
+        '[[middleware]]\nuse = "pii"\npii_type = "email"\nstrategy = "tokenize"\n'
+        '[[middleware]]\nuse = "pii"\npii_type = "ip"\nstrategy = "block"\n'
+    )
+    config = tmp_path / "config.toml"
+    config.write_text('agent_file = "agent.toml"\n')
+    given = ["--config", str(config)]
+    async with serving(tmp_path) as app:
+        asks, slow = await ended(app, "ask"), await app.runs.start("slow")
+        said = [*given, "reply", slow]
+        assert "not stored" in await refused(tmp_path, *said, "It is 10.20.30.40.")
+        assert (await runs(tmp_path, *said, "Mail ann@example.com")).exit_code == 0
+        run = (await app.runs.snapshot(slow)).run
+        texts = [one.text for one in await app.runs.messages(run)]
+        assert texts == ["Mail [REDACTED_EMAIL]"]
+    why = ["--reject", "--message", "Ask bob@example.com first."]
+    assert (await runs(tmp_path, *given, "approve", asks, *why)).exit_code == 0
+    stored = (tmp_path / "state" / "journal.sqlite3").read_bytes()
+    assert b"Ask [REDACTED_EMAIL] first." in stored
+    assert b"example.com" not in stored
