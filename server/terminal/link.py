@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 from uuid import uuid4
 
 import anyio
@@ -146,10 +146,17 @@ class Link:
             LinkError: There is no such run.
         """
         events, _ = await self.events(run_id, 0)
+        mine, is_task = call_id(run_id), False
         for one in events:
-            if one.get("tool_call_id") == call_id(run_id) and one.get("name") == "task":
-                args: Mapping[str, Any] = one.get("args") or {}
-                return str(args.get("subagent_type") or "")
+            match one:
+                case {"name": "task", "tool_call_id": call, **rest} if call == mine:
+                    is_task, args = True, rest.get("args")
+                    if isinstance(args, Mapping):  # long ones are shortened to text
+                        return str(cast(Mapping[str, Any], args).get("subagent_type") or "")
+                case {"path": [_, call, name, *_]} if is_task and call == mine:
+                    return str(name)
+                case _:
+                    pass
         return ""
 
     async def events(self, run_id: str, after: int) -> tuple[list[dict[str, Any]], bool]:

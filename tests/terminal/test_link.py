@@ -14,6 +14,7 @@ from mcp.types import CONNECTION_CLOSED
 from prompt_toolkit.history import InMemoryHistory
 
 from deep_agent_mcp.harness.mcp_servers.transports import UNSENT, _HttpClient
+from deep_agent_mcp.server.runs.accounts import _short
 from deep_agent_mcp.server.runs.active_run import busy
 from deep_agent_mcp.server.runs.starting import _ASK_TO_WAIT
 from deep_agent_mcp.server.settings.sources import load_settings
@@ -115,6 +116,23 @@ async def test_a_message_whose_answer_was_lost_is_not_sent_again_but_said_to_be_
     with pytest.raises(LinkError, match=r"may have stored it\..*`threads events run_1`"):
         await RemoteRuns(linked(client)).tell("run_1", "More!")
     assert client.calls == tries[2:]
+
+
+async def test_the_subagent_of_a_run_is_found_though_its_long_goal_is_shortened(
+    monkeypatch: pytest.MonkeyPatch, linked
+) -> None:
+    call = {"name": "task", "tool_call_id": "call_1", "path": ["boss", "call_1"]}
+    args = {"subagent_type": "scout", "description": "x" * 400}
+    below = {"event": "model_start", "name": "m", "path": ["boss", "call_1", "scout"]}
+
+    async def subagent(args: object) -> str:
+        async def events(*_: object) -> tuple[list[object], bool]:
+            return [{**call, "args": args}, below], False
+
+        monkeypatch.setattr(Link, "events", events)
+        return await linked(Away()).subagent_of("run_1")
+
+    assert await subagent(args) == await subagent(_short(args)) == "scout"
 
 
 async def test_a_thread_in_use_is_said_with_commands_and_not_with_tools(tmp_path: Path) -> None:

@@ -278,7 +278,8 @@ def test_who_resumes_a_subagents_run_is_told_how_to_go_on_with_the_subagent(home
     scout = '[agents.scout]\ndescription = "x"\ninstructions = "x"\nmodel = "scripted:scout.yaml"\n'
     (home / "agent.toml").write_text(f'[agent]\nname = "boss"\n{scout}')
     options = ("--agent", "agent.toml", "--approve", "write_file")
-    asked = run(home, "run", "look", "--subagent", "scout", *options)
+    goal = "look " * 100  # stored events are shown shortened
+    asked = run(home, "run", goal, "--subagent", "scout", *options)
     assert asked.returncode == 3, asked.stderr
     (left,) = json.loads(run(home, "runs", "list", "--json").stdout)["runs"]
     done = run(home, "run", "--resume", left["run_id"], "--agent", "agent.toml", "--approve=never")
