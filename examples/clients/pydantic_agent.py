@@ -38,6 +38,7 @@ async def main(goal: str, url: str | None = None) -> None:
         url or StdioTransport("deep-agent-mcp", args, env={**os.environ}),
         elicitation_handler=ask,
         progress_handler=show,
+        init_timeout=60,  # a server's first start after its installation can take more than 5 s
     )
     agent = Agent("openai-chat:gpt-5.2", toolsets=[deep], instructions=PROMPT)
     async with agent, agent.run_stream(goal) as result:

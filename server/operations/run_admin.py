@@ -198,7 +198,7 @@ class RunAdmin:
         if run.status == "running" and await self._is_left(run):
             raise HarnessError(f"No server works on run {run.id}, so it would not end. {here}")
         if await is_answered(self._journal, run):
-            taken = await self._taken(run)
+            taken = await self._taken(run, seconds)
             if taken is None:
                 raise HarnessError(
                     f"Run {run.id} has all its answers, but no server has continued it. {here}"
@@ -255,7 +255,8 @@ class RunAdmin:
         text = f"Message {sent.id} is queued: run {run.id} takes it before its next model call."
         if run.status == "running" and await self._is_left(run):
             text += (
-                f" No server works on it now. Start one, or continue it here: {_RESUME} {run.id}"
+                " No server works on it now. One that runs continues it when it has a place. To "
+                f"continue it here: {_RESUME} {run.id}"
             )
         return Answer(text, {**run_facts(run), "message_id": sent.id})
 
@@ -318,13 +319,14 @@ class RunAdmin:
             )
         return None
 
-    async def _taken(self, run: Run) -> Run | None:
-        """Return the run once a server continues it; None if none does.
+    async def _taken(self, run: Run, seconds: float | None = None) -> Run | None:
+        """Return the run once a server continues it; None if none does, or not in `seconds`.
 
         Raises:
             HarnessError: A server says that it cannot.
         """
-        until = time.monotonic() + TAKEN_SECONDS
+        patience = TAKEN_SECONDS if seconds is None else min(TAKEN_SECONDS, seconds)
+        until = time.monotonic() + patience
         others = isinstance(self._processes, ReplicaServers) or await anyio.to_thread.run_sync(
             self._state.has_others, self._owner
         )
