@@ -175,14 +175,20 @@ def refusal(error: ValidationError, schema: Mapping[str, Any]) -> str:
 
 
 def without_nulls(schema: Mapping[str, Any], args: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """Return arguments without the optional ones that are null.
+    """Return arguments without the optional ones that are null although the schema refuses null.
 
-    Many models and clients send null for an argument that they mean to leave out.
+    Many models and clients send null for an argument that they mean to leave out. Where the schema
+    accepts null, it is a value of its own.
     """
-    properties = cast(Mapping[str, object], schema.get("properties") or {})
+    properties = cast(Mapping[str, Any], schema.get("properties") or {})
     required = cast(Sequence[str], schema.get("required") or ())
     optional = properties.keys() - {*required}
-    return {key: one for key, one in args.items() if one is not None or key not in optional}
+
+    def is_meant(key: str, value: JsonValue) -> bool:
+        left_out = value is None and key in optional
+        return not left_out or not problems_of(bounded(properties[key]), None)
+
+    return {key: one for key, one in args.items() if is_meant(key, one)}
 
 
 def expected(schema: Mapping[str, Any]) -> str:

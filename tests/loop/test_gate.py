@@ -239,8 +239,9 @@ async def test_null_for_an_optional_argument_leaves_it_out_and_rules_see_the_cal
             seen.append(request.call.args)
 
     calls = [call("1", "look", path=None), call("2", "look", deep=None), call("3", "look", no=None)]
+    calls.append(call("4", "look", path=None, deep=None))
     model = Turns(says("", *calls), says("ok"))
     result = await create_agent(model, [look], middleware=[Sees()]).ainvoke("go")
-    assert ran == [("/all", True), ("/all", None)]
-    assert seen == [{}, {"deep": None}]
-    assert [one.status for one in results(result)] == ["success", "success", "error"]
+    assert ran == [("/all", True), ("/all", None), ("/all", None)]
+    assert seen == [{}, {"deep": None}, {"deep": None}]  # null that the tool accepts is a value
+    assert [one.status for one in results(result)] == ["success", "success", "error", "success"]
