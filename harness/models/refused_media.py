@@ -76,7 +76,9 @@ class RefusedMedia:
 
 
 def _digest(block: MediaBlock) -> str:
-    return sha256(block.data.encode("utf-8", "surrogatepass")).hexdigest()
+    # The type, too: a file that was refused because of a wrong type may come with the right one.
+    text = f"{block.media_type} {block.data}"
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _media(message: Message) -> list[MediaBlock]:

@@ -73,6 +73,18 @@ async def test_if_the_newest_are_not_to_blame_all_are_left_out(vendor: str) -> N
 
 
 @every_vendor
+async def test_an_image_that_was_refused_with_a_wrong_type_is_sent_with_the_right_one(
+    vendor: str,
+) -> None:
+    wrong, right = HumanMessage((ImageBlock("image/jpeg", BAD),)), image(BAD)
+    async with serving(vendor, "the image was given as image/jpeg, but is a PNG") as (api, model):
+        await ask(model, wrong)
+        await ask(model, wrong, AIMessage("I cannot see it."), right)
+        sent = str(api.requests[2])
+    assert sent.count(BAD) == 1 and "[image, image/jpeg: left out" in sent
+
+
+@every_vendor
 async def test_a_request_that_is_refused_for_something_else_is_not_repeated(vendor: str) -> None:
     async with serving(vendor, "tools: too many", PIXELS, "tools: too many") as (api, model):
         for asked in (1, 3):
