@@ -9,8 +9,9 @@ provider's reason takes the place of what was left out, also in later requests.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import aclosing, contextmanager
+from contextvars import ContextVar
 from hashlib import sha256
 from typing import TypeAlias
 
@@ -19,7 +20,7 @@ from ..errors import ModelError
 from ..messages.message import AIMessage, MediaBlock, Message, TextBlock, is_media
 from .base import ChatRequest, Delta
 
-__all__ = ["RefusedMedia"]
+__all__ = ["RefusedMedia", "others_follow"]
 
 _Ask: TypeAlias = Callable[[ChatRequest], AsyncGenerator[Delta | AIMessage, None]]
 
@@ -27,6 +28,19 @@ _MOST_KNOWN = 1_000
 _MOST_REASON = 300
 _REASON = re.compile(r"(?:\)|failed): (.*?)\.? No answer was kept", re.DOTALL)
 _ABOUT_MEDIA = re.compile(r"\b(image|pdf|document|audio|video|media|multi-?modal|vision)", re.I)
+
+
+_OTHERS_FOLLOW: ContextVar[bool] = ContextVar("others_follow", default=False)
+
+
+@contextmanager
+def others_follow() -> Generator[None]:
+    """Have models raise refusals in this block: the next model may accept all media."""
+    token = _OTHERS_FOLLOW.set(True)
+    try:
+        yield
+    finally:
+        _OTHERS_FOLLOW.reset(token)
 
 
 class RefusedMedia:
@@ -49,9 +63,10 @@ class RefusedMedia:
             request: The call.
 
         Raises:
-            ModelError: The call failed for another reason.
+            ModelError: The call failed for another reason, or another model is asked next.
         """
-        request = self.without(request)
+        raises = _OTHERS_FOLLOW.get()
+        request = request if raises else self.without(request)
         refused: dict[str, str] = {}
         while True:
             try:
@@ -61,7 +76,7 @@ class RefusedMedia:
                         yield part
                 return
             except ModelError as error:
-                more = _refused(request, error, every=bool(refused))
+                more = {} if raises else _refused(request, error, every=bool(refused))
                 if not more:
                     raise
                 refused |= more

@@ -13,6 +13,7 @@ from deep_agent_mcp.harness.backends.directory import DirectoryBackend
 from deep_agent_mcp.harness.errors import ModelError
 from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, ImageBlock, Message
 from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
+from deep_agent_mcp.harness.middleware.models.model_fallback import ModelFallbackMiddleware
 from deep_agent_mcp.harness.models.base import ChatModel
 from deep_agent_mcp.harness.models.registry import init_chat_model
 from tests.fake_anthropic import Answer, FakeAnthropic
@@ -105,6 +106,18 @@ async def test_a_run_that_reads_a_refused_image_goes_on(tmp_path: Path) -> None:
         assert (result.run.status, result.run.answer) == ("done", "Too large to see.")
         assert "image" in [block["type"] for block in _results(api.requests[1])]
         assert "8000 pixels" in str(_results(api.requests[2]))
+
+
+async def test_a_fallback_sees_what_the_first_model_refuses_and_the_last_leaves_it_out() -> None:
+    first = [Answer(status=400, message=PIXELS) for _ in range(2)]
+    last = [Answer(text="A cat."), Answer(status=400, message=PIXELS), Answer(text="Too large.")]
+    async with FakeAnthropic(first) as one, FakeAnthropic(last) as other:
+        async with claude(one.url) as model, claude(other.url) as following:
+            agent = create_agent(model, middleware=[ModelFallbackMiddleware(following)])
+            answers = [(await agent.ainvoke([image(BAD)])).run.answer for _ in range(2)]
+        assert answers == ["A cat.", "Too large."]
+        assert [BAD in str(sent) for sent in one.requests] == [True, True]
+        assert [BAD in str(sent) for sent in other.requests] == [True, True, False]
 
 
 def _results(body: dict[str, Any]) -> list[dict[str, Any]]:

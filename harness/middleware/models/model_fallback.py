@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import field
 from typing import Annotated, ClassVar, NotRequired, TypedDict
 
@@ -19,6 +20,7 @@ from ...loop.hooks.middleware import AgentMiddleware
 from ...loop.hooks.requests import ModelHandler, ModelRequest, ModelResponse
 from ...messages.message import AIMessage, AnswerBlock, Message
 from ...models.base import ChatModel
+from ...models.refused_media import others_follow
 from ...state.channels import Mark, Reducer
 from ...tools.marks import may_pass
 from ...tools.tool import Tool
@@ -50,9 +52,10 @@ class ModelFallbackMiddleware(AgentMiddleware):
     The next model is asked after any `ModelError` except one of kind `script` (a script that does
     not match is a mistake, which an answer would hide), and after a failure of the network. That
     includes refused credentials and refused requests: credit runs out, models are retired, and
-    another provider may accept what one refuses. Other errors are raised at once: limits,
-    interrupts, and errors of middleware. If all models fail, the last temporary error is raised, so
-    that a retry around this asks them all again; without one, the last error.
+    another provider may accept what one refuses. Images and other files that are refused are left
+    out only for the model that is asked last. Other errors are raised at once: limits, interrupts,
+    and errors of middleware. If all models fail, the last temporary error is raised, so that a
+    retry around this asks them all again; without one, the last error.
 
     A model that failed rests: later calls, of all threads, go straight to the next one until its
     rest is over. A request that was too long or refused does not make a model rest. Resting models
@@ -102,7 +105,8 @@ class ModelFallbackMiddleware(AgentMiddleware):
         may_do_later: Exception | None = None
         for model, following in zip(order, [*order[1:], None], strict=True):
             try:
-                response = await handler(_suited(request, model, answered))
+                with others_follow() if following is not None else nullcontext():
+                    response = await handler(_suited(request, model, answered))
             except Exception as error:
                 if not _another_may_do(error):
                     raise
