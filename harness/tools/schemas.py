@@ -180,15 +180,12 @@ def without_nulls(schema: Mapping[str, Any], args: Mapping[str, JsonValue]) -> d
     Many models and clients send null for an argument that they mean to leave out. Where the schema
     accepts null, it is a value of its own.
     """
-    properties = cast(Mapping[str, Any], schema.get("properties") or {})
+    properties = cast(Mapping[str, object], schema.get("properties") or {})
     required = cast(Sequence[str], schema.get("required") or ())
     optional = properties.keys() - {*required}
-
-    def is_meant(key: str, value: JsonValue) -> bool:
-        left_out = value is None and key in optional
-        return not left_out or not problems_of(bounded(properties[key]), None)
-
-    return {key: one for key, one in args.items() if is_meant(key, one)}
+    places = [one.absolute_path for one in problems_of(bounded(schema), args)]
+    refused = optional & {place[0] for place in places if place}
+    return {key: one for key, one in args.items() if one is not None or key not in refused}
 
 
 def expected(schema: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from deep_agent_mcp.harness.errors import AgentBuildError
+from deep_agent_mcp.harness.tools.schemas import without_nulls
 from deep_agent_mcp.harness.tools.tool import (
     InvalidArguments,
     Tool,
@@ -199,3 +200,18 @@ def test_provider_tools_are_mappings_with_the_providers_type():
 def test_other_mappings_are_refused(value):
     with pytest.raises(AgentBuildError, match=r"Tool\.from_schema"):
         is_provider_tool(value)
+
+
+def test_null_is_left_out_only_where_the_schema_refuses_it():
+    schema = {
+        "type": "object",
+        "properties": {
+            "kept": {"anyOf": [{"$ref": "#/$defs/Place"}, {"type": "null"}]},
+            "refused": {"$ref": "#/$defs/Place"},
+            "needed": {"type": "string"},
+        },
+        "required": ["needed"],
+        "$defs": {"Place": {"type": "object"}},
+    }
+    given = {"kept": None, "refused": None, "needed": None, "unknown": None}
+    assert without_nulls(schema, given) == {"kept": None, "needed": None, "unknown": None}
