@@ -245,3 +245,25 @@ async def test_null_for_an_optional_argument_leaves_it_out_and_rules_see_the_cal
     assert ran == [("/all", True), ("/all", None), ("/all", None)]
     assert seen == [{}, {"deep": None}, {"deep": None}]  # null that the tool accepts is a value
     assert [one.status for one in results(result)] == ["success", "success", "error", "success"]
+
+
+@pytest.mark.parametrize(
+    ("decision", "runs"),
+    [
+        ({"decision": "reject", "message": "Keep it."}, []),
+        ({"decision": "respond", "message": "Gone already."}, []),
+        ({"decision": "edit", "args": {"path": "/b"}}, [("delete", "/b")]),
+        ({"decision": "approve"}, [("delete", "/a")]),
+    ],
+)
+async def test_a_decision_stands_when_the_rule_that_asked_for_it_is_gone(decision, runs):
+    ran, journal = Ran(), MemoryCheckpointer()
+    model = Turns(says("", call("1", "delete", path="/a")), says("ok"))
+    asking = create_agent(model, ran.tools(), policy=ASK_DELETE, checkpointer=journal)
+    paused = await asking.ainvoke("go", thread_id="t")
+    (question,) = paused.interrupts
+    later = create_agent(model, ran.tools(), checkpointer=journal)
+    result = await later.aresume(paused.run.id, {question.id: decision})
+    assert (result.run.status, ran) == ("done", runs)
+    if "message" in decision:
+        assert decision["message"] in results(result)[-1].text

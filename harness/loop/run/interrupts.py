@@ -259,6 +259,16 @@ class Asker:
         """Whether approval was requested for exactly this call after this many edits."""
         return self._id("approval", _subject(call, edits)) in self.stored
 
+    def has_decision(self, call: ToolCall, edits: int) -> bool:
+        """Whether a person has decided on exactly this call after this many edits.
+
+        The decision stands even if the rule that asked for it is gone when the run continues.
+        """
+        if not self.stored:
+            return False
+        known = self.stored.get(self._id("approval", _subject(call, edits)))
+        return known is not None and known.answered
+
     def breakpoint(self, when: Literal["before", "after"], node: str) -> None:
         """Stop at a static breakpoint, unless the run has passed it."""
         payload: dict[str, JsonValue] = {"when": when, "node": node}

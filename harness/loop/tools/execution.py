@@ -267,8 +267,9 @@ class _Gate:
                     f"{call.name} {REFUSED} ({verdict.reason}). Find "
                     "another way, or ask the user to change the policy.",
                 )
+            asks = verdict.action == "ask" or self.asker.has_decision(call, edits)
             if (
-                verdict.action == "allow"
+                not asks
                 or approved_tool == call.name
                 or await self._was_consented(request, tool, verdict, edits)
             ):
