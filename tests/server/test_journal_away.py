@@ -139,7 +139,7 @@ async def test_a_run_waits_for_its_journal_and_goes_on(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # It is known sooner that nobody answers.
-    monkeypatch.setattr(journal_places, "open_checkpointer", partial(open_checkpointer, timeout=1))
+    monkeypatch.setattr(journal_places, "open_checkpointer", partial(open_checkpointer, timeout=3))
     log = tmp_path / "root" / "log"
     with anyio.fail_after(90):
         async with Line(database.conninfo).listening() as line, running(tmp_path, line.url) as app:
