@@ -289,6 +289,9 @@ class BackgroundSubAgents:
                 run = await self._engine.cancel(run, reason)
             while self._tasks.is_carried(run):
                 await self._tasks.next_change(thread_id).wait()
+            if self.carries(thread_id):  # the run before it is just ending, or another has begun
+                with anyio.move_on_after(POLL_SECONDS):
+                    await self._tasks.next_change(thread_id).wait()
             if view.status == "waiting":
                 await self._runner.tell_of_the_end(run)
             self._tasks.stir(thread_id)

@@ -10,7 +10,7 @@ import anyio
 
 from ...checkpoint.base import ENDED as ENDED_RUNS
 from ...checkpoint.base import Checkpointer, Run, taken_over
-from ...errors import CheckpointError, HarnessError, RunEnded, ThreadBusy, ToolError
+from ...errors import CheckpointError, HarnessError, RunEnded, Superseded, ThreadBusy, ToolError
 from ...loop.hooks.calling import FAILURES, as_failure
 from .engine import ALL, OPEN, AgentSource, Behalf, RunEngine, TaskQueue, Turn, parent_thread
 from .tasks import ENDED, TaskStatus, status_of, unread
@@ -221,6 +221,8 @@ class TaskRunner:
             if now is None or now.id == run.id:
                 raise
             return  # another process has just delivered them
+        except Superseded:
+            return  # somebody has cancelled or taken over the run as it began
         await self.line_up(run, behalf)
 
     async def look_after(self, thread_id: str) -> None:

@@ -47,6 +47,48 @@ async def test_a_task_that_ends_and_goes_on_with_a_message_can_be_cancelled_at_e
         assert second.running == 0
 
 
+class Held(MemoryCheckpointer):
+    """Holds the commit with which a run has been accepted, once it is told to."""
+
+    holds = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held, self.go_on, self.cancelled = anyio.Event(), anyio.Event(), anyio.Event()
+
+    async def commit(self, batch: Batch) -> None:
+        statuses = {one.status for one in batch.runs}
+        if self.holds and "paused" in statuses:
+            self.held.set()
+            await self.go_on.wait()
+        await super().commit(batch)
+        if "cancelled" in statuses:
+            self.cancelled.set()
+
+
+async def test_a_task_that_is_cancelled_as_a_message_continues_it_is_released_by_then() -> None:
+    first, journal = Gate(says("first")), Held()
+    async with BackgroundSubAgents(journal) as background:
+        family(background, {"digger": [first, says("never")]})
+        new = NewTask("t", "task-00000001", "digger", "dig", {})
+        thread_id = (await background.start(new)).run.thread_id
+        await first.reached.wait()
+        await background.send(thread_id, "more", "k")
+        journal.holds = True
+        first.open.set()
+
+        async def cancel() -> None:
+            assert (await background.cancel(thread_id, "no more")).status == "cancelled"
+            assert not background.carries(thread_id)
+
+        with anyio.fail_after(60):
+            await journal.held.wait()
+            async with anyio.create_task_group() as group:
+                group.start_soon(cancel)
+                await journal.cancelled.wait()
+                journal.go_on.set()
+
+
 class Hesitant(MemoryCheckpointer):
     """Takes a moment to read a run, and another to store one."""
 
