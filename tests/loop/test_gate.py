@@ -263,6 +263,8 @@ async def test_a_decision_stands_when_the_rule_that_asked_for_it_is_gone(decisio
     paused = await asking.ainvoke("go", thread_id="t")
     (question,) = paused.interrupts
     later = create_agent(model, ran.tools(), checkpointer=journal)
+    again = await later.aresume(paused.run.id)  # nobody has decided yet
+    assert (again.interrupts, ran) == ((question,), [])
     result = await later.aresume(paused.run.id, {question.id: decision})
     assert (result.run.status, ran) == ("done", runs)
     if "message" in decision:

@@ -257,17 +257,19 @@ class Asker:
 
     def has_asked(self, call: ToolCall, edits: int) -> bool:
         """Whether approval was requested for exactly this call after this many edits."""
+        if not self.stored:  # as in nearly every step
+            return False
         return self._id("approval", _subject(call, edits)) in self.stored
 
-    def has_decision(self, call: ToolCall, edits: int) -> bool:
-        """Whether a person has decided on exactly this call after this many edits.
+    def asked(self, call: ToolCall, edits: int) -> dict[str, Any]:
+        """Return the decision on a call about which `has_asked`, or stop it with that question.
 
-        The decision stands even if the rule that asked for it is gone when the run continues.
+        It has to be decided even if the rule that asked is gone when the run continues.
         """
-        if not self.stored:
-            return False
-        known = self.stored.get(self._id("approval", _subject(call, edits)))
-        return known is not None and known.answered
+        known = self.stored[self._id("approval", _subject(call, edits))]
+        if not known.answered:
+            raise Interrupted([known])
+        return cast(dict[str, Any], known.answer)
 
     def breakpoint(self, when: Literal["before", "after"], node: str) -> None:
         """Stop at a static breakpoint, unless the run has passed it."""

@@ -17,7 +17,7 @@ from ..._internal.records import changed, record
 from ...errors import MiddlewareError
 from ...limits.limits import Meter
 from ...messages.message import ToolCall, ToolMessage
-from ...policy import CallAuthorization, CallPolicy, NarrowedPolicy, Verdict, strictest
+from ...policy import ALLOW, CallAuthorization, CallPolicy, NarrowedPolicy, Verdict, strictest
 from ...policy.composite import ancestor_policies, consents_of_run
 from ...tools.schemas import without_nulls
 from ...tools.tool import InvalidArguments, Tool
@@ -267,7 +267,7 @@ class _Gate:
                     f"{call.name} {REFUSED} ({verdict.reason}). Find "
                     "another way, or ask the user to change the policy.",
                 )
-            asks = verdict.action == "ask" or self.asker.has_decision(call, edits)
+            asks = verdict.action == "ask" or self.asker.has_asked(call, edits)
             if (
                 not asks
                 or approved_tool == call.name
@@ -330,16 +330,15 @@ class _Gate:
     def _denied(self, request: ToolCallRequest) -> str | None:
         """Return why a call is denied, or None if it is allowed or needs approval."""
         tool = self.pipeline.find(request)
-        if tool is None:
-            return None
-        verdict, _ = self.pipeline.judge(request, tool)
-        if verdict.action != "deny":
-            return None
-        return f"{request.call.name} {REFUSED} ({verdict.reason})."
+        verdict = ALLOW if tool is None else self.pipeline.judge(request, tool)[0]
+        text = f"{request.call.name} {REFUSED} ({verdict.reason})."
+        return text if verdict.action == "deny" else None
 
     def _ask(
         self, call: ToolCall, tool: Tool, verdict: Verdict, edits: int, unused: str
     ) -> dict[str, Any]:
+        if verdict.action == "allow":
+            return self.asker.asked(call, edits)
         message = f"{call.name} needs approval"
         if verdict.reason:
             message += f" ({verdict.reason})"
