@@ -8,12 +8,11 @@ from typing import cast
 
 import anyio
 import pytest
-from mcp.types import JSONRPCNotification
+from mcp.types import JSONRPCNotification, JSONRPCRequest
 from starlette.requests import Request
 
 from deep_agent_mcp.server.replicas.sessions.event_log import Event, EventLog
 from deep_agent_mcp.server.replicas.sessions.exchange import SessionExchange
-from deep_agent_mcp.server.replicas.sessions.signals import NoCalls
 from deep_agent_mcp.server.replicas.sessions.store import Letter, SessionStore
 from deep_agent_mcp.server.replicas.sessions.streams import SessionStreams
 from deep_agent_mcp.server.replicas.sessions.transport import SharedTransport
@@ -39,6 +38,16 @@ class Signals:
         self.handlers[kind].append(handler)
 
     def tell(self, kind: str, id_: str, more: str = "") -> None: ...
+
+
+class NoCalls:
+    """Allows repetition of all requests except tool calls."""
+
+    def prepared(self, request: JSONRPCRequest) -> JSONRPCRequest:
+        return request
+
+    def can_repeat(self, request: JSONRPCRequest) -> bool:
+        return request.method != "tools/call"
 
 
 class Log:

@@ -20,9 +20,9 @@ from mcp.types import (
 )
 
 from ....harness.errors import HarnessError
+from .contracts import Peers, Repeats, SessionSignals
 from .event_log import EventLog
 from .questions import Answer, asker_of
-from .signals import Peers, Repeats, SessionSignals
 from .store import SessionStore, message_text
 from .transport import SessionRefused, SharedTransport
 

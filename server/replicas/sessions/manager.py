@@ -29,9 +29,9 @@ from starlette.types import Receive, Scope, Send
 
 from ....harness.databases.postgres import PostgresDatabase
 from ....harness.errors import HarnessError
+from .contracts import Peers, Repeats, SessionSignals
 from .event_log import EventLog
 from .exchange import SessionExchange
-from .signals import NoCalls, Peers, Repeats, SessionSignals
 from .store import Seal, SessionStore, name_of
 from .streams import SessionStreams
 from .transport import SessionRefused, SharedTransport
@@ -60,7 +60,7 @@ class SharedSessions(StreamableHTTPSessionManager):
         key: The encryption key of all replicas.
         signals: Wakes the other replicas.
         peers: The replicas.
-        repeats: Decides which requests may be served again; by default all except tool calls.
+        repeats: Decides which requests may be served again.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class SharedSessions(StreamableHTTPSessionManager):
         key: bytes,
         signals: SessionSignals,
         peers: Peers,
-        repeats: Repeats | None = None,
+        repeats: Repeats,
     ) -> None:
         super().__init__(
             server,
@@ -85,7 +85,7 @@ class SharedSessions(StreamableHTTPSessionManager):
         self._store = SessionStore(database, seal)
         self._log = EventLog(database, seal, lambda sessions: self._exchange.wrote(sessions))
         self._exchange = SessionExchange(
-            self._store, self._log, signals, peers, self._end_here, repeats or NoCalls()
+            self._store, self._log, signals, peers, self._end_here, repeats
         )
         self._coming: dict[str, anyio.Event] = {}
 

@@ -30,8 +30,8 @@ from mcp.types import (
 
 from ....harness._internal.records import record
 from ....harness.errors import HarnessError
+from .contracts import Peers
 from .event_log import KEEP_SECONDS, Event, EventKind, EventLog
-from .signals import Peers
 from .store import name_of
 
 __all__ = ["InboundStream", "Item", "OutboundStream", "Place", "SessionStreams"]
@@ -212,7 +212,7 @@ class SessionStreams:
             is_new = time.time_ns() // 1_000 - place.number < 10_000_000
             if position is not None or place.is_standing or not (is_alive and is_new):
                 return 0 if position is None and place.is_standing else position
-            await self._wait(PEER_SECONDS)
+            await self._wait()
 
     async def _send(
         self,
@@ -238,15 +238,15 @@ class SessionStreams:
             if place.is_standing or writer == self._peers.owner:
                 await news.wait()
             elif await self._peers.is_alive(writer):
-                await self._wait(PEER_SECONDS)
+                await self._wait()
             else:
                 successor = await self._settle(place.stream, take_over)
                 if successor is None:
                     return
                 writer = successor
 
-    async def _wait(self, seconds: float) -> None:
-        with anyio.move_on_after(seconds):
+    async def _wait(self) -> None:
+        with anyio.move_on_after(PEER_SECONDS):
             await self._news.wait()
 
     async def _settle(self, stream: str, take_over: TakeOver) -> str | None:

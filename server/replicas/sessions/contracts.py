@@ -1,4 +1,4 @@
-"""Session signals: how sessions wake other replicas, and find out which replicas are alive."""
+"""Contracts: what sessions need from the other replicas."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal, Protocol, TypeAlias
 
 from mcp.types import JSONRPCRequest
 
-__all__ = ["NoCalls", "Peers", "Repeats", "SessionSignals"]
+__all__ = ["Peers", "Repeats", "SessionSignals"]
 
 SessionSignal: TypeAlias = Literal["session", "stream", "message"]
 """`session`: it ended or changed. `stream`: one of its streams has new events. `message`: a message
@@ -57,15 +57,3 @@ class Repeats(Protocol):
     def can_repeat(self, request: JSONRPCRequest) -> bool:
         """Whether serving it a second time has no further effect."""
         ...
-
-
-class NoCalls:
-    """Allows repetition of all except tool calls: other requests read, or set a value."""
-
-    def prepared(self, request: JSONRPCRequest) -> JSONRPCRequest:
-        """Return it unchanged."""
-        return request
-
-    def can_repeat(self, request: JSONRPCRequest) -> bool:
-        """Whether it is not a tool call."""
-        return request.method != "tools/call"
