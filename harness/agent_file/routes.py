@@ -69,7 +69,7 @@ def route_backend(
     path: str,
     given: RouteSpec | Mapping[str, Any],
     *,
-    base: Path | None = None,
+    base: Path | None,
     store: Store | None = None,
 ) -> Backend:
     """Return the backend of one route; see `backend_from_routes`.

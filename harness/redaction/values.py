@@ -83,7 +83,7 @@ def clean_json(
     return clean_number(value, clean, short=numbers)
 
 
-def clean_number(value: Any, clean: Clean, *, short: bool = True) -> Any:
+def clean_number(value: Any, clean: Clean, *, short: bool) -> Any:
     """Return a number, or its replacement; `short` says whether short ones are checked."""
     if type(value) is int and abs(value) >= _LONG:
         text = str(value)
@@ -138,7 +138,7 @@ def _clean_object(
     return value if same else cleaned
 
 
-def clean_json_bytes(data: bytes, clean: Clean, *, numbers: bool = True) -> bytes:
+def clean_json_bytes(data: bytes, clean: Clean, *, numbers: bool) -> bytes:
     """Return JSON redacted like `clean_json`; the same bytes if nothing changed."""
     value = json.loads(data)
     cleaned = clean_json(value, clean, numbers=numbers)

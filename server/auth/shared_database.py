@@ -23,9 +23,10 @@ from ..settings.settings import Settings
 from .caller import Caller, UnknownPrincipal, owner_of
 from .tokens import TokenError, TokenRecord, no_token, record_from_json, record_to_json
 
-__all__ = ["DatabasePrincipals", "DatabaseTokens", "open_shared_tables", "shared_key"]
+__all__ = ["DatabasePrincipals", "DatabaseTokens", "open_shared_tables", "request_state_key"]
 
 _KEY_BYTES: Final = 32
+_KEY_NAME: Final = "request_state"
 _CONNECTIONS: Final = 2
 _LOOK_SECONDS: Final = 0.5
 """Seconds for which a token is cached, and so until a revoked one ends."""
@@ -58,24 +59,24 @@ async def open_shared_tables(
         await opened.close()
 
 
-async def shared_key(database: PostgresDatabase, sealer: ValueSealer, name: str) -> bytes:
-    """Return the 32-byte key that all replicas share under a name; the first one creates it.
+async def request_state_key(database: PostgresDatabase, sealer: ValueSealer) -> bytes:
+    """Return the 32-byte key of request states that all replicas share; the first one creates it.
 
     Raises:
         SealError: It is sealed with a key that is not set.
         CheckpointError: The database cannot be used.
     """
-    fresh = sealer.seal(secrets.token_bytes(_KEY_BYTES), "shared", name)
+    fresh = sealer.seal(secrets.token_bytes(_KEY_BYTES), "shared", _KEY_NAME)
     insert = "INSERT INTO {shared} (name, value) VALUES (%s, %s) ON CONFLICT (name) DO NOTHING"
     select = "SELECT value FROM {shared} WHERE name = %s"
 
     async def work(conn: AsyncConnection) -> bytes:
-        await conn.execute(database.tables.statement(insert), (name, fresh))
-        found = await conn.execute(database.tables.statement(select), (name,))
+        await conn.execute(database.tables.statement(insert), (_KEY_NAME, fresh))
+        found = await conn.execute(database.tables.statement(select), (_KEY_NAME,))
         row: Any = await found.fetchone()
         return bytes(row[0])
 
-    return sealer.open(await database.transact(work), "shared", name)
+    return sealer.open(await database.transact(work), "shared", _KEY_NAME)
 
 
 class DatabasePrincipals:

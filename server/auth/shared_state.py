@@ -158,11 +158,11 @@ async def open_shared_state(
             DatabasePrincipals,
             DatabaseTokens,
             open_shared_tables,
-            shared_key,
+            request_state_key,
         )
 
         async with open_shared_tables(settings, database) as (database, sealer):
-            key = await shared_key(database, sealer, "request_state")
+            key = await request_state_key(database, sealer)
             principals = DatabasePrincipals(database, sealer)
             yield SharedState(key, principals, DatabaseTokens(database, sealer))
         return

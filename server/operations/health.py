@@ -88,8 +88,8 @@ class ServerHealth:
         services: Services,
         journal: Checkpointer,
         group: TaskGroup,
-        others: Others | None = None,
-        agenda: OwnWork | None = None,
+        others: Others | None,
+        agenda: OwnWork | None,
     ) -> None:
         self._others = others
         self._agenda = agenda

@@ -84,7 +84,7 @@ async def store_answers(
     journal: Checkpointer,
     run: Run,
     answers: Mapping[str, JsonValue],
-    redactor: Redactor | None = None,
+    redactor: Redactor | None,
 ) -> bool:
     """Store answers, redacted; return whether all questions are answered.
 

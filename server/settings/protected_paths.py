@@ -145,7 +145,7 @@ class GuardedRules(CompositePolicy):
         settings: Settings,
         backend: Backend,
         rules: PolicyFiles,
-        principal: str = "",
+        principal: str,
         place: str | None = None,
     ) -> None:
         self._settings = settings

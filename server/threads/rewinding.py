@@ -195,7 +195,7 @@ async def _files(agent: Agent, thread_id: str) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", state.values.get("files") or {})
 
 
-def reading_policy(agent: Agent, principal: str = "") -> CallAuthorization | None:
+def reading_policy(agent: Agent, principal: str) -> CallAuthorization | None:
     """Return the policy's decisions about paths for `read_file`, if it has rules for paths."""
     definition = agent.definition
     reader = definition.tools.get("read_file")
@@ -205,9 +205,7 @@ def reading_policy(agent: Agent, principal: str = "") -> CallAuthorization | Non
     return CallAuthorization(policy, reader.name, {}, reader, reader, (agent.name,), principal)
 
 
-def reading_runtime(
-    thread_id: str, state: State, policy: CallAuthorization | None = None
-) -> ToolRuntime:
+def reading_runtime(thread_id: str, state: State, policy: CallAuthorization | None) -> ToolRuntime:
     """Return the runtime with which a backend opens a thread's files for reading."""
     return changed(runtime_between_calls(thread_id, state, _NoJournal()), policy=policy)
 

@@ -96,7 +96,7 @@ class Reply:
 
 
 async def hand_over(
-    runs: RunManager, run_id: str, reply: Reply, offer: Offer, go_on: GoOn | None = None
+    runs: RunManager, run_id: str, reply: Reply, offer: Offer, go_on: GoOn
 ) -> str | CallToolResult:
     """Pass a reply to a run.
 
@@ -105,7 +105,7 @@ async def hand_over(
         run_id: The run.
         reply: The reply.
         offer: The client's offer of its model.
-        go_on: Starts a new run on the thread of an ended run; by default without options.
+        go_on: Starts a new run on the thread of an ended run.
 
     Returns:
         The run to wait for; or a result to return at once: the reply answers none of the open
@@ -173,7 +173,7 @@ async def _go_on(
     reply: Reply,
     asked: Sequence[Interrupt],
     offer: Offer,
-    go_on: GoOn | None,
+    go_on: GoOn,
 ) -> str:
     """Continue a run, or its thread with a message; return the id of the run to wait for."""
     run, message = snapshot.run, reply.message
@@ -188,9 +188,7 @@ async def _go_on(
     if message or goes_on:
         _require_delegate()
     if message:
-        if go_on is not None:
-            return await go_on(run, message)
-        return await runs.start(message, thread_id=run.thread_id, offer=offer)
+        return await go_on(run, message)
     if goes_on:
         await runs.reply(run.id, {}, offer=offer)
     return run.id

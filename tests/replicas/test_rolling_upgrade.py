@@ -16,7 +16,7 @@ from deep_agent_mcp.server.auth.caller import ALL_SCOPES, Caller
 from deep_agent_mcp.server.auth.shared_database import (
     DatabasePrincipals,
     DatabaseTokens,
-    shared_key,
+    request_state_key,
 )
 from deep_agent_mcp.server.auth.tokens import new_token
 from deep_agent_mcp.server.replicas.census import census_of
@@ -67,13 +67,13 @@ async def test_an_older_replica_works_on_beside_a_newer_one_and_may_start_again(
     first, _ = new_token("ann", ("drive",))
     second, _ = new_token("ben", ("drive",))
     async with opened(database, schema) as old:
-        key = await shared_key(old, sealer, "request_state")
+        key = await request_state_key(old, sealer)
         async with opened(database, schema, newer(FEWEST)) as new:
             await DatabaseTokens(new, sealer).add(first)
             await DatabasePrincipals(old, sealer).note(ann)
             assert await DatabasePrincipals(new, sealer).find(ann.new_id("run")) == "ann"
             async with opened(database, schema) as again:
-                assert await shared_key(again, sealer, "request_state") == key
+                assert await request_state_key(again, sealer) == key
                 tokens = DatabaseTokens(again, sealer)
                 await tokens.add(second)
                 assert {one.id for one in await tokens.all()} == {first.id, second.id}

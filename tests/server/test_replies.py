@@ -42,6 +42,11 @@ pytestmark = pytest.mark.anyio
 APPROVE: dict[str, JsonValue] = {"decision": "approve"}
 
 
+async def never(run: Run, message: str) -> str:
+    """Start a run on the thread of an ended one: none of these runs has ended."""
+    raise AssertionError(run, message)
+
+
 async def asked(client: Client) -> tuple[str, str]:
     """Return a run that waits for an approval, and its question."""
     waiting = await call(client, "glob", pattern="*.none")
@@ -351,14 +356,15 @@ async def test_a_decision_that_comes_twice_does_not_decide_what_was_asked_beside
         while not await runs.questions(run_id):
             await anyio.lowlevel.checkpoint()
         yes = Reply("", "yes", {})
-        assert await hand_over(runs, run_id, yes, "none") == run_id
+        assert await hand_over(runs, run_id, yes, "none", never) == run_id
         asks_now.set()
         while not await runs.questions(run_id):
             await anyio.lowlevel.checkpoint()
-        assert REPEATED in str(await hand_over(runs, run_id, yes, "none"))
+        assert REPEATED in str(await hand_over(runs, run_id, yes, "none", never))
         (second,) = await runs.questions(run_id)
         assert second.message == "Late?"
-        assert await hand_over(runs, run_id, Reply("", "", {second.id: "no"}), "none") == run_id
+        no = Reply("", "", {second.id: "no"})
+        assert await hand_over(runs, run_id, no, "none", never) == run_id
         assert (await runs.wait(run_id, 10)).run.answer == "Both."
 
 
@@ -378,7 +384,7 @@ async def test_words_without_an_id_answer_nothing_while_more_than_one_thing_is_a
         run_id = await runs.start("anything")
         questions = (await runs.wait(run_id, 10)).questions
         with pytest.raises(HarnessError, match="Nothing was decided") as refusal:
-            await hand_over(runs, run_id, Reply("", "blue", {}), "none")
+            await hand_over(runs, run_id, Reply("", "blue", {}), "none", never)
         assert all(f"{one.id}: {one.message}" in str(refusal.value) for one in questions)
         assert [*await runs.questions(run_id)] == [*questions]
 
@@ -427,13 +433,14 @@ async def test_words_that_come_twice_do_not_answer_what_is_asked_next(tmp_path: 
         run_id = await runs.start("anything")
         (first,) = (await runs.wait(run_id, 10)).questions
         blue = Reply("", "blue", {})
-        assert await hand_over(runs, run_id, blue, "none") == run_id
+        assert await hand_over(runs, run_id, blue, "none", never) == run_id
         (second,) = (await runs.wait(run_id, 10)).questions
         assert (first.message, second.message) == ("Which colour?", "On what?")
-        told = await hand_over(runs, run_id, blue, "none")
+        told = await hand_over(runs, run_id, blue, "none", never)
         assert REPEATED in str(told)
         assert [*(await runs.snapshot(run_id)).questions] == [second]
-        assert await hand_over(runs, run_id, Reply("", "", {second.id: "blue"}), "none") == run_id
+        again = Reply("", "", {second.id: "blue"})
+        assert await hand_over(runs, run_id, again, "none", never) == run_id
 
 
 async def test_words_that_have_answered_a_question_may_be_said_again(tmp_path: Path) -> None:
@@ -451,12 +458,12 @@ async def test_words_that_have_answered_a_question_may_be_said_again(tmp_path: P
         model.asked, model.gate = anyio.Event(), anyio.Event()
         blue = Reply("", "blue", {})
         for reply in (blue, blue, Reply("", "", {question.id: "blue"})):
-            assert await hand_over(runs, run_id, reply, "none") == run_id
+            assert await hand_over(runs, run_id, reply, "none", never) == run_id
             await model.asked.wait()
-        told = await hand_over(runs, run_id, Reply("", "", {question.id: "red"}), "none")
+        told = await hand_over(runs, run_id, Reply("", "", {question.id: "red"}), "none", never)
         assert '"blue"' in str(told)
         with pytest.raises(HarnessError, match="has no message"):
-            await hand_over(runs, run_id, Reply("", "", {}), "none")
+            await hand_over(runs, run_id, Reply("", "", {}), "none", never)
         model.gate.set()
         assert (await runs.wait(run_id, 10)).run.answer == "Painted."
 

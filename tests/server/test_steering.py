@@ -24,7 +24,7 @@ from tests.e2e.servers import call, text_of
 from tests.loop.models import Turns
 from tests.loop.models import call as use
 from tests.loop.models import says as turn
-from tests.server.test_replies import carrying
+from tests.server.test_replies import carrying, never
 
 pytestmark = pytest.mark.anyio
 
@@ -126,7 +126,7 @@ async def test_a_message_needs_the_right_to_delegate(tmp_path: Path) -> None:
         token = current_caller.set(Caller("", frozenset({"read", "approve"})))
         try:
             with pytest.raises(HarnessError, match="scope 'delegate'"):
-                await hand_over(runs, run_id, Reply("", "hello", {}), "none")
+                await hand_over(runs, run_id, Reply("", "hello", {}), "none", never)
         finally:
             current_caller.reset(token)
         assert await agent.amessages(run_id) == []
@@ -140,7 +140,8 @@ async def test_who_waits_hears_that_a_message_was_taken(tmp_path: Path) -> None:
     async with carrying(agent, journal, tmp_path) as runs:
         run_id = await runs.start("go")
         await reached.wait()
-        assert await hand_over(runs, run_id, Reply("", "only the north", {}), "none") == run_id
+        message = Reply("", "only the north", {})
+        assert await hand_over(runs, run_id, message, "none", never) == run_id
         leave.set()
         await runs.wait(run_id, 10, lambda event: lines.append(describe(event)))
     assert "agent: reads your message: only the north" in lines

@@ -228,7 +228,7 @@ def history_file(backend: Backend) -> str:
     return f"{history_directory(backend)}/{_TRANSCRIPT}"
 
 
-def message_path(message: HumanMessage, directory: str = HISTORY_DIRECTORY) -> str:
+def message_path(message: HumanMessage, directory: str) -> str:
     """Return where one message can be read."""
     return f"{directory}/{message.id.replace('/', '_')}.md"
 
@@ -252,9 +252,7 @@ class HistoryFiles(StateFiles):
         directory: Where they appear.
     """
 
-    def __init__(
-        self, runtime: ToolRuntime, most: int | None, directory: str = HISTORY_DIRECTORY
-    ) -> None:
+    def __init__(self, runtime: ToolRuntime, most: int | None, directory: str) -> None:
         messages = cast(Sequence[Message], runtime.state.get("messages") or ())
         texts = {f"{directory}/{_TRANSCRIPT}": transcript_text(messages)}
         for message in long_messages(messages, most):

@@ -75,9 +75,7 @@ class PostgresLease:
         holder: Who we are.
     """
 
-    def __init__(
-        self, conninfo: str, holder: Holder, *, schema: str = "deep_agent_journal"
-    ) -> None:
+    def __init__(self, conninfo: str, holder: Holder, *, schema: str) -> None:
         self._conninfo = _named(conninfo, holder)
         self._name = _name_of(holder)
         self._key = _key(schema)

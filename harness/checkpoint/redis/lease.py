@@ -38,7 +38,7 @@ class RedisLease:
         prefix: Prefix of the journal's keys.
     """
 
-    def __init__(self, url: str, holder: Holder, *, prefix: str = "deep-agent:") -> None:
+    def __init__(self, url: str, holder: Holder, *, prefix: str) -> None:
         self._us = holder.text()
         self._key = f"deep-agent-lease:{prefix}"
         self._redis: Any = cast(Any, Redis).from_url(
