@@ -104,7 +104,7 @@ def create_agent(
         middleware = [MCPToolsMiddleware(mcp_servers), *middleware]  # others see its tools
     for one in middleware:
         check_middleware(one)
-    _unique([one.name for one in middleware], "middleware")
+    _require_unique([one.name for one in middleware])
     own = [one for one in tools if not isinstance(one, Mapping)]
     by_name = _tools(own, middleware, tool_names)
     output = _output(response_format, by_name)
@@ -275,7 +275,7 @@ def _model(model: ChatModel | str) -> ChatModel:
     return init_chat_model(model)
 
 
-def _unique(names: Sequence[str], what: str) -> None:
+def _require_unique(names: Sequence[str]) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise AgentBuildError(f"{what} named twice: {', '.join(twice)}; names must be unique")
+        raise AgentBuildError(f"middleware named twice: {', '.join(twice)}; names must be unique")

@@ -275,7 +275,7 @@ def _assemble(
         places = Workplaces(settings, common, build, principals)
     else:
         places = Workplaces(settings, common, source.build, principals, source.prepare)
-    announcements = Announcements(sessions=SessionRegistry(settings.max_sessions), relay=fleet)
+    announcements = Announcements(SessionRegistry(settings.max_sessions), fleet)
     servers: Servers = ServerProcesses(state) if fleet is None else fleet.servers
     supervisor = RunSupervisor(
         places,

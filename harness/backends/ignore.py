@@ -22,7 +22,7 @@ from .expressions import _MOST_CHARS, gitignore_expression
 from .search import Budget, glob_matcher, names_of
 from .text import TextTooLarge, decode
 
-__all__ = ["Unignored", "kept_by_gitignore", "without_ignored"]
+__all__ = ["Unignored", "without_ignored"]
 
 _NAME = ".gitignore"
 _MOST_FILES = 20_000
@@ -74,7 +74,7 @@ class Unignored:
         names: See `names_of`.
     """
 
-    def __init__(self, ignored: _Ignored, partly: bool, fits: PathTest | None = None) -> None:
+    def __init__(self, ignored: _Ignored, partly: bool, fits: PathTest) -> None:
         self.names: str | None = None
         self._ignored = ignored
         self._fits = fits
@@ -85,7 +85,7 @@ class Unignored:
 
     def __call__(self, path: str) -> bool:
         """Whether the file matches; False for all new files once the time is used up."""
-        if self._fits is not None and not self._fits(path):
+        if not self._fits(path):
             return False
         kept = self._kept.get(path)  # a search may start again to find more
         if kept is None:
@@ -106,31 +106,23 @@ class Unignored:
             self._left -= time.monotonic() - begun
 
 
-async def kept_by_gitignore(files: Files, path: str = "/") -> Unignored:
-    """Return a test of the files below `path`: False for ignored files, and for `.git`.
-
-    `.gitignore` files that are unreadable, or in an ignored directory, have no effect. The limits
-    are 1,000 rules of each file, 5,000 in all, and five seconds for reading them.
-
-    Raises:
-        FileError: The path is wrong.
-    """
-    return await _kept(files, path, None)
-
-
 async def without_ignored(files: Files, path: str, pattern: str) -> Unignored:
-    """Return a test of the files below `path` that fit a glob and are not ignored.
+    """Return a test of the files below `path`: true for those that fit a glob and are not ignored.
+
+    Files in `.git` are ignored. `.gitignore` files that are unreadable, or in an ignored directory,
+    have no effect. The limits are 1,000 rules of each file, 5,000 in all, and five seconds for
+    reading them.
+
+    Args:
+        files: The files, also those with the rules.
+        path: A canonical path.
+        pattern: A glob as for `glob_matcher`, or empty for all files.
 
     Raises:
         FileError: The path is wrong.
         ToolError: The pattern is wrong.
     """
-    kept = await _kept(files, path, glob_matcher(pattern or "*", path))
-    kept.names = names_of(pattern)
-    return kept
-
-
-async def _kept(files: Files, path: str, fits: PathTest | None) -> Unignored:
+    fits = glob_matcher(pattern or "*", path)
     places = [f"{above}/{_NAME}" for above in _directories(path)]
     try:
         found = await files.glob(_NAME, path, limit=_MOST_FILES)
@@ -158,7 +150,9 @@ async def _kept(files: Files, path: str, fits: PathTest | None) -> Unignored:
             partly = partly or not heeded
     finally:
         budget.stop()
-    return Unignored(ignored, partly, fits)
+    kept = Unignored(ignored, partly, fits)
+    kept.names = names_of(pattern)
+    return kept
 
 
 class _OutOfTime(Exception):

@@ -162,7 +162,12 @@ def glob_matcher(pattern: str | PathTest, path: str) -> PathTest:
         return pattern
     if not pattern.strip():
         raise ToolError("a glob pattern is needed, such as *.py or docs/**/*.md")
-    _require_short(pattern, "glob", _MAX_GLOB)
+    if len(pattern) > _MAX_GLOB:
+        raise ToolError(
+            f"the glob {pattern[:50]!r}… cannot be used: it has {len(pattern)} characters, and the "
+            f"limit is {_MAX_GLOB}. Nothing was searched. Use a shorter one, or search several "
+            "times."
+        )
     from wcmatch import glob  # not needed to start
     from wcmatch._wcparse import PatternLimitException
 
@@ -180,14 +185,6 @@ def glob_matcher(pattern: str | PathTest, path: str) -> PathTest:
         return lambda full: test(full) is not None
     start = len(path.rstrip("/")) + 1
     return lambda full: test(full[start:]) is not None
-
-
-def _require_short(pattern: str, what: str, most: int) -> None:
-    if len(pattern) > most:
-        raise ToolError(
-            f"the {what} {pattern[:50]!r}… cannot be used: it has {len(pattern)} characters, and "
-            f"the bound is {most}. Nothing was searched; use a shorter one, or several in turn."
-        )
 
 
 def _matcher(

@@ -31,7 +31,6 @@ from ..subagents.background.engine import is_subagent
 from ..tools.tool import Tool, ToolResult, ToolRuntime, flat_schema
 from .memory import is_cut
 from .skill_texts import (
-    PAGE_CHARS,
     SkillsTold,
     active_skills,
     comes_with,
@@ -47,7 +46,7 @@ from .skill_texts import (
     relative,
 )
 
-__all__ = ["PAGE_CHARS", "SkillsMiddleware", "SkillsState", "SkillsTold"]
+__all__ = ["SkillsMiddleware", "SkillsState", "SkillsTold"]
 
 _MAX_ERRORS = 20
 _ERROR_CHARS = 1_000

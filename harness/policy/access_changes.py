@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from .command_path_access import STRICTNESS, WILD, Access, only_globs, patterns, policies_in, reach
 from .composite import CallPolicy, NarrowedPolicy
 from .patterns import expanded, folded, name_pattern, path_forms
 from .policy import Policy
-
-if TYPE_CHECKING:
-    from ..tools.tool import Tool
 
 __all__ = ["HEAVY", "Children", "access_changes"]
 
@@ -50,7 +47,6 @@ def access_changes(
     *,
     agent: Sequence[str] = (),
     principal: str = "",
-    tools: Mapping[str, Tool] | None = None,
 ) -> Iterator[tuple[str, Access]]:
     """Yield `/` and each existing path whose access differs from its directory's, parents first.
 
@@ -64,15 +60,14 @@ def access_changes(
         children: Lists a directory, given its canonical path.
         agent: See `reach`.
         principal: See `reach`.
-        tools: See `reach`.
     """
     nearby, rest = _split(policy)
-    judge = _Judge(rest, agent, principal, tools)
+    judge = _Judge(rest, agent, principal)
     if not nearby.policies:
         for path, access, _ in _everywhere(judge, children):
             yield path, access
         return
-    near = _Judge(nearby, agent, principal, tools)
+    near = _Judge(nearby, agent, principal)
     for path, access, is_dir in _everywhere(judge, children):
         yield path, _stricter(access, near(path, is_dir))
     for path, access, is_dir in _nearby(near, children):
@@ -98,11 +93,10 @@ class _Judge(NamedTuple):
     policy: CallPolicy
     agent: Sequence[str]
     principal: str
-    tools: Mapping[str, Tool] | None
 
     def __call__(self, path: str, is_dir: bool) -> Access:
         policy = _of_directories(self.policy) if is_dir else self.policy
-        return reach(policy, path, agent=self.agent, principal=self.principal, tools=self.tools)
+        return reach(policy, path, agent=self.agent, principal=self.principal)
 
 
 def _of_directories(policy: CallPolicy) -> CallPolicy:

@@ -20,7 +20,7 @@ from pydantic import JsonValue
 from .._internal.records import record
 from .programs import code_in
 
-__all__ = ["Argv", "Line", "argv_line", "line_of", "parse_line"]
+__all__ = ["Argv", "Line", "line_of", "parse_line"]
 
 Argv: TypeAlias = tuple[str | None, ...]
 """A program and its arguments; None means a word that only the shell knows."""
@@ -73,11 +73,10 @@ def parse_line(text: str) -> Line:
     return _Reader(text).line()
 
 
-def argv_line(argv: list[str], doubt: str = "") -> Line:
+def _argv_line(argv: list[str]) -> Line:
     """Return a line for a program that is started without a shell."""
     text = " ".join(argv)
-    if "\0" in text:
-        doubt = doubt or "it holds a control character"
+    doubt = "it holds a control character" if "\0" in text else ""
     return Line(text, (tuple(argv),) if argv else (), doubt)
 
 
@@ -309,5 +308,5 @@ def _one_line(value: JsonValue) -> Line:
         words = cast(list[str], value)
         if any(" " in one for one in words[:1]):
             return Line("\n".join(words), parse_line("\n".join(words)).commands, "it is a list")
-        return argv_line(words)
+        return _argv_line(words)
     return Line(json.dumps(value), ((None,),), "it is not a text")

@@ -68,22 +68,20 @@ def reach(
     *,
     agent: Sequence[str] = (),
     principal: str = "",
-    tools: Mapping[str, Tool] | None = None,
 ) -> Access:
     """Return what a command may do with a path without a person's approval.
 
     It may read whatever `read_file` may read, and write wherever `write_file`, `edit_file` and
-    `delete_file` all may, whatever their other arguments are.
+    `delete_file` all may, whatever their other arguments are. Rules about classes of tools are
+    applied to the built-in file tools.
 
     Args:
         policy: The policy.
         path: A canonical path, which need not exist.
         agent: Names of the agents from the main one to the caller.
         principal: The user on whose behalf it runs.
-        tools: The agent's file tools by name, for rules about the classes of tools; built-in
-            tools are assumed for missing ones.
     """
-    known = {**_built_in(), **(tools or {})}
+    known = _built_in()
 
     def may(name: str) -> bool:
         return _may(

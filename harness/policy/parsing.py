@@ -28,7 +28,6 @@ __all__ = [
     "file_text",
     "parse_text",
     "read_rules",
-    "read_tables",
     "read_texts",
 ]
 
@@ -38,6 +37,7 @@ Locate: TypeAlias = Callable[[str, int, str], str]
 the whole), the table's number from 0, and the key, which may be empty."""
 
 _ACTIONS = get_args(Action)
+_ACTION_NAMES = ", ".join(f'"{action}"' for action in _ACTIONS)
 _CLASSES = get_args(ToolClass)
 _OTHER = "other"
 _TOP = ("defaults", "rule")
@@ -62,15 +62,6 @@ class PolicyText:
     rules: Sequence[Rule]
     defaults: Mapping[ToolClass, Action]
     other: Action | None
-
-
-def read_tables(data: Mapping[str, object], name: str, locate: Locate) -> PolicyText:
-    """Read the rules and defaults from a file's tables.
-
-    Raises:
-        PolicyError: It is not valid; the text says where.
-    """
-    return _Reader(name, locate).read(data)
 
 
 def read_rules(rules: object, source: str, default: Action) -> PolicyText:
@@ -114,7 +105,7 @@ class _Reader:
             if key not in _KEYS:
                 self._unknown(key, _KEYS, "rule", at)
         if "action" not in given:
-            self._fail(f"the rule has no action; add one of {_choices(_ACTIONS)}", "rule", at)
+            self._fail(f"the rule has no action; add one of {_ACTION_NAMES}", "rule", at)
         self.action("action", given["action"], "rule", at)
         values: dict[str, Any] = {key: self._value(key, one, at) for key, one in given.items()}
         try:
@@ -165,9 +156,7 @@ class _Reader:
     def action(self, key: str, value: object, table: str = "", at: int = 0) -> Action:
         """Return a value as an action."""
         if value not in _ACTIONS:
-            self._fail(
-                f"{key} = {_shown(value)} is not one of {_choices(_ACTIONS)}", table, at, key
-            )
+            self._fail(f"{key} = {_shown(value)} is not one of {_ACTION_NAMES}", table, at, key)
         return cast(Action, value)
 
     def _unknown(self, key: object, known: Sequence[str], table: str, at: int = 0) -> NoReturn:
@@ -203,10 +192,6 @@ def _dotted(table: Mapping[str, object]) -> list[tuple[str, object]]:
 def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
-
-
-def _choices(words: Sequence[str]) -> str:
-    return ", ".join(f'"{word}"' for word in words)
 
 
 MAX_BYTES = 1_000_000
@@ -262,7 +247,7 @@ def parse_text(text: str, name: str) -> PolicyText:
         found = re.search(r"\(at line (\d+), column \d+\)", str(error))
         place = f"{name}:{found[1]}" if found else name
         raise PolicyError(f"{place}: not valid TOML: {error}") from error
-    return read_tables(data, name, _Places(text, name).locate)
+    return _Reader(name, _Places(text, name).locate).read(data)
 
 
 class _Places:

@@ -86,7 +86,7 @@ class Scheduler:
         schedule, book = claim.schedule, self._book
         if schedule.work is None:
             logger.error("schedule %r is paused: %s", schedule.name, schedule.last_error)
-            await book.give_up(claim)
+            await book.pause(schedule)  # it cannot be decrypted
             self.counts["failed"] += 1
             return
         try:

@@ -320,10 +320,6 @@ class ScheduleBook:
         }
         await self._tables.run((_SETTLE, values))
 
-    async def give_up(self, claim: Claim) -> None:
-        """Pause a schedule that cannot be decrypted."""
-        await self.pause(claim.schedule)
-
     async def postpone(self, claim: Claim, seconds: float, error: str) -> None:
         """Release a claim, so that it is tried again later."""
         update = (

@@ -67,7 +67,6 @@ class Story:
         self._run = ""
         self._origin = ""
         self._tree = RunTree(())
-        self._asked = False
         self._stamps: dict[str, Stamp] = {}
 
     async def tell(self) -> None:

@@ -115,15 +115,14 @@ def _docker_problem() -> str | None:
         policy.check()
     except AgentBuildError as error:
         return str(error)
-    return _failure((policy.binary, "version", "--format", "{{.Server.Version}}"), None)
+    return _failure((policy.binary, "version", "--format", "{{.Server.Version}}"))
 
 
-def _failure(command: Sequence[str], env: Mapping[str, str] | None) -> str | None:
+def _failure(command: Sequence[str]) -> str | None:
     """Run a command; return its problem, or None."""
     try:
         done = subprocess.run(
             command,
-            env=None if env is None else dict(env),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=PROBE_SECONDS,
@@ -146,7 +145,7 @@ def examine_search() -> Iterator[Finding]:
     if found is None:
         yield note("search", "there is no ripgrep: grep gives the same results, slower", install)
         return
-    problem = _failure((found, "--version"), None)
+    problem = _failure((found, "--version"))
     if problem is None:
         yield ok("search", f"ripgrep: {found}")
     else:

@@ -95,9 +95,9 @@ def bound_to(caller: Caller, settings: Settings) -> frozenset[str] | None:
     return caller.agents & named
 
 
-def drives(services: Services, caller: Caller | None = None) -> bool:
-    """Whether a caller may drive tools, which belong to the main agent."""
-    bound = bound_to(caller or current_caller.get(), services.settings)
+def drives(services: Services) -> bool:
+    """Whether the current caller may drive tools, which belong to the main agent."""
+    bound = bound_to(current_caller.get(), services.settings)
     return bound is None or MAIN in bound or services.places().name in bound
 
 

@@ -27,7 +27,6 @@ from mcp.server.subscriptions import (
     ResourcesListChanged,
     ResourceUpdated,
     ServerEvent,
-    SubscriptionBus,
     ToolsListChanged,
 )
 from mcp.shared.exceptions import MCPError
@@ -266,20 +265,18 @@ class Announcements:
     """Sends change notices to clients of both eras.
 
     Args:
-        bus: Reaches clients of 2026-07-28 that are connected to this server.
         sessions: The connections of older clients.
         relay: Forwards to other servers with the same threads; None if there are none.
+
+    Attributes:
+        bus: Reaches clients of 2026-07-28 that are connected to this server.
+        sessions: The connections of older clients.
     """
 
-    def __init__(
-        self,
-        bus: SubscriptionBus | None = None,
-        sessions: SessionRegistry | None = None,
-        relay: Relay | None = None,
-    ) -> None:
+    def __init__(self, sessions: SessionRegistry, relay: Relay | None) -> None:
         self._relay = relay
-        self.bus: SubscriptionBus = bus or _LocalBus()
-        self.sessions = SessionRegistry() if sessions is None else sessions
+        self.bus = _LocalBus()
+        self.sessions = sessions
         self._changed: dict[str, set[str]] = {}  # parts by thread, as in their URIs
         self._new_owners: set[str] = set()
         self._wake = anyio.Event()
@@ -326,7 +323,7 @@ class Announcements:
         """
         if self._relay is not None and not relayed and parts is not WRITING:
             self._relay.thread_changed(thread_id, parts=parts, files=files, is_new=is_new)
-        heard = self.sessions.watched or getattr(self.bus, "listeners", True)
+        heard = self.sessions.watched or self.bus.listeners
         if not (heard or is_new):  # all clients are notified of new threads
             return
         changed = self._changed.setdefault(thread_id, set())

@@ -13,7 +13,7 @@ from ...harness.agent import Agent
 from ...harness.backends.base import FileError, Files, canonical_path
 from ...harness.backends.edits import edited
 from ...harness.backends.file_tools.visible_files import authorized_files
-from ...harness.checkpoint.base import Interrupt, Run
+from ...harness.checkpoint.base import Interrupt
 from ...harness.errors import HarnessError, ToolError
 from ..auth.caller import current_caller
 from ..mcp.requests import Services
@@ -32,7 +32,7 @@ MOST_COMPARED = 8 << 20
 _NETWORK = {True: "with network", False: "without network"}
 
 
-async def preview_of(services: Services, run: Run, question: Interrupt) -> dict[str, JsonValue]:
+async def preview_of(services: Services, question: Interrupt) -> dict[str, JsonValue]:
     """Return the effects of an approval under `preview`, and the tool's hints."""
     await services.places.prepare(question.thread_id)
     agent = services.places(question.thread_id)

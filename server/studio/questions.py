@@ -115,7 +115,7 @@ class Questions:
         shown = await self._shown(_Asked(run, found), whole=True)
         shown |= {"answered": found.answered, "answer": found.answer}
         if found.kind == "approval":
-            shown |= await preview_of(self._services, run, found)
+            shown |= await preview_of(self._services, found)
         return shown
 
     async def open_of(self, runs: Iterable[Run]) -> list[JsonValue]:

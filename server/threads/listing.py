@@ -57,13 +57,9 @@ async def list_threads(
     limit: int,
     before: float | None,
     *,
-    more: str = 'More: threads(before="{before}")',
     room: int | None = None,
 ) -> Answer:
-    """Return a page of threads, last changed first.
-
-    `more` says how to request the next page; `room` is the most characters of its JSON.
-    """
+    """Return a page of threads, last changed first; `room` is the most characters of its JSON."""
     rows = await journal.threads(limit=limit + 1, before=before)
     shown: list[JsonValue] = [
         {
@@ -82,8 +78,8 @@ async def list_threads(
         for row in page
     ]
     if len(rows) > len(page):
-        data["next_before"] = repr(page[-1].updated_at)
-        lines.append(more.format(before=data["next_before"]))
+        before_next = data["next_before"] = repr(page[-1].updated_at)
+        lines.append(f'More: threads(before="{before_next}")')
     none = "There are no threads yet." if before is None else "There are no more threads."
     return Answer("\n".join(lines) or none, data)
 

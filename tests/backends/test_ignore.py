@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.backends.directory import DirectoryBackend
-from deep_agent_mcp.harness.backends.ignore import kept_by_gitignore
+from deep_agent_mcp.harness.backends.ignore import without_ignored
 from tests.backends.workbench import Bench
 
 pytestmark = pytest.mark.anyio
@@ -89,7 +89,7 @@ async def test_the_same_files_are_left_out_as_by_git(top: list[str], inner: list
         (root / ".gitignore").write_text("\n".join(top) + "\n", newline="")
         (root / "a.b/.gitignore").write_text("\n".join(inner) + "\n", newline="")
         files = Bench(DirectoryBackend(root), root).files()
-        kept = await kept_by_gitignore(files)
+        kept = await without_ignored(files, "/", "")
         ours = {one.path for one in await files.glob(kept)}
         assert ours == by_git(root)
 
@@ -137,7 +137,7 @@ async def test_a_pattern_fits_what_it_fits_for_git(patterns: list[str], paths: l
             (root / f"{number}/.gitignore").write_text(f"{pattern}\n", newline="")
         asked = [f"{number}/{path}" for number in range(len(patterns)) for path in paths]
         ignored = ignored_by_git(root, asked)
-        kept = await kept_by_gitignore(files)
+        kept = await without_ignored(files, "/", "")
         wrong = [one for one in asked if kept(f"/{one}") == (one in ignored)]
         assert not [(patterns[int(one.split("/")[0])], one) for one in wrong]
 
@@ -157,7 +157,8 @@ async def test_a_pattern_fits_what_it_fits_for_git(patterns: list[str], paths: l
 )
 async def test_no_pattern_takes_long(pattern: str, path: str, tmp_path: Path):
     (tmp_path / ".gitignore").write_text(f"{pattern}\n")
-    kept = await kept_by_gitignore(Bench(DirectoryBackend(tmp_path), tmp_path).files())
+    files = Bench(DirectoryBackend(tmp_path), tmp_path).files()
+    kept = await without_ignored(files, "/", "")
     started = time.thread_time()
     assert kept(f"/{path}")
     assert time.thread_time() - started < 2
@@ -165,14 +166,15 @@ async def test_no_pattern_takes_long(pattern: str, path: str, tmp_path: Path):
 
 async def test_a_path_of_very_many_directories_is_judged(tmp_path: Path):
     (tmp_path / ".gitignore").write_text("x.log\n")
-    kept = await kept_by_gitignore(Bench(DirectoryBackend(tmp_path), tmp_path).files())
+    files = Bench(DirectoryBackend(tmp_path), tmp_path).files()
+    kept = await without_ignored(files, "/", "")
     assert kept("/a" * 1_500 + "/b")
     assert not kept("/a" * 1_500 + "/x.log")
 
 
 async def test_patterns_with_many_stars_fit(bench: Bench):
     await bench.seed("/.gitignore", b"*a*b*c*d*e*f*\n[z-a]\n/x/**/y/**/z/**/*.t*x*t\n")
-    kept = await kept_by_gitignore(bench.files())
+    kept = await without_ignored(bench.files(), "/", "")
     assert not kept("/d/1a2b3c4d5e6f7")
     assert kept("/d/1a2b3c4d5e6")
     assert not kept("/x/1/y/2/3/z/n.text")

@@ -8,10 +8,8 @@ from hypothesis import strategies as st
 from deep_agent_mcp.harness.errors import AgentBuildError, MiddlewareError
 from deep_agent_mcp.harness.loop.hooks.requests import ModelRequest
 from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, Message, TextBlock
-from deep_agent_mcp.harness.middleware.models.provider_features import (
-    MAX_BREAKPOINTS,
-    PromptCachingMiddleware,
-)
+from deep_agent_mcp.harness.middleware.models.provider_features import PromptCachingMiddleware
+from deep_agent_mcp.harness.models.anthropic.request import MAX_BREAKPOINTS
 from deep_agent_mcp.harness.models.base import ChatModel, PromptSection
 from deep_agent_mcp.harness.tools.schemas import ToolSpec
 from deep_agent_mcp.harness.tools.tool import tool

@@ -74,7 +74,6 @@ def test_a_rule_about_what_would_be_written_counts_as_if_it_were():
 def test_tools_count_for_what_they_say_of_themselves():
     policy = Policy(defaults={"read_only": "allow", "destructive": "ask", "open_world": "deny"})
     assert reach(policy, "/a") == "read"
-    assert reach(policy, "/a", tools=TOOLS) == "read"
     assert reach(Policy([Rule("deny", destructive=False)]), "/a") == "hidden"
 
 
@@ -269,7 +268,6 @@ def test_reach_says_no_less_where_rules_look_at_paths_alone(policy, path, agent)
     writable = readable and all(map(allowed, WRITERS))
     expected = ORDER[readable + writable]
     assert reach(policy, path, agent=agent) == expected
-    assert reach(policy, path, agent=agent, tools=TOOLS) == expected
 
 
 @settings(max_examples=100)

@@ -122,7 +122,7 @@ async def rewrite(session: Session, thread_id: str, change: Rewrite) -> set[byte
     """Replace the content of a thread's records; return digests of large values to free."""
     await session.lock_rewrites()
     await session.lock_threads(thread_id)
-    await session.share_blobs()
+    await session.send(session.sharing_blobs())
     thread = _Thread(session, thread_id, change)
     await thread.rewrite_tasks()
     await thread.rewrite_changes()

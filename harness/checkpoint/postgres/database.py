@@ -270,10 +270,6 @@ class Session:
             {"keys": sorted(self.keys(thread_ids))},
         )
 
-    async def share_blobs(self) -> None:
-        """Keep others from deleting blobs."""
-        await self.send(self.sharing_blobs())
-
     def sharing_blobs(self) -> Statement:
         """Return a statement that keeps others from deleting blobs."""
         return "SELECT pg_advisory_xact_lock_shared(%(key)s)", {"key": self._key(b"blobs", "")}

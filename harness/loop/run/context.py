@@ -106,6 +106,10 @@ class RunControl:
         self.scope.cancel()
 
 
+_MOST_STATES = 256
+"""The most namespaces whose states a `StateCache` keeps."""
+
+
 class StateCache:
     """Cache of the newest states, so that a step does not read the journal it just wrote.
 
@@ -115,9 +119,8 @@ class StateCache:
         rules: The redaction rules for these states, and for everything added to them.
     """
 
-    def __init__(self, size: int = 256) -> None:
+    def __init__(self) -> None:
         self.rules: Sequence[Rule] = ()
-        self._size = size
         self._states: OrderedDict[tuple[str, str], tuple[Checkpoint, State]] = OrderedDict()
 
     def get(self, thread_id: str, ns: str) -> tuple[Checkpoint, State] | None:
@@ -129,11 +132,11 @@ class StateCache:
         return None
 
     def put(self, checkpoint: Checkpoint, state: State) -> None:
-        """Cache a state; beyond the size, the least recently used one is dropped."""
+        """Cache a state; beyond the limit, the least recently used one is dropped."""
         key = (checkpoint.thread_id, checkpoint.ns)
         self._states[key] = (checkpoint, state)
         self._states.move_to_end(key)
-        while len(self._states) > self._size:
+        while len(self._states) > _MOST_STATES:
             self._states.popitem(last=False)
 
 

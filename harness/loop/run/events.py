@@ -86,19 +86,18 @@ def _clipped(value: JsonValue, depth: int) -> JsonValue:
 
 T = TypeVar("T")
 
+_MOST_QUEUED = 256
+"""How many events may be queued before the producer waits."""
+
 
 class EventBuffer(Generic[T]):
     """A queue whose producer never blocks in `put`, but can wait in `room`.
 
     A run emits from synchronous code, so `put` always accepts the event. Between phases, and after
     each piece of a model's answer, the run waits until the consumer has caught up.
-
-    Args:
-        size: How many events may be queued before the producer waits.
     """
 
-    def __init__(self, size: int = 256) -> None:
-        self._size = size
+    def __init__(self) -> None:
         self._items: deque[T] = deque()
         self._readable = anyio.Event()
         self._room = anyio.Event()
@@ -110,8 +109,8 @@ class EventBuffer(Generic[T]):
         self._readable.set()
 
     async def room(self) -> None:
-        """Wait until fewer events are queued than the size, or the buffer has ended."""
-        while len(self._items) >= self._size and not self._ended:
+        """Wait until fewer events are queued than the limit, or the buffer has ended."""
+        while len(self._items) >= _MOST_QUEUED and not self._ended:
             if self._room.is_set():  # otherwise parallel subagents would wait for it too
                 self._room = anyio.Event()
             await self._room.wait()
@@ -132,7 +131,7 @@ class EventBuffer(Generic[T]):
             self._readable = anyio.Event()
             await self._readable.wait()
         item = self._items.popleft()
-        if len(self._items) < self._size:
+        if len(self._items) < _MOST_QUEUED:
             self._room.set()
         return item
 

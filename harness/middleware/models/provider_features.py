@@ -28,15 +28,11 @@ from ...models.base import PromptSection
 from ...tools.tool import Tool
 
 __all__ = [
-    "MAX_BREAKPOINTS",
     "VOLATILE_SECTIONS",
     "PromptCachingMiddleware",
     "ProviderToolSearchMiddleware",
 ]
 
-
-MAX_BREAKPOINTS = 4
-"""The most breakpoints in a request."""
 
 VOLATILE_SECTIONS = ("subagents", "skills", "memory", "mcp_servers")
 """Built-in sections that differ between threads or change during one, the most stable first."""

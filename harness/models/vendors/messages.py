@@ -174,7 +174,6 @@ _EMPTY = "(no output)"
 
 _PART: TypeAdapter[ModelResponsePart] = TypeAdapter(ModelResponsePart)
 _EXTRAS = ("id", "signature", "provider_details")
-_SELF_CONTAINED = ("builtin-tool-call", "builtin-tool-return", "compaction", "file")
 
 
 def fingerprint(block: TextBlock | ThinkingBlock | ToolCall) -> str:
