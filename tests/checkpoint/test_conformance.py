@@ -10,9 +10,14 @@ from pathlib import Path
 import pytest
 
 from deep_agent_mcp.harness.checkpoint.base import Batch, Checkpointer
-from deep_agent_mcp.harness.checkpoint.conformance import LAWS, Law, NotConforming, commits, verify
-from deep_agent_mcp.harness.checkpoint.conformance import commits as unfinished
-from deep_agent_mcp.harness.checkpoint.conformance import snapshots as listings
+from deep_agent_mcp.harness.checkpoint.conformance import (
+    LAWS,
+    Law,
+    NotConforming,
+    commits,
+    snapshots,
+    verify,
+)
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 
@@ -61,16 +66,16 @@ async def test_a_run_cannot_go_on_from_anything_but_the_head(journal: Checkpoint
 
 
 async def test_parallel_tasks_are_folded_in_call_order(journal: Checkpointer):
-    await unfinished.parallel_tasks_are_folded_in_call_order(journal)
+    await commits.parallel_tasks_are_folded_in_call_order(journal)
 
 
 async def test_finished_tasks_of_an_unfinished_step_are_pending(journal: Checkpointer):
-    await unfinished.finished_tasks_of_an_unfinished_step_are_pending(journal)
+    await commits.finished_tasks_of_an_unfinished_step_are_pending(journal)
 
 
 async def test_a_task_that_wrote_nothing_still_counts_as_finished(journal: Checkpointer):
-    await unfinished.a_task_that_wrote_nothing_still_counts_as_finished(journal)
+    await commits.a_task_that_wrote_nothing_still_counts_as_finished(journal)
 
 
 async def test_history_pages_from_the_newest(journal: Checkpointer):
-    await listings.history_pages_from_the_newest(journal)
+    await snapshots.history_pages_from_the_newest(journal)

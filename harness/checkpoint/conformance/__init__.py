@@ -8,27 +8,22 @@ Each law gets a new, empty journal. `LAWS` lists them, for a parametrised test.
 
 from __future__ import annotations
 
-from . import commits, copies, rewriting, run_ownership, runs, snapshots
-from . import commits as unfinished
-from . import maintenance as upkeep
-from . import rewriting as admission
-from . import snapshots as forks
-from . import snapshots as listings
+from . import commits, copies, maintenance, rewriting, run_ownership, runs, snapshots
 from .kit import Law, MakeJournal
 
 __all__ = ["LAWS", "Law", "MakeJournal", "NotConforming", "verify"]
 
 LAWS: tuple[Law, ...] = (
     *commits.LAWS,
-    *admission.ADMISSION_LAWS,
-    *unfinished.UNFINISHED_LAWS,
-    *forks.FORK_LAWS,
+    *rewriting.ADMISSION_LAWS,
+    *commits.UNFINISHED_LAWS,
+    *snapshots.FORK_LAWS,
     *snapshots.LAWS,
-    *listings.LISTING_LAWS,
+    *snapshots.LISTING_LAWS,
     *runs.LAWS,
     *run_ownership.LAWS,
     *copies.LAWS,
-    *upkeep.LAWS,
+    *maintenance.LAWS,
     *runs.EVENT_LAWS,
     *rewriting.LAWS,
 )

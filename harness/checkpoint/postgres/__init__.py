@@ -24,8 +24,7 @@ from ..base import Batch, EventLimits, Rewrite
 from ..facade import JournalFacade, Query
 from ..maintenance import check_prune
 from . import changes as postgres_rewrite
-from . import maintenance as upkeep
-from . import queries
+from . import maintenance, queries
 from .commits import ServerClock
 from .committer import Committer
 from .database import JOURNAL, VACUUM, Session
@@ -116,11 +115,11 @@ class PostgresCheckpointer(JournalFacade):
         Raises:
             CheckpointError: The database cannot be written.
         """
-        await self._free(await self._keep_up(upkeep.delete_thread, thread_id))
+        await self._free(await self._maintain(maintenance.delete_thread, thread_id))
 
     async def copy_thread(self, source: str, target: str) -> None:
         """Copy a thread's checkpoints under another id; see `Checkpointer.copy_thread`."""
-        await self._keep_up(upkeep.copy_thread, source, target, self._clock)
+        await self._maintain(maintenance.copy_thread, source, target, self._clock)
 
     async def prune(
         self,
@@ -131,10 +130,10 @@ class PostgresCheckpointer(JournalFacade):
     ) -> int:
         """Remove old checkpoints, each thread's in a transaction; see `Checkpointer.prune`."""
         check_prune(keep_latest, older_than)
-        names = [thread_id] if thread_id is not None else await self._read(upkeep.all_threads)
+        names = [thread_id] if thread_id is not None else await self._read(maintenance.all_threads)
         removed, unheld = 0, set[bytes]()
         for name in names:
-            count, digests = await self._keep_up(upkeep.prune, name, keep_latest, older_than)
+            count, digests = await self._maintain(maintenance.prune, name, keep_latest, older_than)
             removed += count
             unheld |= digests
         await self._free(unheld)
@@ -142,19 +141,19 @@ class PostgresCheckpointer(JournalFacade):
 
     async def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete runs with all their data, each in a transaction; see the protocol."""
-        made = await self._read(upkeep.threads_of_runs, run_ids)
+        made = await self._read(maintenance.threads_of_runs, run_ids)
         unheld = set[bytes]()
         for place in made:
-            unheld |= await self._keep_up(upkeep.delete_run, *place)
+            unheld |= await self._maintain(maintenance.delete_run, *place)
         await self._free(unheld)
 
     async def thread_size(self, thread_id: str) -> int:
         """Return the bytes of a thread's values in the database."""
-        return await self._read(upkeep.thread_size, thread_id)
+        return await self._read(maintenance.thread_size, thread_id)
 
     async def rewrite(self, thread_id: str, rewrite: Rewrite) -> None:
         """Replace the content of a thread's records; see `Checkpointer.rewrite`."""
-        await self._free(await self._keep_up(postgres_rewrite.rewrite, thread_id, rewrite))
+        await self._free(await self._maintain(postgres_rewrite.rewrite, thread_id, rewrite))
 
     async def vacuum(self) -> None:
         """Make the space of deleted data usable again, without blocking others.
@@ -162,7 +161,7 @@ class PostgresCheckpointer(JournalFacade):
         Raises:
             CheckpointError: The tables belong to another user of the database.
         """
-        await self._free(await self._keep_up(upkeep.unused_blobs))
+        await self._free(await self._maintain(maintenance.unused_blobs))
         await self._database.work_apart(self._vacuum, seconds=self._patience)
 
     async def close(self) -> None:
@@ -180,7 +179,7 @@ class PostgresCheckpointer(JournalFacade):
     async def _read(self, query: Query, *question: object) -> Any:
         return await self._database.read(lambda conn: query(self._session(conn), *question))
 
-    async def _keep_up(self, function: Callable[..., Awaitable[T]], *args: object) -> T:
+    async def _maintain(self, function: Callable[..., Awaitable[T]], *args: object) -> T:
         """Run a function in a transaction that may take long."""
 
         async def work(conn: AsyncConnection) -> T:
@@ -212,7 +211,7 @@ class PostgresCheckpointer(JournalFacade):
     async def _freed(self, digests: Collection[bytes]) -> bool:
         async def work(conn: AsyncConnection) -> bool:
             try:
-                await upkeep.free_blobs(self._session(conn), digests)
+                await maintenance.free_blobs(self._session(conn), digests)
             except LockNotAvailable:
                 raise _Busy from None  # through the end of the transaction
             return True

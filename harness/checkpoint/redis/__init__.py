@@ -190,7 +190,7 @@ class RedisCheckpointer(JournalFacade):
         super().__init__(Queries(self._server, prefix))
         self._place = f"the journal {prefix!r} in {self._server.place}"
         self._commits = Commits(self._server, self._place, timeout)
-        self._upkeep = Maintenance(self._server, prefix)
+        self._maintenance = Maintenance(self._server, prefix)
         self._opening = anyio.Lock()
         self._trust: Trust | None = None
         self._closed = False
@@ -237,11 +237,11 @@ class RedisCheckpointer(JournalFacade):
 
     async def delete_thread(self, thread_id: str) -> None:
         """Delete a thread with all its data; unknown ids are ignored."""
-        await self._keep_up(self._upkeep.delete_thread, thread_id)
+        await self._maintain(self._maintenance.delete_thread, thread_id)
 
     async def copy_thread(self, source: str, target: str) -> None:
         """Copy a thread's checkpoints under another id; see `Checkpointer.copy_thread`."""
-        await self._keep_up(self._upkeep.copy_thread, source, target)
+        await self._maintain(self._maintenance.copy_thread, source, target)
 
     async def prune(
         self,
@@ -252,15 +252,15 @@ class RedisCheckpointer(JournalFacade):
     ) -> int:
         """Remove old checkpoints; each thread separately. See `Checkpointer.prune`."""
         check_prune(keep_latest, older_than)
-        return await self._keep_up(self._upkeep.prune, thread_id, keep_latest, older_than)
+        return await self._maintain(self._maintenance.prune, thread_id, keep_latest, older_than)
 
     async def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete runs with all they made, each by itself; see `Checkpointer.delete_for_runs`."""
-        await self._keep_up(self._upkeep.delete_for_runs, run_ids)
+        await self._maintain(self._maintenance.delete_for_runs, run_ids)
 
     async def thread_size(self, thread_id: str) -> int:
         """Return the bytes that a thread's values take in the server."""
-        return await self._read(self._upkeep.thread_size, thread_id)
+        return await self._read(self._maintenance.thread_size, thread_id)
 
     async def rewrite(self, thread_id: str, rewrite: Rewrite) -> None:
         """Replace the content of a thread's records; see `Checkpointer.rewrite`.
@@ -268,7 +268,7 @@ class RedisCheckpointer(JournalFacade):
         The thread is in memory meanwhile, and `rewrite` may be called again from the beginning if
         another process changes the thread in between.
         """
-        await self._keep_up(self._upkeep.rewrite, thread_id, rewrite)
+        await self._maintain(self._maintenance.rewrite, thread_id, rewrite)
 
     async def vacuum(self) -> None:
         """Do nothing: deleted data takes no space."""
@@ -313,7 +313,7 @@ class RedisCheckpointer(JournalFacade):
                     f"server, then try again."
                 ) from error
 
-    async def _keep_up(self, work: Callable[..., Awaitable[T]], *args: object) -> T:
+    async def _maintain(self, work: Callable[..., Awaitable[T]], *args: object) -> T:
         async with self._using():
             try:
                 return await work(*args)

@@ -25,8 +25,7 @@ from ..admission import Clock
 from ..base import Batch, EventLimits, Rewrite
 from ..facade import JournalFacade, Query
 from ..maintenance import check_prune
-from . import changes, queries
-from . import maintenance as upkeep
+from . import changes, maintenance, queries
 from .committer import Committer
 from .connections import JournalConnection, connect
 
@@ -98,12 +97,12 @@ class SqliteCheckpointer(JournalFacade):
         Raises:
             CheckpointError: The file cannot be written; nothing was deleted.
         """
-        await self._keep_up(upkeep.delete_thread, thread_id)
+        await self._maintain(maintenance.delete_thread, thread_id)
 
     async def copy_thread(self, source: str, target: str) -> None:
         """Copy a thread's checkpoints under another id; see `Checkpointer.copy_thread`."""
         now = self._clock.now()
-        await self._keep_up(upkeep.copy_thread, source, target, now)
+        await self._maintain(maintenance.copy_thread, source, target, now)
 
     async def prune(
         self,
@@ -114,27 +113,27 @@ class SqliteCheckpointer(JournalFacade):
     ) -> int:
         """Remove old checkpoints, each thread's in a transaction; see `Checkpointer.prune`."""
         check_prune(keep_latest, older_than)
-        names = [thread_id] if thread_id is not None else await self._read(upkeep.all_threads)
+        names = [thread_id] if thread_id is not None else await self._read(maintenance.all_threads)
         return sum(
             await self._remove(
-                partial(upkeep.prune, keep_latest=keep_latest, older_than=older_than), names
+                partial(maintenance.prune, keep_latest=keep_latest, older_than=older_than), names
             )
         )
 
     async def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete runs with all their data, each in a transaction; see the protocol."""
-        await self._remove(upkeep.delete_run, run_ids)
+        await self._remove(maintenance.delete_run, run_ids)
 
     async def thread_size(self, thread_id: str) -> int:
         """Return the bytes of a thread's values in the file."""
-        return await self._read(upkeep.thread_size, thread_id)
+        return await self._read(maintenance.thread_size, thread_id)
 
     async def rewrite(self, thread_id: str, rewrite: Rewrite) -> None:
         """Replace the content of a thread's records; see `Checkpointer.rewrite`.
 
         `rewrite` runs in another thread.
         """
-        await self._keep_up(changes.rewrite_thread, thread_id, rewrite)
+        await self._maintain(changes.rewrite_thread, thread_id, rewrite)
 
     async def vacuum(self) -> None:
         """Free the space of deleted data. Needs the same space again while it works.
@@ -142,7 +141,7 @@ class SqliteCheckpointer(JournalFacade):
         Raises:
             CheckpointError: The disk is too full, or another process uses the journal.
         """
-        await self._keep_up(upkeep.collect)
+        await self._maintain(maintenance.collect)
         writer, _ = await self._open()
         await writer.run(_vacuum)
 
@@ -172,7 +171,7 @@ class SqliteCheckpointer(JournalFacade):
         _, reader = self._connections or await self._open()
         return await reader.run(lambda conn: query(conn, *question))
 
-    async def _keep_up(self, function: Callable[..., T], *args: object) -> T:
+    async def _maintain(self, function: Callable[..., T], *args: object) -> T:
         """Run a function in a transaction of its own."""
         writer, _ = self._connections or await self._open()
         return await writer.run(lambda conn: self._committer.apart(conn, function, *args))
@@ -190,8 +189,8 @@ class SqliteCheckpointer(JournalFacade):
             if time.monotonic() - began > _WORK_SECONDS:
                 await anyio.sleep(_REST_SECONDS)
                 began = time.monotonic()
-            results.append(await self._keep_up(function, name))
-        await self._keep_up(changes.free_blobs)
+            results.append(await self._maintain(function, name))
+        await self._maintain(changes.free_blobs)
         return results
 
 
