@@ -1,8 +1,8 @@
 """Commands that continue in the background, each with its own thread.
 
 A job belongs to a thread of the journal and lives in this process, even after the end of its run
-and event loop. Its guardian ends it with the process. Its output is written to a file immediately,
-so it can be read while the job runs, and after the process has ended.
+and event loop. Its supervisor ends it with the process. Its output is written to a file
+immediately, so it can be read while the job runs, and after the process has ended.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class Job:
                     os.close(self._over)
                     self._over = -1
 
-        # A daemon, because the program's end must not wait for it: the guardian ends the job then.
+        # A daemon, as the program must not wait for it to end: the supervisor ends the job then.
         threading.Thread(target=follow, name=self.id, daemon=True).start()
 
 

@@ -30,11 +30,11 @@ from .resource_limits import descendants
 
 __all__ = ["ShellProcess", "SupervisorOptions", "start_process"]
 
-_GUARDIAN = str(Path(__file__).with_name("supervisor.py"))
+_SUPERVISOR = str(Path(__file__).with_name("supervisor.py"))
 _PIPE_BYTES = 1 << 20
 _CHUNK = 1 << 18
 _LINE = 1_024
-_GUARDIAN_SECONDS = 6.0
+_SUPERVISOR_SECONDS = 6.0
 _CLEANUP_SECONDS = 21.0
 
 
@@ -51,7 +51,7 @@ class SupervisorOptions(TypedDict):
         cleanup: A command to run when the shell is gone; may be empty.
         most_processes: How many processes there may be at once; 0 for any number.
         most_memory: Bytes of memory that all of them may have together; 0 for any amount.
-        watched: Paths of this machine whose moving away makes the guardian look at the mounts.
+        watched: Paths of this machine whose moving away makes the supervisor look at the mounts.
     """
 
     argv: list[str]
@@ -71,18 +71,18 @@ class ShellProcess:
 
     Attributes:
         code: The shell's exit code once everything has ended; 128 plus the signal that ended it.
-        end_seconds: How long the guardian may take to end everything.
+        end_seconds: How long the supervisor may take to end everything.
     """
 
     def __init__(
         self,
-        guardian: subprocess.Popen[bytes],
+        supervisor: subprocess.Popen[bytes],
         leash: socket.socket,
         pipes: tuple[int, int, int],
         end_seconds: float,
     ) -> None:
         self.code: int | None = None
-        self._guardian = guardian
+        self._supervisor = supervisor
         self._leash = leash
         self._stdin, self._output, self._status = pipes
         self.end_seconds = end_seconds
@@ -100,11 +100,11 @@ class ShellProcess:
     @property
     def ended(self) -> bool:
         """Whether all processes of the shell have ended."""
-        return self.code is not None or self._guardian.poll() is not None
+        return self.code is not None or self._supervisor.poll() is not None
 
     @property
     def passed(self) -> str:
-        """The limit for which the guardian ends the shell, such as `more than 9 processes`."""
+        """The limit for which the supervisor ends the shell, such as `more than 9 processes`."""
         if self._lost:
             return GUARD_LOST
         with contextlib.suppress(OSError):  # `wait` may not have had its turn yet
@@ -141,9 +141,9 @@ class ShellProcess:
         Raises:
             OSError: Mounts are missing, or they cannot be read.
         """
-        mounts = await anyio.to_thread.run_sync(_mounts_of, self._guardian.pid, places)
+        mounts = await anyio.to_thread.run_sync(_mounts_of, self._supervisor.pid, places)
         self._mounts = mounts
-        with contextlib.suppress(OSError):  # the guardian has gone; `ended` tells
+        with contextlib.suppress(OSError):  # the supervisor has gone; `ended` tells
             self._leash.send(f"guard {mounts.pid} {mounts.digest}\n".encode())
 
     def _guarded(self, data: bytes) -> bytes:
@@ -156,8 +156,8 @@ class ShellProcess:
         return b"" if self._lost else data
 
     def lease(self, seconds: float) -> None:
-        """Make the guardian end everything after this time, unless the lease is renewed."""
-        with contextlib.suppress(OSError):  # the guardian has gone; `ended` tells
+        """Make the supervisor end everything after this time, unless the lease is renewed."""
+        with contextlib.suppress(OSError):  # the supervisor has gone; `ended` tells
             self._leash.send(f"{seconds:.3f}\n".encode())
 
     async def wait(self) -> int:
@@ -177,7 +177,7 @@ class ShellProcess:
         return self.code
 
     def hang_up(self) -> None:
-        """Tell the guardian to end everything; `wait` returns when it has."""
+        """Tell the supervisor to end everything; `wait` returns when it has."""
         if self.usable:
             with contextlib.suppress(OSError):
                 self._leash.shutdown(socket.SHUT_WR)
@@ -191,16 +191,16 @@ class ShellProcess:
             with anyio.move_on_after(self.end_seconds):
                 await self.wait()
             if self.code is None:
-                self._guardian.kill()
+                self._supervisor.kill()
                 self.code = await self._reap()
         self._close()
         if self._mounts is not None:
             self._mounts.close()
 
     async def _reap(self) -> int:
-        """Return the guardian's exit code; see to the shell if the guardian was killed."""
+        """Return the supervisor's exit code; see to the shell if the supervisor was killed."""
         assert sys.platform != "win32"
-        wait = partial(self._guardian.wait, _GUARDIAN_SECONDS)
+        wait = partial(self._supervisor.wait, _SUPERVISOR_SECONDS)
         try:
             code = await anyio.to_thread.run_sync(wait)
         except subprocess.TimeoutExpired:
@@ -213,7 +213,7 @@ class ShellProcess:
 
 
 async def start_process(launch: Launch, *, grace: float, lease: float) -> ShellProcess:
-    """Start a shell behind a guardian.
+    """Start a shell behind a supervisor.
 
     Args:
         launch: The command line and its limits.
@@ -221,13 +221,13 @@ async def start_process(launch: Launch, *, grace: float, lease: float) -> ShellP
         lease: Seconds until it is ended, unless `ShellProcess.lease` changes that.
 
     Raises:
-        OSError: The guardian cannot be started; nothing runs.
+        OSError: The supervisor cannot be started; nothing runs.
     """
     return await anyio.to_thread.run_sync(partial(_start, launch, grace, lease))
 
 
 def _start(launch: Launch, grace: float, lease: float) -> ShellProcess:
-    ends = grace + _GUARDIAN_SECONDS + (_CLEANUP_SECONDS if launch.cleanup else 0)
+    ends = grace + _SUPERVISOR_SECONDS + (_CLEANUP_SECONDS if launch.cleanup else 0)
     ours, theirs = socket.socketpair()
     fds: list[int] = []
     try:
@@ -247,7 +247,7 @@ def _start(launch: Launch, grace: float, lease: float) -> ShellProcess:
             "watched": list(launch.watched),
         }
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", _GUARDIAN, str(theirs.fileno())],
+            [sys.executable, "-I", "-S", _SUPERVISOR, str(theirs.fileno())],
             stdin=stdin,
             stdout=to_output,
             stderr=to_status,
@@ -275,14 +275,14 @@ def _start(launch: Launch, grace: float, lease: float) -> ShellProcess:
     return ShellProcess(process, ours, kept, ends)
 
 
-def _mounts_of(guardian: int, places: Sequence[str]) -> MountGuard:
-    """Return the mounts of the process below a guardian that has some at these places.
+def _mounts_of(supervisor: int, places: Sequence[str]) -> MountGuard:
+    """Return the mounts of the process below a supervisor that has some at these places.
 
     Raises:
         OSError: No process has mounts there, or they cannot be read.
     """
     problem = OSError("no process of the shell has the mounts that it was started with")
-    for pid in reversed(descendants(guardian)):  # inner processes come later
+    for pid in reversed(descendants(supervisor)):  # inner processes come later
         try:
             mounts = MountGuard(pid)
         except OSError as error:

@@ -1,10 +1,10 @@
 """Resource limits of a whole shell: number of processes, and memory.
 
-Limits of the system apply to each process, or to each user except root. So the guardian checks all
-processes many times a second. If control groups are writable, the kernel also enforces slightly
-higher limits, so processes that are faster than the guardian stay small, too.
+Limits of the system apply to each process, or to each user except root. So the supervisor checks
+all processes many times a second. If control groups are writable, the kernel also enforces slightly
+higher limits, so processes that are faster than the supervisor stay small, too.
 
-It is part of the guardian, and must not import the rest of the package.
+It is part of the supervisor, and must not import the rest of the package.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ class ControlGroups:
 
 
 def _sweep(parent: str) -> None:
-    """Remove groups whose guardian was killed, but not groups that are still in use."""
+    """Remove groups whose supervisor was killed, but not groups that are still in use."""
     with contextlib.suppress(OSError):
         for name in os.listdir(parent):
             pid = name.removeprefix(_NAME).partition("-")[0]

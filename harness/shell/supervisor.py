@@ -6,7 +6,7 @@ and adopts processes that the shell's children leave behind. It ends all of them
 when the shell has ended, when its lease runs out, or when the other end of its leash is closed, for
 example by a crash.
 
-The leash is a socket. The guardian writes the shell's process id to it. If the session exceeds a
+The leash is a socket. The supervisor writes the shell's process id to it. If the session exceeds a
 limit, it writes the limit on the next line, before it ends the session. Each line that it reads has
 the seconds for which the lease is valid from then on, or `guard`, a process id and a digest, which
 identify mounts that must not change (see `mount_guard`). It exits with the shell's exit code.
@@ -67,7 +67,7 @@ def _prctl(option: int, value: int) -> None:
 
 def _start(options: SupervisorOptions, groups: ControlGroups) -> int:
     """Start the shell and return its process id."""
-    guardian = os.getpid()
+    supervisor = os.getpid()
     pid = os.fork()
     if pid:
         with contextlib.suppress(OSError):  # it has done so itself, and is another program now
@@ -76,7 +76,7 @@ def _start(options: SupervisorOptions, groups: ControlGroups) -> int:
     try:
         os.setpgid(0, 0)
         _prctl(_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != guardian:
+        if os.getppid() != supervisor:
             os._exit(1)
         for one in (*_IGNORED, signal.SIGCHLD):
             signal.signal(one, signal.SIG_DFL)

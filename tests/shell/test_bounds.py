@@ -80,7 +80,7 @@ def test_control_groups_hold_what_enters_them_and_are_removed() -> None:
     assert not any(one.exists() for one in made)
 
 
-def test_groups_of_guardians_that_were_killed_are_swept(tmp_path: Path) -> None:
+def test_groups_of_supervisors_that_were_killed_are_swept(tmp_path: Path) -> None:
     for name in ("deep-agent-4194999-a", f"deep-agent-{os.getpid()}-b", "other"):
         (tmp_path / name).mkdir()
     bounds._sweep(str(tmp_path))

@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from deep_agent_mcp.harness.shell import supervisor as guardian
+from deep_agent_mcp.harness.shell import supervisor
 from deep_agent_mcp.harness.shell.policies import ExecutionPolicy, HostExecutionPolicy
 from deep_agent_mcp.harness.shell.session import ShellError, ShellSession, open_session
 from tests.ports_and_waits import growing
@@ -102,7 +102,7 @@ async def test_so_does_one_in_which_nothing_was_ever_run(tmp_path: Path) -> None
         assert not session.alive
 
 
-async def test_a_command_that_kills_its_guardian_ends_the_session(
+async def test_a_command_that_kills_its_supervisor_ends_the_session(
     tmp_path: Path, witness: Callable[[], Witness]
 ) -> None:
     one = witness()
@@ -115,7 +115,9 @@ async def test_a_command_that_kills_its_guardian_ends_the_session(
         await one.gone()
 
 
-async def test_a_shell_whose_guardian_dies_alone_is_killed(witness: Callable[[], Witness]) -> None:
+async def test_a_shell_whose_supervisor_dies_alone_is_killed(
+    witness: Callable[[], Witness],
+) -> None:
     one = witness()
     ours, theirs = socket.socketpair()
     options = {
@@ -132,14 +134,14 @@ async def test_a_shell_whose_guardian_dies_alone_is_killed(witness: Callable[[],
     }
     told = json.dumps(options).encode()
     ours.sendall(len(told).to_bytes(8, "big") + told)
-    arguments = [guardian.__file__, str(theirs.fileno())]
+    arguments = [supervisor.__file__, str(theirs.fileno())]
     with ours, theirs, other_process(*arguments, pass_fds=(theirs.fileno(),)) as child:
         await one.started()
         child.kill()
         await one.gone()
 
 
-async def test_signals_to_the_whole_group_do_not_reach_the_guardian(
+async def test_signals_to_the_whole_group_do_not_reach_the_supervisor(
     tmp_path: Path, witness: Callable[[], Witness]
 ) -> None:
     one = witness()
