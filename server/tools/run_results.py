@@ -21,7 +21,7 @@ from ..approvals.questions import call_lines, show
 from ..results import Answer
 from ..runs.accounts import EventPage, Snapshot
 from ..sampling.queue import is_parked
-from .run_accounts import account_facts
+from .account_texts import account_facts
 
 __all__ = ["example", "question_line", "run_result", "with_notes"]
 

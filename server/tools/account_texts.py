@@ -1,4 +1,4 @@
-"""Accounts of runs: a short summary of changes and refused calls, as text and as data."""
+"""Account texts: an account of a run as text and as data for a tool result."""
 
 from __future__ import annotations
 

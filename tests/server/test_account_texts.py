@@ -24,7 +24,7 @@ from deep_agent_mcp.server.runs import accounts
 from deep_agent_mcp.server.runs.accounts import Account
 from deep_agent_mcp.server.settings.sources import load_settings
 from deep_agent_mcp.server.threads import journals
-from deep_agent_mcp.server.tools.run_accounts import account_facts
+from deep_agent_mcp.server.tools.account_texts import account_facts
 from tests.e2e.task_client import Tasks, ask
 from tests.shell.support import need_bubblewrap
 
