@@ -170,7 +170,7 @@ def built_agent(settings: Settings, subagents: SubAgentRegistry | None = None) -
         from ..harness.telemetry import TelemetryMiddleware
 
         telemetry = TelemetryMiddleware(capture_content=settings.telemetry_content)
-    settings = settings.of_nobody()
+    settings = settings.without_principal()
     journal = MemoryCheckpointer()
     common = Common.of(settings)
     models = ReloadableModels(common.profiles)

@@ -168,7 +168,7 @@ class MemoryStore(PlannedStore):
                 self._remove(name)
 
     def _search(self, search: PlannedSearch, now: float) -> list[Item]:
-        if search.hopeless:
+        if search.cannot_match:
             return []
         candidates = self._below(search.prefix)
         if search.conditions:

@@ -160,7 +160,7 @@ class Work:
                 await self._run(_DELETE, **_name(operation))
                 return None
             case PlannedSearch():
-                return [] if operation.hopeless else await self._search(operation)
+                return [] if operation.cannot_match else await self._search(operation)
             case ListNamespaces():
                 sql, parameters = namespace_query(self.tables, operation)
                 rows = await self._rows(sql, parameters)

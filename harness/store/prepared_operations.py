@@ -94,7 +94,7 @@ class PlannedSearch:
     offset: int
 
     @property
-    def hopeless(self) -> bool:
+    def cannot_match(self) -> bool:
         """Whether it finds nothing, whatever is stored."""
         return self.limit == 0 or (self.words is not None and not self.words)
 

@@ -108,7 +108,7 @@ class RedisStore(PlannedStore):
 
     async def _carry_out(self, planned: Sequence[Planned]) -> Sequence[Result]:
         now = self._clock() if self._own_clock else ""
-        asked = [one for one in planned if not _is_hopeless(one)]
+        asked = [one for one in planned if not _cannot_match(one)]
         length = _vector_bytes(planned)
         operations = list(chain.from_iterable(map(_arguments, asked)))
         changes = any(isinstance(one, PlannedPut | Delete) for one in planned)
@@ -122,7 +122,7 @@ class RedisStore(PlannedStore):
         given = iter(replies)
         nothing: list[Item] = []
         results: list[Result] = [
-            nothing if _is_hopeless(one) else await self._result(one, next(given))
+            nothing if _cannot_match(one) else await self._result(one, next(given))
             for one in planned
         ]
         return await self._refreshed(results, now) if self._refresh_on_read else results
@@ -170,8 +170,8 @@ def _name(named: Get | PlannedPut | Delete | Item) -> str:
     return stored(named.namespace) + _SEPARATOR + named.key
 
 
-def _is_hopeless(operation: Planned) -> bool:
-    return isinstance(operation, PlannedSearch) and operation.hopeless
+def _cannot_match(operation: Planned) -> bool:
+    return isinstance(operation, PlannedSearch) and operation.cannot_match
 
 
 def _vector_bytes(planned: Sequence[Planned]) -> int | str:

@@ -125,7 +125,7 @@ class Work:
         )
 
     def _search(self, search: PlannedSearch) -> list[Item]:
-        if search.hopeless:
+        if search.cannot_match:
             return []
         query = _Query()
         parameters: dict[str, object] = {"limit": search.limit, "offset": search.offset}

@@ -77,7 +77,7 @@ def _described(settings: Settings, built: Agent) -> list[str]:
         "middleware, outermost first: " + ", ".join(one.name for one in definition.middleware),
         "tools: " + ", ".join(built.tools),
     ]
-    subagents = subagents_of(settings.of_nobody()).subagents
+    subagents = subagents_of(settings.without_principal()).subagents
     for name, one in subagents.items():
         lines.append(f"subagent {name}: {one.description}")
     if described.parts.mcp_servers:

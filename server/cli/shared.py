@@ -310,8 +310,8 @@ def at_server(
 
     async def main() -> None:
         token = flags.get("token") or os.environ.get("DEEP_AGENT_TOKEN")
-        async with opened(flags["connect"] or "", token) as desk:
-            done.append(await work(desk))
+        async with opened(flags["connect"] or "", token) as admin:
+            done.append(await work(admin))
 
     try:
         anyio.run(main)

@@ -111,7 +111,7 @@ def list_(
     """List threads, last changed first, with their last run and cost."""
     answer = _at(
         flags,
-        lambda desk: desk.list(limit, before, status=status, agent=agent, since=since),
+        lambda admin: admin.list(limit, before, status=status, agent=agent, since=since),
     )
     facts = answer.data or {}
     found = cast("Sequence[dict[str, Any]]", facts.get("threads") or ())
@@ -147,9 +147,9 @@ def show(
 ) -> None:
     """Show a thread's todos, runs, open questions and checkpoints."""
     if transcript:
-        echo(_at(flags, lambda desk: desk.transcript(thread)), nl=False)
+        echo(_at(flags, lambda admin: admin.transcript(thread)), nl=False)
     else:
-        print_answer(_at(flags, lambda desk: desk.show(thread, limit, before)), as_json)
+        print_answer(_at(flags, lambda admin: admin.show(thread, limit, before)), as_json)
     if follow:
         _follow(flags, thread, as_json=as_json)
 
@@ -161,8 +161,8 @@ def _follow(flags: dict[str, str | None], thread: str, *, as_json: bool) -> None
 
     steps = Steps()
 
-    async def following(desk: ThreadAdmin | RemoteThreads) -> None:
-        async for event in desk.follow(thread):
+    async def following(admin: ThreadAdmin | RemoteThreads) -> None:
+        async for event in admin.follow(thread):
             if as_json:
                 click.echo(json.dumps(event, ensure_ascii=False))
                 continue
@@ -187,7 +187,7 @@ def _follow(flags: dict[str, str | None], thread: str, *, as_json: bool) -> None
 @click.pass_obj
 def events(flags: dict[str, str | None], run: str, after: int, as_json: bool) -> None:
     """Show the stored events of a delegated run."""
-    print_answer(_at(flags, lambda desk: desk.events(run, after)), as_json)
+    print_answer(_at(flags, lambda admin: admin.events(run, after)), as_json)
 
 
 @threads.command()
@@ -202,7 +202,7 @@ def events(flags: dict[str, str | None], run: str, after: int, as_json: bool) ->
 @click.pass_obj
 def rewind(flags: dict[str, str | None], thread: str, checkpoint: str, force: bool) -> None:
     """Rewind a thread to an earlier state, including its files."""
-    done = _at(flags, lambda desk: desk.rewind(thread, checkpoint, force=force))
+    done = _at(flags, lambda admin: admin.rewind(thread, checkpoint, force=force))
     click.echo(f"{thread} is back at checkpoint {checkpoint}; new head {done.checkpoint_id}.")
     click.echo(done.about_files())
 
@@ -220,7 +220,7 @@ def fork(flags: dict[str, str | None], thread: str, at: str | None, to: str | No
             "--to cannot be used with --connect, because the server chooses the id. Nothing was "
             "copied. Leave it out."
         )
-    click.echo(_at(flags, lambda desk: desk.fork(thread, at, to)))
+    click.echo(_at(flags, lambda admin: admin.fork(thread, at, to)))
 
 
 @threads.command()
@@ -323,7 +323,7 @@ def delete(flags: dict[str, str | None], thread: tuple[str, ...], yes: bool) -> 
     """Delete threads with their history and background tasks. Files on disk do not change."""
     if not yes:
         click.confirm(f"Delete {', '.join(thread)} for good?", abort=True)
-    _at(flags, lambda desk: desk.delete(thread))
+    _at(flags, lambda admin: admin.delete(thread))
     click.echo(f"Deleted: {', '.join(thread)}.")
 
 

@@ -161,7 +161,7 @@ def examine_files(settings: Settings) -> Iterator[Finding]:
     from ...harness.subagents.registry import SubAgentRegistry
     from ..agents.workplaces import skills_of
 
-    settings = settings.of_nobody()
+    settings = settings.without_principal()
     untrusted = settings.untrusted
     skills = skills_of(settings)
     agents = SubAgentRegistry(settings.agents, untrusted=untrusted)

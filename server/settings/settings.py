@@ -384,7 +384,7 @@ class Settings(AgendaSettings):
         }
         return self.model_copy(update=paths)
 
-    def of_nobody(self) -> Settings:
+    def without_principal(self) -> Settings:
         """Return the settings without paths that depend on the principal; commands are off."""
         if not self.per_principal:
             return self

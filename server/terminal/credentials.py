@@ -68,7 +68,7 @@ def _subagent(settings: Settings, name: str) -> SubAgent | None:
 
     described = definition_of(settings)
     given = () if described is None else described.parts.subagents
-    own = settings.of_nobody()
+    own = settings.without_principal()
     known = SubAgentRegistry(own.agents, given=given, untrusted=own.untrusted).subagents
     found = known.get(name)
     return found if isinstance(found, SubAgent) else None

@@ -57,7 +57,7 @@ class ThreadAdmin:
         journal = self._journal = opened.journal
         self._processes = opened.servers
         self._principals = principals
-        backend = files_of(settings.of_nobody())
+        backend = files_of(settings.without_principal())
 
         @cache
         def agent() -> Agent:
@@ -246,7 +246,7 @@ class ThreadAdmin:
         if not self._settings.per_principal:
             return self._settings
         principal = await self._principals.find(thread_id)
-        return self._settings.of(principal) if principal else self._settings.of_nobody()
+        return self._settings.of(principal) if principal else self._settings.without_principal()
 
     async def fork(self, thread_id: str, checkpoint_id: str | None, target: str | None) -> str:
         """Copy a thread's history up to a checkpoint into a new thread; return its id.
