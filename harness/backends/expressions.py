@@ -105,7 +105,7 @@ class Expression:
     marked: LinearPattern | None
 
     def find(self, line: str) -> int | None:
-        """Return where in a line there is a match: its beginning, in marked form its end."""
+        """Return the position of a match in a line: its beginning, in marked form its end."""
         if self.marked is None or line.isascii():
             data = line.encode(errors="replace")
             match = self.plain.search(data)
@@ -126,8 +126,8 @@ def line_expression(pattern: str, *, ignore_case: bool = False) -> Expression:
     if len(pattern) > MAX_EXPRESSION:
         raise ToolError(
             f"the expression {pattern[:50]!r}… cannot be used: it has {len(pattern)} characters, "
-            f"and the bound is {MAX_EXPRESSION}. Nothing was searched; use a shorter one, or "
-            "several in turn."
+            f"and the limit is {MAX_EXPRESSION}. Nothing was searched. Use a shorter one, or "
+            "search several times."
         )
     tokens = [(match.lastgroup or "", match[0]) for match in _TOKEN.finditer(pattern)]
     for kind, token in tokens:

@@ -118,7 +118,7 @@ def keep_both(
 
 
 def same_content(one: FileData | None, other: FileData | None) -> bool:
-    """Whether two files, of which each may be missing, hold the same."""
+    """Whether two files, each of which may be missing, have the same content."""
     if one is None or other is None:
         return one is other
     return (one.content, one.encoding) == (other.content, other.encoding)
@@ -184,7 +184,7 @@ class StateFiles:
             raise FileError(
                 "too_large",
                 path,
-                f"{path}: {size_text(len(data))} is too much for one file; the bound is "
+                f"{path}: {size_text(len(data))} is too much for one file; the limit is "
                 f"{size_text(MAX_BYTES)}. Nothing was written.",
             )
         present = self._get(path)

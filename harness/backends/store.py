@@ -183,7 +183,7 @@ class StoreFiles:
             raise FileError(
                 "too_large",
                 path,
-                f"{path}: {size_text(len(data))} is too much for one file; the bound is "
+                f"{path}: {size_text(len(data))} is too much for one file; the limit is "
                 f"{size_text(MAX_BYTES)}. Nothing was written.",
             )
         async with self._turn(path) as turn:

@@ -227,7 +227,9 @@ def file_text(path: Path, files: ConfinedFiles) -> str:
             f"policy {path} cannot be read: {error.strerror or error}. Name a readable TOML file."
         ) from error
     if len(data) > MAX_BYTES:
-        raise PolicyError(f"{path}: more than {MAX_BYTES:,} bytes; that is no policy.")
+        raise PolicyError(
+            f"{path}: the file is larger than {MAX_BYTES:,} bytes, the limit for a policy."
+        )
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

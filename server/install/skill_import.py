@@ -82,11 +82,15 @@ def _unzip(source: Path, place: Path) -> None:
         _require_bounds(source, len(entries), sum(one.file_size for one in entries))
         for one in entries:
             if (one.external_attr >> 16) & 0o170000 == 0o120000:
-                raise SkillImportError(f"{source}: {one.filename} is a link; archives may not.")
+                raise SkillImportError(
+                    f"{source}: {one.filename} is a link; links in archives are not allowed."
+                )
             path = _inside(source, place, one.filename)
             with archive.open(one) as data, path.open("wb") as file:
                 if not _copied(data, file, one.file_size):
-                    raise SkillImportError(f"{source}: {one.filename} is larger than it says.")
+                    raise SkillImportError(
+                        f"{source}: {one.filename} is larger than the archive declares."
+                    )
             if (one.external_attr >> 16) & 0o111:
                 path.chmod(0o755)
 
@@ -129,7 +133,7 @@ def _require_bounds(source: Path, count: int, size: int) -> None:
 
 
 def _inside(source: Path, place: Path, name: str) -> Path:
-    """Return where a file of an archive goes; its directory is there."""
+    """Return the path to unpack a file of an archive to, and make its directory."""
     path = Path(os.path.normpath(place / name.replace("\\", "/")))
     if not path.is_relative_to(place) or path == place:
         raise SkillImportError(f"{source}: {name} leads out of the archive.")

@@ -178,8 +178,8 @@ class ReloadableSettings(FollowedFiles[SettingsSnapshot]):
         if not (configured.strip() or same or old.settings.config_file is None):
             # Many editors empty a file before they write it.
             raise SettingsError(
-                f"configuration file {self._path} is empty. To unset all it said, leave a comment "
-                "in it."
+                f"configuration file {self._path} is empty. To unset all of its settings, leave "
+                "only a comment in it."
             )
         if settings != old.settings:
             self._follow(settings)

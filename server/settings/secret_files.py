@@ -56,8 +56,8 @@ def refuse_secrets(layer: Layer) -> None:
     for secret in ("journal_key", "webhook_secret"):
         if secret in layer:
             raise SettingsError(
-                f"setting '{secret}' ({layer[secret].source}) is refused: such files are shown "
-                f"around. Put it into a separate file, which only you can read, and name "
+                f"setting '{secret}' ({layer[secret].source}) is refused: configuration files "
+                f"are often shared. Put it into a separate file, which only you can read, and name "
                 f'that one: {secret}_file = "FILE".'
             )
 
@@ -72,9 +72,9 @@ def refuse_password(key: str, value: Value) -> None:
     has_password = any(one.rpartition("@")[0].partition(":")[2] for one in places)
     if has_password or "password=" in url.partition("?")[2]:
         raise SettingsError(
-            f"setting {key!r} ({value.source}) is refused: it has a password, and such files are "
-            "shown around. Put the URL into a separate file, which only you can read, and name "
-            f'that one: {key}_url_file = "FILE".'
+            f"setting {key!r} ({value.source}) is refused: it has a password, and configuration "
+            "files are often shared. Put the URL into a separate file, which only you can read, "
+            f'and name that one: {key}_url_file = "FILE".'
         )
 
 

@@ -315,7 +315,7 @@ def _require_size(size: int, limit: int, path: str) -> None:
         raise FileError(
             "too_large",
             path,
-            f"{path} has {size_text(size)}; the bound is {size_text(limit)}. Nothing was done.",
+            f"{path} has {size_text(size)}; the limit is {size_text(limit)}. Nothing was done.",
         )
 
 

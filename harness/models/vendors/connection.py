@@ -93,7 +93,8 @@ class _CheckedStream(httpx2.AsyncByteStream):
             return
         if not data.startswith(b"{") or not data[1:-1].strip():
             raise httpx2.RemoteProtocolError(
-                f"an event of the stream is no answer's: {data[:80].decode(errors='replace')}"
+                "the stream contains an event that is not a JSON object with data: "
+                f"{data[:80].decode(errors='replace')}"
             )
 
 
