@@ -32,7 +32,7 @@ def own_server() -> Iterator[str]:
 
 
 def text_of(result: CallToolResult) -> str:
-    """Return what a model would read."""
+    """Return the text that a model would read."""
     return "\n".join(one.text for one in result.content if isinstance(one, TextContent))
 
 

@@ -135,7 +135,7 @@ def create_agent(
 
 
 def _check_options(checkpointer: object, cache: object, limits: object, policy: object) -> None:
-    """Find now what would otherwise come out in the middle of a run."""
+    """Check the types of options now, so that a wrong one does not fail in the middle of a run."""
     options = (
         ("checkpointer", checkpointer, "commit", "a checkpointer such as SqliteCheckpointer(path)"),
         ("cache", cache, "set", "a cache such as MemoryCache()"),

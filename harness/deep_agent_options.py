@@ -100,7 +100,7 @@ def journal_of(
 def files_and_commands(
     backend: Backend | None, execution: ExecutionPolicy | ExecuteMiddleware | None
 ) -> tuple[Backend, tuple[AgentMiddleware, ...]]:
-    """Return the backend, and what runs commands over it.
+    """Return the backend, and the middleware that runs commands in it.
 
     Raises:
         AgentBuildError: The backend is none, or what runs commands has another or cannot run here.
@@ -150,7 +150,7 @@ def made_model(model: ChatModel | str, profile: Profile) -> ChatModel:
 def mounted_servers(
     servers: Mapping[str, MCPServer] | MCPToolsMiddleware,
 ) -> MCPToolsMiddleware:
-    """Return what offers the tools of these servers.
+    """Return the middleware that offers the tools of these servers.
 
     Raises:
         AgentBuildError: A value is no server, or two names read alike.
@@ -200,10 +200,10 @@ def mounted_for(
     names: Sequence[str],
     there: Collection[str],
 ) -> tuple[MCPToolsMiddleware, Sequence[str]]:
-    """Return what offers a subagent tools of MCP servers, and the names of all its other tools.
+    """Return a subagent's middleware for tools of MCP servers, and the names of its other tools.
 
     Args:
-        mounted: What offers its caller such tools.
+        mounted: The middleware that offers its caller such tools.
         servers: The servers it gets; None for those that `names` are about, or all if they are
             about none.
         names: The tools it gets.

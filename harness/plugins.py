@@ -167,7 +167,7 @@ def resolve(name: str, group: str) -> Any:
 
 
 def call_object(function: Callable[..., Any], name: str, *args: object, **options: object) -> Any:
-    """Return what a named function or class returns.
+    """Call a named function or class, and return its result.
 
     Args:
         function: What is called.

@@ -199,7 +199,7 @@ def _traced(journal: Checkpointer, telemetry: TelemetryMiddleware | None) -> Che
 
 
 def _tasks(settings: Settings, journal: Checkpointer) -> ServedTasks | None:
-    """Return what executes background tasks once it is entered; None if there are none."""
+    """Return the executor of background tasks, to be entered; None if they are off."""
     if not settings.background_subagents:
         return None
     from .runs.background import ServedTasks
@@ -217,7 +217,7 @@ def _builder(
     stores: ReloadableStores,
     book: ScheduleBook | None,
 ) -> Callable[[Parts], Agent]:
-    """Return what builds agents."""
+    """Return a function that builds an agent from its parts."""
 
     def build(parts: Parts) -> Agent:
         # Not the settings in force: they are so only once all have followed, the agent too.

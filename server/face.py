@@ -316,7 +316,7 @@ class Face:
             raise MCPError(INTERNAL_ERROR, str(error)) from error
 
     def _introduced(self, ctx: Context, result: HandlerResult) -> HandlerResult:
-        """Return what introduces the server to a client, as far as its caller may know it."""
+        """Return the result that introduces the server, as far as its caller may know it."""
         if not isinstance(result, dict):
             return result
         if "instructions" in result and not drives(self._services):

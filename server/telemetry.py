@@ -131,7 +131,7 @@ def _providers(kind: str) -> tuple[TracerProvider, MeterProvider]:
 
 
 def _resource() -> Resource:
-    """Return what names this server, unless the environment names it otherwise."""
+    """Return the resource that names this server, unless the environment names it otherwise."""
     own = {"service.name": NAME, "service.version": version()}
     return Resource.create({**own, **OTELResourceDetector().detect().attributes})
 

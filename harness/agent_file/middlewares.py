@@ -57,7 +57,7 @@ def class_names() -> Mapping[str, str]:
 def stack_changes(
     entries: Sequence[MiddlewareTable],
 ) -> tuple[list[AgentMiddleware | Placed], dict[str, Mapping[str, Any] | None]]:
-    """Return what `create_deep_agent` takes as `middleware` and as `middleware_options`.
+    """Return the arguments `middleware` and `middleware_options` of `create_deep_agent`.
 
     Raises:
         AgentFileError: An entry names no middleware, or options that it does not take.

@@ -96,7 +96,7 @@ def _deepest(refusals: Sequence[ValidationError], value: object) -> AgentFileErr
 
 
 def _place(found: Sequence[str | int], value: Any) -> tuple[str | int, ...]:
-    """Return where an error is, without the names of types that are among the keys."""
+    """Return the keys to a value with an error, without names of types among them."""
     place: list[str | int] = []
     for key in found:
         try:
@@ -157,7 +157,7 @@ def _as_list(member: Any) -> Any:
 
 @cache
 def _adapter(kind: type, member: Any) -> TypeAdapter[Any] | None:
-    """Return what compares data with a type; None if only an object can be one."""
+    """Return the adapter that checks data of a type; None if only an object can be one."""
     for config in (None, ConfigDict(arbitrary_types_allowed=True)):
         try:
             adapter = TypeAdapter[Any](member, config=config)
@@ -188,7 +188,7 @@ def _refusal(keys: Sequence[str | int], members: Sequence[Any], value: object) -
 
 
 def _words(member: Any) -> str:
-    """Return what a value of a type is, in words."""
+    """Return the description of a type's values, such as `a list of texts`."""
     origin = get_origin(member) or member
     if origin is Literal:
         return " or ".join(repr(one) for one in get_args(member))

@@ -191,7 +191,9 @@ def _in_redis(what: str, url: str, made: Any, **options: Any) -> Any:
 
 
 def journal_plugin(url: str) -> Any:
-    """Return what makes the journal at a URL that begins with the name of a plugin.
+    """Return the class or function of a plugin that makes the journal at a URL.
+
+    The URL begins with the plugin's name.
 
     Raises:
         AgentBuildError: There is no such plugin, or it cannot be imported.
@@ -350,7 +352,7 @@ def _refused(what: str, url: str, why: str) -> AgentBuildError:
 
 
 def _embedding(named: str | Embed | None) -> Embed | None:
-    """Return what makes vectors, imported if it is named."""
+    """Return the function that makes vectors, imported if it is named."""
     if named is None:
         return None
     function = _function(named) if isinstance(named, str) else named

@@ -74,7 +74,7 @@ class AgentFileText:
             raise self.error(error.keys, error.problem) from error
 
     def parts(self, file: AgentFile, environ: Mapping[str, str]) -> AgentParts:
-        """Return what the file gives to an agent; see `parts_of`.
+        """Return the parts of an agent that the file describes; see `parts_of`.
 
         Raises:
             DefinitionError: Something it names is missing or does not fit.

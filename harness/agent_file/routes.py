@@ -44,7 +44,7 @@ def backend_from_routes(
     base: Path | None = None,
     store: Store | None = None,
 ) -> Backend:
-    """Return where files live, by the beginning of their paths.
+    """Return the backend that stores each file by the beginning of its path.
 
     Args:
         routes: `{"/": {"root": "."}, "/memories": {"store": True}}`, for example. Paths that no
@@ -135,7 +135,7 @@ def _backend(path: str, spec: RouteSpec, base: Path | None, store: Store | None)
 
 
 def _of_principal(path: str) -> Callable[[ToolRuntime], Namespace]:
-    """Return what returns the namespace of the caller; names become segments that stay apart."""
+    """Return a function from a call to its caller's namespace; names become distinct segments."""
     place = _segment(path.strip("/") or "root")
 
     def namespace(runtime: ToolRuntime) -> Namespace:

@@ -162,7 +162,7 @@ _PHRASES = {
 
 
 def sentence(text: str) -> str:
-    """Return what pydantic says about a value as a clause of ours."""
+    """Return pydantic's error text about a value in our words, as a clause."""
     for theirs, ours in _PHRASES.items():
         text = text.replace(theirs, ours)
     return text.partition(" or instance of ")[0]

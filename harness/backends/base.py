@@ -310,7 +310,7 @@ def not_found(path: str) -> FileError:
 
 
 def prefix_of(path: str) -> str:
-    """Return what the paths below a directory begin with."""
+    """Return the prefix of all paths below a directory."""
     return "/" if path == "/" else path + "/"
 
 

@@ -90,7 +90,7 @@ def _replaced(data: bytes, text: Text, old: str, new: str, every: bool) -> bytes
 
 
 def edit_places(path: str, text: Text, old: str, new: str, every: bool) -> list[int]:
-    """Return where `old` starts in the text's view.
+    """Return the positions of `old` in the text's view.
 
     Raises:
         ToolError: The text is missing, occurs more than once without `every`, or the edit would

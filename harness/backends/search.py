@@ -100,7 +100,7 @@ class Unhurried:
 
 
 class Named:
-    """A test of paths that passes no file whose name does not fit a glob.
+    """A test of paths that also knows a glob for the file names.
 
     Attributes:
         names: The glob; see `names_of`.

@@ -121,7 +121,7 @@ class Text:
             number, start = number + 1, end + 1
 
     def _start_of(self, line: int) -> int:
-        """Return where a line of the view begins; its length if it has fewer."""
+        """Return the position at which a line of the view begins; its length if it has fewer."""
         view, place = self.view, 0
         while line and place < len(view):
             ends = view.count("\n", place, place + _BLOCK)
@@ -154,7 +154,7 @@ class Text:
         return self.bom + self.raw.encode(self.encoding)
 
     def notes(self) -> str:
-        """Return what is unusual about the bytes, such as `CRLF line ends, utf-16-le`."""
+        """Return unusual properties of the bytes as text, such as `CRLF line ends, utf-16-le`."""
         notes: list[str] = []
         if "\r" in self.raw:
             notes.append({"\r\n": "CRLF", "\r": "CR"}.get(self.newline, "mixed") + " line ends")
@@ -165,7 +165,7 @@ class Text:
         return ", ".join(notes)
 
     def find(self, old: str, most: int | None = None) -> list[int]:
-        """Return where `old` starts in the view, overlapping too; the first `most` places."""
+        """Return the first `most` positions of `old` in the view, also overlapping ones."""
         return list(islice(_occurrences(self.view, lf(old), 1), most)) if old else []
 
     def length_after(self, old: str, new: str) -> int:

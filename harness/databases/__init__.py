@@ -54,7 +54,7 @@ class Version:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return what a driver's error says, on one line that can end a sentence.
+    """Return the text of a driver's error on one line that can end a sentence.
 
     Questions such as libpq's "Is the server running …?" are left out.
     """

@@ -99,7 +99,7 @@ def _problem(
 
 
 def context_schema_of(schema: type | None) -> ContextSchema | None:
-    """Return what checks contexts of a type; None for no type."""
+    """Return the schema that checks contexts of a type; None for no type."""
     return None if schema is None else ContextSchema(schema)
 
 

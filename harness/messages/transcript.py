@@ -53,7 +53,7 @@ class Transcript(Sequence[Message]):
         self._places = {message.id: place for place, message in enumerate(self._shared)}
 
     def place(self, message_id: str) -> int | None:
-        """Return where the message with this id is, or None."""
+        """Return the position of the message with this id, or None."""
         place = self._places.get(message_id)
         return place if place is not None and place < self._length else None
 

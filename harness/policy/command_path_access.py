@@ -69,7 +69,7 @@ def reach(
     agent: Sequence[str] = (),
     principal: str = "",
 ) -> Access:
-    """Return what a command may do with a path without a person's approval.
+    """Return the access that a command has to a path without a person's approval.
 
     It may read whatever `read_file` may read, and write wherever `write_file`, `edit_file` and
     `delete_file` all may, whatever their other arguments are. Rules about classes of tools are

@@ -147,7 +147,7 @@ class Rule:
 
     @property
     def conditions(self) -> Sequence[Callable[[AccessRequest], bool]]:
-        """What a call of a tool the rule is about must meet besides."""
+        """The conditions for a call, apart from the tool's name."""
         return self._conditions
 
     def fits(self, call: AccessRequest) -> bool:

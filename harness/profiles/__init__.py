@@ -253,7 +253,7 @@ class ProfileRegistry:
         return MappingProxyType({one.name: one for _, one in self._found})
 
     def for_model(self, name: str) -> Profile:
-        """Return what all fitting profiles say together; an empty profile if none fits.
+        """Return one profile, merged from all that fit a model; an empty one if none fits.
 
         Args:
             name: Such as `anthropic:claude-opus-5`, or a bare Claude id; any usual spelling.

@@ -154,7 +154,7 @@ _TEACHERS = ("SkillsMiddleware", "SubAgentMiddleware", "TodoListMiddleware")
 
 
 def about_tools(profile: Profile) -> list[AgentMiddleware]:
-    """Return what hides a profile's excluded tools and tells others in its words."""
+    """Return the middleware that hides a profile's excluded tools and changes descriptions."""
     changes: list[AgentMiddleware] = []
     if profile.excluded_tools:
         changes.append(shipped.ToolExclusionMiddleware(profile.excluded_tools))

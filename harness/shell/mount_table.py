@@ -55,7 +55,7 @@ def layout_of(
     fixed: Sequence[Path] = (),
     limits: TableLimits | None = None,
 ) -> Layout:
-    """Return what a command sees. Blocking.
+    """Return the layout of files that a command sees. Blocks.
 
     Args:
         directories: Parts of the backend, higher ones first.

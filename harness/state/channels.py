@@ -97,7 +97,7 @@ long thread, joined and parsed at once, would not stay in the processor's cache.
 
 
 def _in_one(values: Sequence[bytes]) -> Sequence[bytes]:
-    """Return JSON lists as one with the items of all; what is no list, and its peers, as it is."""
+    """Join JSON lists into one list; return the values unchanged if one of them is not a list."""
     if not all(value and value[0] == 0x5B and value[-1] == 0x5D for value in values):  # [ and ]
         return values
     inner = [value[1:-1] for value in values]

@@ -234,7 +234,7 @@ class StructuredOutput:
         return OutputPlan((*tools, *own), tool_choice, settings, None, terms)
 
     def read(self, answer: AIMessage, plan: OutputPlan, messages: Sequence[Message]) -> Reading:
-        """Return what an answer comes to. Calls of the agent's own tools are left alone (A3.19).
+        """Return the reading of an answer. Calls of the agent's own tools are left alone (A3.19).
 
         Args:
             answer: The model's answer.

@@ -177,7 +177,7 @@ class Attempt:
                 return problem
 
     def _repair(self, problem: StructuredOutputError) -> str:
-        """Return what to tell the model, unless it must not or may not try again."""
+        """Return the message that asks the model to try again, if it may."""
         text = _told(self.terms.handle_errors, problem)
         # Asking for a call that was left out was no repair of an answer.
         repairs = self.rounds - int(self.asked and self.terms.output_schema is None)

@@ -40,7 +40,7 @@ APART = "/thread"
 
 
 def files_of(settings: Settings, *, shared: bool = False) -> Backend:
-    """Return where files live: with commands on, the root is at `/workspace`.
+    """Return the backend of the agents' files: with commands on, the root is at `/workspace`.
 
     Routes of the agent file lie over it.
 

@@ -153,7 +153,7 @@ class _Serving:
         return self._loop is asyncio.get_running_loop() and not self._task.done()
 
     async def app(self) -> ASGIApp:
-        """Return what serves requests, once it is there; raises why it cannot be."""
+        """Return the app that serves requests, once it is ready; raise the error if it failed."""
         await self._ready.wait()
         if self._app is None:
             raise self._error or HarnessError("the server has ended; nothing was done")

@@ -71,7 +71,7 @@ class Placement:
         return cls(known, scope, name)
 
     def path(self, machine: Machine) -> Path:
-        """Return where the file is."""
+        """Return the path of the file."""
         return PLACES[self.client.name][self.scope](machine)
 
 

@@ -88,7 +88,7 @@ class Machine:
 
 
 def _source() -> str:
-    """Return where this distribution was installed from, if not from the package index."""
+    """Return the URL this distribution was installed from; empty for the package index."""
     try:
         text = metadata.distribution(NAME).read_text("direct_url.json")
         held = json.loads(text or "{}")
@@ -99,7 +99,7 @@ def _source() -> str:
 
 
 def shared_command(machine: Machine) -> tuple[str, ...]:
-    """Return what starts this product on every machine where it, or `uvx`, is on the PATH.
+    """Return a command that starts this product on any machine with it, or `uvx`, on the PATH.
 
     Raises:
         NotInstalled: As for `own_command`.

@@ -150,7 +150,7 @@ class Fleet:
         )
 
     def _heard(self, thread_id: str, more: str) -> _Change:
-        """Return what a signal of another replica says has changed; all, if it cannot be read."""
+        """Return the change in a signal of another replica; of all parts if it cannot be read."""
         with suppress(SealError, ValueError):
             if more:
                 return _Change.parse(self._sealer.open(b64decode(more), "thread", thread_id))

@@ -46,7 +46,7 @@ async def is_answered(journal: Checkpointer, run: Run) -> bool:
 
 
 async def open_questions(journal: Checkpointer, run: Run) -> Sequence[Interrupt]:
-    """Return what a run waits for a person to answer.
+    """Return the open questions of a run.
 
     Raises:
         HarnessError: It asks nothing.
@@ -68,9 +68,10 @@ async def open_questions(journal: Checkpointer, run: Run) -> Sequence[Interrupt]
 
 
 def input_redactor(rules: Sequence[Rule]) -> Redactor | None:
-    """Return what redacts the input of commands, which do not build the agent; None for no rules.
+    """Return the redactor of input that commands store; None if no rule is about input.
 
-    Only a server has the keys of a thread, so what it would tokenize or hash is removed here.
+    Commands do not build the agent. Only a server has the keys of a thread, so what it would
+    tokenize or hash is removed here.
     """
     ours = [
         replace(one, strategy="redact") if one.needs_key else one

@@ -115,7 +115,7 @@ class ProfileFiles(FollowedFiles[ProfileSnapshot]):
 
 
 def _seen(directories: Sequence[Path], files: ConfinedFiles) -> tuple[FileStat | str, ...]:
-    """Return what tells one version of all files from the next."""
+    """Return a value that differs between versions of the files."""
     seen: list[FileStat | str] = []
     for directory in directories:
         try:
@@ -172,12 +172,12 @@ class FilesOfAll:
 
     @property
     def roots(self) -> Sequence[Path]:
-        """What to watch."""
+        """The directories to watch."""
         return [root for one in self._registries().values() for root in one.roots]
 
     @property
     def snapshot(self) -> _Digests:
-        """What they hold."""
+        """The digest of each entry."""
         return _Digests(
             {
                 f"{principal}/{name}": digest
@@ -188,7 +188,7 @@ class FilesOfAll:
 
     @property
     def errors(self) -> Mapping[str, str]:
-        """What is wrong with which file."""
+        """The problem of each broken file, by path."""
         return {
             path: error
             for one in self._registries().values()
@@ -202,7 +202,7 @@ class FilesOfAll:
 
 
 class RulesOfAll:
-    """The operator's rules, and with them what each principal's agents are kept from.
+    """The operator's rules, and the rules for each principal made from them.
 
     Args:
         policy: The operator's rules.

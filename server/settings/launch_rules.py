@@ -162,7 +162,7 @@ _MOST_LINKS = 40
 
 
 def places_in(root: Path, path: Path) -> Sequence[str]:
-    """Return where a file, and the links on the way to it, are in a directory.
+    """Return the places of a file, and of the links on the way to it, in a directory.
 
     Args:
         root: The directory; it exists.
@@ -232,7 +232,7 @@ def _launch_patterns() -> Sequence[str]:
 
 
 def _client_files(machine: Machine) -> Sequence[Path]:
-    """Return where the clients on a machine have the user's own list of servers."""
+    """Return the files in which the clients on a machine keep the user's own list of servers."""
     return [scopes["user"](machine) for scopes in PLACES.values()]
 
 

@@ -160,7 +160,7 @@ class History:
         }
 
     async def rewind_plan(self, thread_id: str, checkpoint_id: str) -> dict[str, JsonValue]:
-        """Return what a rewind to a checkpoint would do, without doing it.
+        """Return the changes that a rewind to a checkpoint would make, without making them.
 
         Raises:
             NotThere: There is no such checkpoint.
@@ -250,7 +250,7 @@ class History:
 
 
 def _action(old: Version, new: Version) -> str:
-    """Return what a rewind does to a file that changed from `old` to `new`."""
+    """Return the action of a rewind on a file that changed from `old` to `new`."""
     if old.data == new.data and new.known:
         return "unchanged"
     if old.data is None:

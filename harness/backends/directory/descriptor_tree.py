@@ -327,7 +327,7 @@ def _put_new(temporary: str, place: _Place) -> bool:
 
 
 def _link(name: str, fd: int) -> str | None:
-    """Return where a link points, or None for anything that is not a link."""
+    """Return the target of a link, or None for anything that is not a link."""
     try:
         return os.readlink(name, dir_fd=fd)
     except OSError:

@@ -219,17 +219,17 @@ _TRANSCRIPT = "transcript.md"
 
 
 def history_directory(backend: Backend) -> str:
-    """Return where the messages of a thread appear among the files of a backend."""
+    """Return the directory in which a backend's files show the messages of a thread."""
     return artifact_path(backend, HISTORY_DIRECTORY[1:])
 
 
 def history_file(backend: Backend) -> str:
-    """Return where all messages of a thread can be read as text, in their order."""
+    """Return the path of the file with all messages of a thread as text, in their order."""
     return f"{history_directory(backend)}/{_TRANSCRIPT}"
 
 
 def message_path(message: HumanMessage, directory: str) -> str:
-    """Return where one message can be read."""
+    """Return the path of the file with one message."""
     return f"{directory}/{message.id.replace('/', '_')}.md"
 
 

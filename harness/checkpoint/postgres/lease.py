@@ -44,7 +44,7 @@ def _name_of(holder: Holder) -> str:
 
 
 def _named(conninfo: str, holder: Holder) -> str:
-    """Return where the database is, with the name of the holder's connection."""
+    """Return the connection string with the name of the holder's connection."""
     return make_conninfo(
         conninfo, application_name=_name_of(holder), connect_timeout=_CONNECT_SECONDS
     )

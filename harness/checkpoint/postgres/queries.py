@@ -108,7 +108,7 @@ async def load(
     cached: str | None,
     schema: str | None,
 ) -> ThreadSlice | None:
-    """Return what `Checkpointer.load` promises."""
+    """Return a checkpoint with its writes; see `Checkpointer.load`."""
     async with session.conn.transaction():
         found = await _find(session, thread_id, ns, checkpoint_id, cached)
         if found is None:
@@ -136,7 +136,7 @@ async def load(
 async def history(
     session: Session, thread_id: str, ns: str, before: str | None, limit: int
 ) -> list[Checkpoint]:
-    """Return what `Checkpointer.history` promises."""
+    """Return checkpoints; see `Checkpointer.history`."""
     rows = await session.ask(
         f"{LISTED}{BEFORE if before is not None else ''}{PAGE}",
         thread_id=as_bytes(thread_id),
@@ -148,7 +148,7 @@ async def history(
 
 
 async def namespaces(session: Session, thread_id: str) -> list[str]:
-    """Return what `Checkpointer.namespaces` promises."""
+    """Return the namespaces of a thread; see `Checkpointer.namespaces`."""
     rows = await session.ask(NAMESPACES, thread_id=as_bytes(thread_id))
     with damage(f"a namespace of thread {thread_id!r}"):
         return [as_text(ns) for (ns,) in rows]
@@ -157,7 +157,7 @@ async def namespaces(session: Session, thread_id: str) -> list[str]:
 async def threads(
     session: Session, limit: int, before: float | None, prefix: str
 ) -> list[ThreadInfo]:
-    """Return what `Checkpointer.threads` promises."""
+    """Return threads; see `Checkpointer.threads`."""
     rows = await session.ask(
         THREADS % _where({"updated_at < %(before)s": before}, "thread_id", prefix),
         before=before,
@@ -181,7 +181,7 @@ async def find_runs(
     prefix: str,
     limit: int,
 ) -> list[Run]:
-    """Return what `Checkpointer.find_runs` promises."""
+    """Return runs; see `Checkpointer.find_runs`."""
     filters = {
         "thread = (SELECT thread FROM {threads} WHERE thread_id = %(thread_id)s)": thread_id,
         "status = %(status)s": status,
@@ -209,20 +209,20 @@ def _range(prefix: str) -> dict[str, bytes]:
 
 
 async def interrupts(session: Session, run_id: str) -> list[Interrupt]:
-    """Return what `Checkpointer.interrupts` promises."""
+    """Return all interrupts of a run; see `Checkpointer.interrupts`."""
     where = "WHERE i.run_id = %(run_id)s ORDER BY i.interrupt"
     rows = await session.ask(f"{INTERRUPTS} {where}", run_id=as_bytes(run_id))
     return in_step_order(map(records.interrupt, rows))
 
 
 async def file_changes(session: Session, thread_id: str, since_seq: int) -> list[FileChange]:
-    """Return what `Checkpointer.file_changes` promises."""
+    """Return the changes of files; see `Checkpointer.file_changes`."""
     rows = await session.ask(CHANGED_SINCE, thread_id=as_bytes(thread_id), since=since_seq)
     return [records.file_change(row, thread_id) for row in rows]
 
 
 async def events(session: Session, run_id: str, after: int, limit: int) -> list[RunEvent]:
-    """Return what `Checkpointer.events` promises."""
+    """Return events of a run; see `Checkpointer.events`."""
     most = _most(limit)
     rows = await session.ask(EVENTS, run_id=as_bytes(run_id), after=after, limit=most)
     found = [one for row in rows for one in records.events(run_id, *row) if one.seq > after]

@@ -56,10 +56,10 @@ _KINDS = ("drive", "delegate")
 
 @contextmanager
 def damage(what: str) -> Generator[None]:
-    """Turn what rows that no version has written lead to into an error.
+    """Raise `CheckpointError` if the block finds a damaged row.
 
     Raises:
-        CheckpointError: Something in the block found such a row.
+        CheckpointError: The block found a row that no version has written.
     """
     try:
         yield

@@ -101,7 +101,7 @@ class StoredState:
     keyed: dict[str, str] = field(default_factory=dict[str, str])
 
     def facts(self) -> Facts:
-        """Return what decides on the batch.
+        """Return the facts that decide whether the batch is accepted.
 
         Raises:
             CheckpointError: The head has no id that a journal gives.

@@ -153,7 +153,7 @@ class JournalSurvey:
         return await self._ids(_ANSWERED, after=as_bytes(after), limit=limit)
 
     async def marks(self, run_ids: Sequence[str]) -> Mapping[str, RunMark]:
-        """Return where runs stand, by id; unknown ones are left out."""
+        """Return the marks of runs by id; unknown ones are left out."""
         rows = await self._ask(_MARKS, ids=[as_bytes(one) for one in run_ids])
         return {
             as_text(run_id): RunMark(as_text(status), attempt, newest)

@@ -127,7 +127,7 @@ def load(
     cached: str | None,
     schema: str | None,
 ) -> ThreadSlice | None:
-    """Return what `Checkpointer.load` promises."""
+    """Return a checkpoint with its writes; see `Checkpointer.load`."""
     with _snapshot(conn):
         found = _scope(conn, thread_id, ns)
         if found is None:
@@ -161,7 +161,7 @@ def load(
 def history(
     conn: sqlite3.Connection, thread_id: str, ns: str, before: str | None, limit: int
 ) -> list[Checkpoint]:
-    """Return what `Checkpointer.history` promises."""
+    """Return checkpoints; see `Checkpointer.history`."""
     with _snapshot(conn):
         found = _scope(conn, thread_id, ns)
         if found is None:
@@ -182,7 +182,7 @@ def history(
 
 
 def namespaces(conn: sqlite3.Connection, thread_id: str) -> list[str]:
-    """Return what `Checkpointer.namespaces` promises."""
+    """Return the namespaces of a thread; see `Checkpointer.namespaces`."""
     rows = conn.execute(
         "SELECT s.ns, (SELECT min(seq) FROM checkpoints c WHERE c.scope = s.scope) AS first"
         " FROM threads t JOIN scopes s USING (thread)"
@@ -195,7 +195,7 @@ def namespaces(conn: sqlite3.Connection, thread_id: str) -> list[str]:
 def threads(
     conn: sqlite3.Connection, limit: int, before: float | None, prefix: str
 ) -> list[ThreadInfo]:
-    """Return what `Checkpointer.threads` promises."""
+    """Return threads; see `Checkpointer.threads`."""
     where = _where({"updated_at < :before": before}, "thread_id", prefix)
     rows = conn.execute(
         _THREADS.format(where=where),
@@ -218,7 +218,7 @@ def find_runs(
     prefix: str,
     limit: int,
 ) -> list[Run]:
-    """Return what `Checkpointer.find_runs` promises."""
+    """Return runs; see `Checkpointer.find_runs`."""
     indexed = f" AND status IN {_UNFINISHED}" if status in _UNFINISHED else ""
     if status in OPEN:  # a thread has at most one such run, but may have had very many
         indexed += f" AND status IN {OPEN!r}"
@@ -251,7 +251,7 @@ def _range(prefix: str) -> dict[str, bytes]:
 
 
 def interrupts(conn: sqlite3.Connection, run_id: str) -> list[Interrupt]:
-    """Return what `Checkpointer.interrupts` promises."""
+    """Return all interrupts of a run; see `Checkpointer.interrupts`."""
     rows = conn.execute(_INTERRUPT + "WHERE i.run_id = ? ORDER BY i.interrupt", (run_id,))
     return in_step_order(map(interrupt_of, rows))
 
@@ -265,7 +265,7 @@ def interrupts_of_thread(conn: sqlite3.Connection, thread: int) -> list[tuple[in
 
 
 def file_changes(conn: sqlite3.Connection, thread_id: str, since_seq: int) -> list[FileChange]:
-    """Return what `Checkpointer.file_changes` promises."""
+    """Return the changes of files; see `Checkpointer.file_changes`."""
     rows = conn.execute(
         "SELECT f.run_id, f.path, coalesce(f.before, b.body), f.after_digest, f.checkpoint_seq,"
         " f.seq, f.blob IS NOT NULL AND b.body IS NULL"
@@ -306,7 +306,7 @@ def _writes_since(
     cached: str | None,
     schema: str | None,
 ) -> tuple[str | None, list[StoredWrite]]:
-    """Return where the writes start, and the writes, oldest first."""
+    """Return the checkpoint after which the writes start, and the writes, oldest first."""
     if cached == checkpoint.id:
         return cached, []
     start = seq_of(conn, scope, cached) if cached is not None else None

@@ -224,7 +224,7 @@ def _forget(conn: sqlite3.Connection, before: float) -> float:
 
 
 def events(conn: sqlite3.Connection, run_id: str, after: int, limit: int) -> list[RunEvent]:
-    """Return what `Checkpointer.events` promises."""
+    """Return events of a run; see `Checkpointer.events`."""
     found: list[RunEvent] = []
     rows = conn.execute(
         "SELECT last, body FROM event_logs JOIN events USING (log)"

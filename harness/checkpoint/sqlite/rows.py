@@ -257,7 +257,10 @@ def _seqs(conn: sqlite3.Connection, scope: int, batch: Batch) -> dict[str, int]:
 def _facts(
     conn: sqlite3.Connection, head: int | None, scope: int, seqs: Mapping[str, int], batch: Batch
 ) -> Facts:
-    """Return what decides on a batch; whether a run is another thread's shows when it is stored."""
+    """Return the facts that decide whether a batch is accepted.
+
+    Whether a run is another thread's is only found when it is stored.
+    """
     tasks: dict[str, set[str]] = {}
     for step in {task.step_id for task in batch.writes}:
         rows = conn.execute(
@@ -327,7 +330,7 @@ def _store_change(conn: sqlite3.Connection, thread: int, change: FileChange) -> 
 
 
 def content(conn: sqlite3.Connection, before: bytes | None) -> tuple[bytes | None, int | None]:
-    """Return what a file held as a body or, stored by this call, as a shared value."""
+    """Return a file's old content: as a body, or as the id of a shared value that is stored now."""
     if before is None:
         return None, None
     if len(before) >= SHARED_FROM:

@@ -225,7 +225,7 @@ def hook_config(*, can_jump_to: Sequence[JumpTo]) -> Callable[[_F], _F]:
 
 
 def jumps_of(middleware: AgentMiddleware, hook: str) -> frozenset[str]:
-    """Return where a middleware's hook may jump."""
+    """Return the targets to which a middleware's hook may jump."""
     function: Any = getattr(middleware, hook)
     while not hasattr(function, _MARK) and isinstance(function, functools.partial):
         function = cast("functools.partial[Any]", function).func

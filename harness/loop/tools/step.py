@@ -318,7 +318,7 @@ _FACTS = ("path", "created", "deleted", "added", "removed")
 
 
 def _changed(message: ToolMessage) -> JsonValue:
-    """Return which file a file tool changed, and how much, or which files a command changed.
+    """Return the file that a file tool changed, and how much, or the files that a command changed.
 
     Their results contain this for programs. It is None for other tools.
     """

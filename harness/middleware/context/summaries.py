@@ -337,7 +337,7 @@ def compact_tool() -> Tool:
 
 
 def compact_request(messages: Sequence[Message]) -> str | None:
-    """Return what to keep if the last answer asked for a summary; otherwise None."""
+    """Return the focus of the summary that the last answer asked for; None if it asked for none."""
     done: set[str] = set()
     for message in reversed(messages):
         if isinstance(message, ToolMessage):

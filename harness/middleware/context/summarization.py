@@ -296,7 +296,7 @@ class SummarizationMiddleware(AgentMiddleware):
         return window is not None and tokens > _NEARLY_FULL * window
 
     def _cut(self, request: ModelRequest, view: View, keeping: tuple[float, float]) -> int | None:
-        """Return where the kept end must begin, or None if nothing before it can be removed."""
+        """Return the index of the first message to keep, or None if nothing can be removed."""
         messages = request.messages
         stored = {one.id for one in cast(Iterable[Message], request.state.get("messages", ()))}
         places = [

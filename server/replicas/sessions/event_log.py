@@ -289,7 +289,7 @@ class EventLog:
         return await self._database.transact(work)
 
     async def recent(self, sessions: Collection[str], seconds: float) -> set[str]:
-        """Return which of these sessions have had events in the last seconds.
+        """Return those of these sessions that have had events in the last seconds.
 
         Raises:
             HarnessError: The database cannot be used.

@@ -163,7 +163,7 @@ class SessionStreams:
         return Place("", await self._log.newest(self.session), STANDING_STREAM)
 
     async def position(self, place: Place) -> int | None:
-        """Return where a stream continues after a place; None if the place is unknown.
+        """Return the position at which a stream continues after a place; None for an unknown place.
 
         Waits for events that the writer of the stream has not written yet.
         """

@@ -90,7 +90,7 @@ def plain(value: object) -> str:
 
 
 def delimiter(path: Path, text: str) -> str:
-    """Return what the first line has most of; a tab in .tsv files."""
+    """Return the delimiter that is most frequent in the first line; a tab for .tsv files."""
     first = text.partition("\n")[0]
     return "\t" if path.suffix.lower() == ".tsv" else max(",;\t|", key=first.count)
 
@@ -123,7 +123,7 @@ def kind_of(values: list[str]) -> str:
 
 
 def profile(path: Path) -> list[str]:
-    """Return what is in a table, line by line."""
+    """Return a description of a table, as lines."""
     names, rows, wrong = load(path)
     lines = [f"{path.name}: {len(rows)} rows, {len(names)} columns"]
     for place, name in enumerate(names):
@@ -137,7 +137,7 @@ def profile(path: Path) -> list[str]:
 
 
 def column(values: list[str]) -> str:
-    """Return what is in a column."""
+    """Return a description of a column."""
     filled = [value for value in values if value]
     counts = Counter(filled)
     what = kind_of(filled)
@@ -156,7 +156,7 @@ def column(values: list[str]) -> str:
 
 
 def suspicions(values: list[str]) -> list[str]:
-    """Return what looks wrong with a column."""
+    """Return the likely errors in a column."""
     filled = [value for value in values if value]
     found: list[str] = []
     padded = sum(value != value.strip() for value in filled)
