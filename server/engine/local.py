@@ -206,6 +206,8 @@ class LocalRuns:
         """Return the seconds until something can change without an event."""
         due = [self._later[0][0]] if self._later else []
         due += [
-            line.begun[0] + _MINUTE for line in self._lines.values() if line.legs and line.begun
+            begun[0] + _MINUTE
+            for line in self._lines.values()
+            if line.legs and (begun := self._begun(line))
         ]
         return max(0.0, min(due) - self._clock()) if due else math.inf

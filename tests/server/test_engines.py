@@ -11,6 +11,7 @@ from itertools import count
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from deep_agent_mcp.server.engine import Bounds, Leg, RunEngine, dbos_runs
@@ -337,6 +338,37 @@ async def test_runs_begin_no_faster_than_the_rate_of_their_owner() -> None:
         now = 61.0
         server.engine.stirred()
         await server.begins("ann-3")
+        group.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("bounds", [Bounds(max_runs=1), Bounds(workers=1)])
+async def test_a_queued_run_costs_nothing_after_a_minute_at_the_rate_of_its_owner(
+    bounds: Bounds,
+) -> None:
+    now, looks = 0.0, 0
+
+    class Watched(Server):
+        def working(self, owner: str | None = None, *, tasks: bool = False) -> Collection[str]:
+            nonlocal looks
+            looks += 1
+            return super().working(owner, tasks=tasks)
+
+    server = Watched(replace(bounds, per_minute=5))
+    server.engine = LocalRuns(lambda: server.bounds, server, lambda: now)
+    async with anyio.create_task_group() as group:
+        group.start_soon(server.engine.serve, server.carry)
+        await server.offer(legs("ann-1", "ann-2"))
+        await server.begins("ann-1")
+        now = 61.0
+        server.engine.stirred()
+        for _ in range(20):
+            await anyio.lowlevel.checkpoint()
+        before, looks = looks, 0
+        for _ in range(100):
+            await anyio.lowlevel.checkpoint()
+        assert (before > 0, looks) == (True, 0)
+        await server.end("ann-1")
+        await server.begins("ann-2")
         group.cancel_scope.cancel()
 
 
