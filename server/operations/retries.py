@@ -112,6 +112,8 @@ async def _look(
     run = await journal.run(run_id)
     if run is None or not await anyio.to_thread.run_sync(requests.is_for, run):
         await anyio.to_thread.run_sync(requests.discard, run_id)  # nothing is left to do
+    elif run.status != "running" and runs.supervisor.goes_on(run_id):
+        return  # it stops just now, or continues by itself; the next check sees which
     elif run.owner in (None, owner) or not await processes.is_alive(run.owner):
         await _retry(runs, run, requests)  # else its last server continues it
 
@@ -119,7 +121,7 @@ async def _look(
 async def _retry(runs: RunManager, run: Run, requests: RetryRequests) -> None:
     await anyio.to_thread.run_sync(requests.discard, run.id)
     try:
-        await runs.supervisor.resume(run, {})
+        await runs.go_on(run, {})
     except HarnessError as error:
         if isinstance(error, ThreadBusy) and error.run_id == run.id:
             await anyio.to_thread.run_sync(requests.store, run)

@@ -137,7 +137,7 @@ class RunManager(RunWatcher):
                 await self._go_on_if_paused(live, fresh)
             elif fresh or not answers or waits_in_vain:
                 try:
-                    await self._go_on(run, fresh, offer)
+                    await self.go_on(run, fresh, offer)
                 except (RunEnded, StaleThread, ThreadBusy) as error:
                     asked = await self.asked(run_id)
                     stored = {one.id: one.answer for one in asked if one.answered}
@@ -152,8 +152,15 @@ class RunManager(RunWatcher):
             key: stored[key] for key in answers if answers[key] != stored.get(key, answers[key])
         }
 
-    async def _go_on(self, run: Run, answers: Mapping[str, JsonValue], offer: Offer | None) -> None:
+    async def go_on(
+        self, run: Run, answers: Mapping[str, JsonValue], offer: Offer | None = None
+    ) -> None:
         """Continue a run with answers: at once if possible, or else when its turn comes.
+
+        Args:
+            run: The run.
+            answers: New answers to its questions; those in the journal are used anyway.
+            offer: The client's offer of its model, if the client continues the run.
 
         Raises:
             RunEnded, UnknownInterrupt, InvalidAnswer, StaleThread, ThreadBusy: Nothing was stored.
@@ -171,6 +178,8 @@ class RunManager(RunWatcher):
                 if admitted:
                     self._queue.engine.started(run.id)
             return
+        if self._agent.prepares:
+            await self._agent.prepare(run.id)
         agent = self._agent_of(run)
         if answers:
             await agent.answer(run.id, answers)

@@ -47,10 +47,12 @@ def script(flaky: dict[str, Any]) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def serving(place: Path, flaky: dict[str, Any] = FAILS) -> AsyncIterator[App]:
+async def serving(
+    place: Path, flaky: dict[str, Any] = FAILS, **flags: object
+) -> AsyncIterator[App]:
     path = place / "script.yaml"
     path.write_text(yaml.safe_dump(script(flaky)), encoding="utf-8")
-    given = {"state_dir": str(place / "state"), "model": f"scripted:{path}"}
+    given = {"state_dir": str(place / "state"), "model": f"scripted:{path}", **flags}
     with anyio.fail_after(60):
         async with create_app(load_settings({"approve": ("write_todos",), **given}, {})) as app:
             yield app
@@ -172,6 +174,25 @@ async def test_a_failed_run_is_retried_by_a_server_beside_or_by_the_next_one(
             await anyio.sleep(0.01)
         assert (await app.runs.wait(other, 30)).run.answer == "It works now."
     assert not [*(tmp_path / "state").glob("retry-*/*")]
+
+
+async def test_a_run_that_a_command_continues_waits_for_a_place_like_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retries, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(run_admin, "_LOOK", 0.01)
+    async with serving(tmp_path) as app:
+        failed, asks = await ended(app, "flaky"), await ended(app, "ask")
+    async with serving(tmp_path, WORKS, workers=1) as app:
+        slow = await app.runs.start("slow")
+        for command in (["retry", failed], ["approve", asks, "--yes"]):
+            assert (await runs(tmp_path, *command)).exit_code == 0
+        states = [(await app.runs.snapshot(one)).run for one in (failed, asks)]
+        assert [(one.status, one.attempt) for one in states] == [("running", 2)] * 2
+        assert app.runs.active == 1
+        await app.runs.cancel(slow, "by the test")
+        answers = [(await app.runs.wait(one, 30)).run.answer for one in (failed, asks)]
+        assert answers == ["It works now.", "Asked."]
 
 
 async def test_a_run_that_cannot_be_read_keeps_no_other_waiting(
