@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from typing import Literal, TypeAlias
 
 import anyio
 import anyio.to_thread
@@ -17,7 +18,6 @@ from ...harness.checkpoint.base import (
     Interrupt,
     Run,
     RunStatus,
-    taken_over,
 )
 from ...harness.errors import HarnessError, Superseded, UnknownRun
 from ...harness.limits.limits import Used
@@ -26,6 +26,7 @@ from ...harness.subagents.background.engine import task_threads
 from ..auth.owned_journal import id_among_all
 from ..results import Answer, moment, unknown
 from ..runs.cancellation import Cancellation
+from ..runs.queue import is_in_line, lined_up
 from ..settings.settings import Settings
 from ..threads.journal_servers import ReplicaServers
 from ..threads.journals import Beside, journal_beside_servers
@@ -49,6 +50,9 @@ TAKEN_SECONDS = 10.0
 _LOOK = 0.1
 
 _RESUME = "deep-agent-mcp run --resume"
+
+_Place: TypeAlias = Literal["works", "waits", "left"]
+"""What servers do with a running run: one works on it, one will when it has a place, or none."""
 
 
 class RunAdmin:
@@ -87,7 +91,9 @@ class RunAdmin:
         if thread is not None:
             thread = await id_among_all(self._journal, thread)
         runs = await self._journal.find_runs(status=status, thread_id=thread, limit=limit + 1)
-        shown = [(run, await self._place(run)) for run in runs[:limit]]
+        shown: list[tuple[Run, _Place | None]] = [
+            (run, await self._place(run)) for run in runs[:limit]
+        ]
         data: list[JsonValue] = [_facts(run, place) for run, place in shown]
         none = "There are no such runs." if status or thread else "There are no runs yet."
         text = "" if data else none
@@ -113,11 +119,19 @@ class RunAdmin:
         text = run_text({**data, "goal": run.goal}, _words(place), lines)
         return Answer(f"{text}\nWhat it did: deep-agent-mcp threads events {run.id}", data)
 
-    async def _place(self, run: Run) -> bool | None:
-        """Return whether a server works on a run; None if no server should."""
+    async def _place(self, run: Run) -> _Place | None:
+        """Return what servers do with a running run; None for other runs."""
         if run.status != "running":
             return None
-        return not await self._is_left(run)
+        if is_in_line(run) and await self._has_servers():
+            return "waits"
+        return "left" if await self._is_left(run) else "works"
+
+    async def _has_servers(self) -> bool:
+        """Whether servers use the journal; with replicas, some are expected to."""
+        if isinstance(self._processes, ReplicaServers):
+            return True
+        return await anyio.to_thread.run_sync(self._state.has_others, self._owner)
 
     async def _is_left(self, run: Run) -> bool:
         return run.owner is None or not await self._processes.is_alive(run.owner)
@@ -195,7 +209,7 @@ class RunAdmin:
         """
         run = await self._find(run_id)
         here = f"Start one, or continue it here: {_RESUME} {run.id}"
-        if run.status == "running" and await self._is_left(run):
+        if await self._place(run) == "left":
             raise HarnessError(f"No server works on run {run.id}, so it would not end. {here}")
         if await is_answered(self._journal, run):
             taken = await self._taken(run, seconds)
@@ -236,9 +250,12 @@ class RunAdmin:
         run = await self._find(run_id)  # it may have paused or ended meanwhile
         if run.status in ENDED:
             return _ended(run)
-        if run.status == "running" and not await self._is_left(run):
+        place = await self._place(run)
+        if place == "works":
             text = f"Stored. Run {run.id} still works on other calls, and continues after them."
             return Answer(text, {**run_facts(run), "taken": True})
+        if place == "waits":
+            return Answer(f"Stored. {_in_line(run)}", {**run_facts(run), "taken": True})
         return await self._gone_on(run)
 
     async def tell(self, run_id: str, message: str) -> Answer | None:
@@ -253,7 +270,7 @@ class RunAdmin:
         if sent is None:
             return None
         text = f"Message {sent.id} is queued: run {run.id} takes it before its next model call."
-        if run.status == "running" and await self._is_left(run):
+        if await self._place(run) == "left":
             text += (
                 " No server works on it now. One that runs continues it when it has a place. To "
                 f"continue it here: {_RESUME} {run.id}"
@@ -282,7 +299,7 @@ class RunAdmin:
         if isinstance(self._processes, ReplicaServers):
             with suppress(Superseded):  # a server has just continued it
                 # Any server continues an abandoned run.
-                await self._journal.commit(taken_over(run, status="running", owner=None))
+                await self._journal.commit(lined_up(run))
                 await self._processes.cancel_requests.tell("run", run.id, "left")
                 run = await self._find(run.id)
         else:
@@ -297,6 +314,8 @@ class RunAdmin:
         if now.status == "cancelled":
             return _ended(now)
         text = f"Run {run.id} continues, as attempt {now.attempt}: {now.status}."
+        if is_in_line(now):
+            text = _in_line(now)
         return Answer(text, {**run_facts(now), "taken": True})
 
     async def _why_not(self, run: Run) -> str | None:
@@ -309,8 +328,11 @@ class RunAdmin:
                 "waits for an answer. Give it with `runs approve` or `runs reply`, with the tool "
                 "reply of a client, or on the page at /ui; `runs cancel` ends the run."
             )
-        if run.status == "running" and not await self._is_left(run):
+        place = await self._place(run)
+        if place == "works":
             return "is running in a server. `runs cancel` ends it."
+        if place == "waits":
+            return "waits for a free place and continues by itself. `runs cancel` ends it."
         newest = await self._journal.history(run.thread_id, limit=1)
         if newest and newest[0].run_id != run.id and newest[0].id != run.base:
             return (
@@ -327,9 +349,7 @@ class RunAdmin:
         """
         patience = TAKEN_SECONDS if seconds is None else min(TAKEN_SECONDS, seconds)
         until = time.monotonic() + patience
-        others = isinstance(self._processes, ReplicaServers) or await anyio.to_thread.run_sync(
-            self._state.has_others, self._owner
-        )
+        others = await self._has_servers()
         while others and time.monotonic() < until:
             now = await self._journal.run(run.id)
             if now is not None and now.attempt > run.attempt:
@@ -347,7 +367,12 @@ def _ended(run: Run) -> Answer:
     return Answer(text, {**run_facts(run), "taken": run.status == "done"})
 
 
-def _facts(run: Run, place: bool | None) -> dict[str, JsonValue]:
+def _in_line(run: Run) -> str:
+    """Return that a run continues when its turn comes."""
+    return f"Run {run.id} waits for a free place, and continues then."
+
+
+def _facts(run: Run, place: _Place | None) -> dict[str, JsonValue]:
     facts: dict[str, JsonValue] = {
         **run_facts(run),
         "thread_id": run.thread_id,
@@ -359,8 +384,14 @@ def _facts(run: Run, place: bool | None) -> dict[str, JsonValue]:
     cost = cost_of(run)
     if cost is not None:
         facts["cost"] = round(cost, 6)
-    return facts if place is None else {**facts, "at_work": place}
+    return {**facts, "at_work": place == "works"} if place in ("works", "left") else facts
 
 
-def _words(place: bool | None) -> str:
-    return {None: "", True: "; a server works on it", False: "; no server works on it"}[place]
+def _words(place: _Place | None) -> str:
+    words: dict[_Place | None, str] = {
+        None: "",
+        "works": "; a server works on it",
+        "waits": "; a server continues it in its turn",
+        "left": "; no server works on it",
+    }
+    return words[place]

@@ -21,12 +21,11 @@ from ...harness.subagents.background.launcher import BackgroundSubAgents
 from ..auth.caller import owner_of
 from ..settings.setting_types import is_sampling
 from .contracts import RunWatch
+from .queue import WAITS
 from .queue.thread_queues import LOOK_SECONDS
 from .supervisor import RunSupervisor
 
 __all__ = ["ServedTasks"]
-
-_WAITS = "it waits for a free place"
 
 
 class ServedTasks:
@@ -70,7 +69,7 @@ class ServedTasks:
             principal=behalf.principal if behalf else "",
         )
         return await accepted_run(
-            self._agents(agent), agent, thread_id, update, options, for_anybody=_WAITS
+            self._agents(agent), agent, thread_id, update, options, for_anybody=WAITS
         )
 
     async def carry(self, run: Run, behalf: Behalf | None) -> None:

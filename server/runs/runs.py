@@ -31,7 +31,7 @@ from ..engine import Bounds
 from ..sampling.queue import Offer, is_parked
 from .active_run import ActiveRun, agent_of, is_task
 from .lifecycle import KINDS, RunFigures, Stopping, kind_of
-from .queue import RunQueue
+from .queue import RunQueue, is_in_line
 from .supervisor import RunSupervisor
 from .watching import RunWatcher
 
@@ -169,7 +169,8 @@ class RunManager(RunWatcher):
         stands = run.status in ("needs_approval", "paused", "failed") and run.kind == "delegate"
         if is_parked(run):  # it continues where its client's model is
             self._require_place(run.id)
-        here = not stands or is_parked(run)
+        in_line = is_in_line(run)
+        here = not (stands or in_line) or is_parked(run)
         admitted = not here and self._queue.admits(run.id, run.attempt, is_task=is_task(run))
         if here or admitted:
             try:
@@ -183,7 +184,10 @@ class RunManager(RunWatcher):
         agent = self._agent_of(run)
         if answers:
             await agent.answer(run.id, answers)
-        await self._queue.go_on(run)
+        if in_line:
+            await self._queue.offer(run)  # it keeps its place, unless its server has ended
+        else:
+            await self._queue.go_on(run)
 
     async def _go_on_if_paused(self, live: ActiveRun, answers: Mapping[str, JsonValue]) -> None:
         """Continue a run that paused just before the answers that it waits for were stored."""

@@ -195,6 +195,32 @@ async def test_a_run_that_a_command_continues_waits_for_a_place_like_any_other(
         assert answers == ["It works now.", "Asked."]
 
 
+async def test_a_run_that_waits_for_a_place_is_not_said_to_be_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retries, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(run_admin, "_LOOK", 0.01)
+    async with serving(tmp_path) as app:
+        failed = await ended(app, "flaky")
+    async with serving(tmp_path, WORKS, workers=1) as app:
+        await app.runs.start("slow")
+        retried = await runs(tmp_path, "retry", failed)
+        assert retried.stdout.startswith(f"Run {failed} waits for a free place")
+        told = await runs(tmp_path, "reply", failed, "And the south?")
+        assert "No server works on it" not in told.stdout
+        assert "at_work" not in await data(tmp_path, "show", failed)
+        assert "a server continues it in its turn" in (await runs(tmp_path, "show", failed)).stdout
+        listed = (await runs(tmp_path, "list")).stdout
+        assert "it waits for a free place" in listed and "(left)" not in listed
+        assert (await runs(tmp_path, "wait", failed, "--timeout", "0.1")).exit_code == 124
+        again = await refused(tmp_path, "retry", failed)
+        assert "waits for a free place and continues by itself" in again
+    assert "No server works on run" in await refused(tmp_path, "wait", failed)
+    assert "no server works on it" in (await runs(tmp_path, "show", failed)).stdout
+    async with serving(tmp_path, WORKS) as app:
+        assert (await app.runs.wait(failed, 30)).run.answer == "It works now."
+
+
 async def test_a_run_that_cannot_be_read_keeps_no_other_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

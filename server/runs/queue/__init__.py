@@ -36,7 +36,10 @@ from .losses import MOST_LOSSES, ServerLosses, given_up
 from .thread_queues import PAUSE, Supervisor, ThreadQueues
 from .turns import Turns
 
-__all__ = ["Begin", "RunQueue"]
+__all__ = ["WAITS", "Begin", "RunQueue", "is_in_line", "lined_up"]
+
+WAITS = "it waits for a free place"
+"""Reason of a run that continues as soon as there is a place."""
 
 Begin = Callable[[Run, Goal, Offer | None], Awaitable[None]]
 """Starts a queued run on its free thread; returns once its input is in the journal."""
@@ -50,6 +53,16 @@ _COUNTED_SECONDS, _COUNTED_TIMES = 2.0, 20.0
 
 
 logger = logging.getLogger(__name__)
+
+
+def lined_up(run: Run) -> Batch:
+    """Return the batch that lets any server continue a stopped run when it has a place."""
+    return taken_over(run, status="running", owner=None, reason=WAITS, answer=None)
+
+
+def is_in_line(run: Run) -> bool:
+    """Whether a run was stored to wait for a place, and no server has continued it yet."""
+    return (run.status, run.owner, run.reason) == ("running", None, WAITS)
 
 
 class RunQueue:
@@ -184,7 +197,7 @@ class RunQueue:
         Raises:
             HarnessError: It cannot continue; nothing was stored.
         """
-        batch = taken_over(run, status="running", owner=None, reason=None, answer=None)
+        batch = lined_up(run)
         await self._journal.commit(batch)
         await self._try_to_offer(batch.runs[0])
 
