@@ -192,13 +192,18 @@ class LocalRuns:
         await anyio.to_thread.run_sync(self._lock.hold)
 
     async def close(self) -> None:
-        """Release the runs, so that any machine can continue them."""
-        with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
+        """Release the runs, so that any machine can continue them, and then the lock."""
+        text = "background tasks stay those of this process: %s"
+        with anyio.CancelScope(shield=True):
             try:
-                await self._leave_all()
+                with anyio.fail_after(_CLOSE_SECONDS):
+                    await self._leave_all()
             except HarnessError as error:
-                logger.warning("background tasks stay those of this process: %s", error)
-            await anyio.to_thread.run_sync(self._lock.release)
+                logger.warning(text, error)
+            except TimeoutError:
+                logger.warning(text, f"the journal did not answer within {_CLOSE_SECONDS} s")
+            finally:
+                await anyio.to_thread.run_sync(self._lock.release)
 
     async def _leave_all(self) -> None:
         for status in OPEN:

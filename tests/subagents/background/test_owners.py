@@ -6,13 +6,14 @@ import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import anyio
 import pytest
 
 from deep_agent_mcp.harness.checkpoint.base import Batch, Run
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.loop.run_executor import RunOptions
 from deep_agent_mcp.harness.subagents.background import local_runs as owners
 from deep_agent_mcp.harness.subagents.background.launcher import BackgroundSubAgents
 from deep_agent_mcp.harness.subagents.background.local_runs import (
@@ -103,3 +104,25 @@ def test_carriers_of_this_process_are_known_and_leave_no_lock() -> None:
     lock.release()
     assert is_worker_alive(owner) is False
     assert not owners._path(owner).exists()
+
+
+async def test_a_process_gives_up_its_tasks_although_the_journal_stands_still_at_the_end(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Still(MemoryCheckpointer):
+        async def find_runs(self, **_: Any) -> list[Run]:
+            return await anyio.sleep_forever()
+
+    def no_agent(name: str) -> NoReturn:
+        raise AssertionError(name)
+
+    monkeypatch.setattr(owners, "_CLOSE_SECONDS", 0.01)
+    owner = new_worker()
+    runs = owners.LocalRuns(Still(), no_agent, RunOptions(owner=owner))
+    with anyio.fail_after(60):
+        await runs.open()
+        assert is_worker_alive(owner) is True
+        await runs.close()
+    assert is_worker_alive(owner) is False
+    assert not owners._path(owner).exists()
+    assert "did not answer within 0.01 s" in caplog.text
