@@ -182,12 +182,13 @@ class RunManager(RunWatcher):
         if self._agent.prepares:
             await self._agent.prepare(run.id)
         agent = self._agent_of(run)
-        if answers:
-            await agent.answer(run.id, answers)
-        if in_line:
-            await self._queue.offer(run)  # it keeps its place, unless its server has ended
-        else:
-            await self._queue.go_on(run)
+        with anyio.CancelScope(shield=True):  # a client that gives up must not leave it half done
+            if answers:
+                await agent.answer(run.id, answers)
+            if in_line:
+                await self._queue.offer(run)  # it keeps its place, unless its server has ended
+            else:
+                await self._queue.go_on(run)
 
     async def _go_on_if_paused(self, live: ActiveRun, answers: Mapping[str, JsonValue]) -> None:
         """Continue a run that paused just before the answers that it waits for were stored."""

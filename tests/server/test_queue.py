@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -17,7 +18,8 @@ import pytest
 from pydantic import JsonValue
 
 from deep_agent_mcp import create_deep_agent
-from deep_agent_mcp.harness.checkpoint.base import Run, taken_over
+from deep_agent_mcp.harness.agent import Agent
+from deep_agent_mcp.harness.checkpoint.base import Batch, Interrupt, Run, taken_over
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.errors import JournalAway, ThreadBusy
 from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, TextBlock
@@ -75,6 +77,14 @@ async def at_work(app: App, goal: str = "slow") -> Run:
 async def goals_of(app: App, thread_id: str) -> list[str]:
     state = await app.agent().get_state(thread_id)
     return [one.text for one in state.values["messages"] if isinstance(one, HumanMessage)]
+
+
+async def ends(app: App, run_id: str) -> None:
+    """Wait until a run is done, although nobody asks for it."""
+    run = await app.journal.run(run_id)
+    while run is None or run.status != "done":
+        await anyio.sleep(0.01)
+        run = await app.journal.run(run_id)
 
 
 async def test_goals_on_a_busy_thread_are_worked_on_one_after_the_other(tmp_path: Path) -> None:
@@ -242,11 +252,7 @@ async def test_a_left_run_whose_turn_comes_while_the_journal_is_away_continues_l
 
         monkeypatch.setattr(supervisor, "resume", resumes_later)
         await app.runs.cancel(first.id, "by the test")
-        run = await app.journal.run(left.id)
-        while run is not None and run.status == "running":  # nobody asks for it
-            await anyio.sleep(0.01)
-            run = await app.journal.run(left.id)
-        assert run is not None and run.status == "done"
+        await ends(app, left.id)
 
 
 async def test_a_defect_that_keeps_a_run_from_starting_ends_this_run_alone(tmp_path: Path) -> None:
@@ -314,6 +320,54 @@ async def test_an_answer_waits_for_a_place_too(tmp_path: Path) -> None:
             assert app.runs.active == 1
         await app.runs.cancel(first.id, "by the test")
         assert (await app.runs.wait(failed.id, 30)).run.status == "done"
+
+
+async def test_a_client_that_gives_up_as_a_left_run_is_put_in_line_does_not_lose_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path, workers=1) as app:
+        first, queue = await at_work(app), app.runs.queue
+        second = (await app.runs.snapshot(await app.runs.start("second"))).run
+        await queue.engine.withdraw(second.id)  # its server has gone
+        await app.journal.commit(Batch(second.thread_id, runs=[replace(second, owner="gone")]))
+        offer = queue.offer
+
+        async def given_up(run: Run, *args: Any) -> bool:
+            scope.cancel()
+            await anyio.lowlevel.checkpoint()
+            return await offer(run, *args)
+
+        with monkeypatch.context() as meanwhile, anyio.CancelScope() as scope:
+            meanwhile.setattr(queue, "offer", given_up)
+            await app.runs.wait(second.id, 30)
+        assert scope.cancelled_caught
+        await app.runs.cancel(first.id, "by the test")
+        await ends(app, second.id)
+
+
+async def test_a_client_that_gives_up_as_its_answer_is_stored_does_not_lose_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path, workers=1) as app:
+        left = (await app.runs.wait(await app.runs.start("at once"), 30)).run
+        question = Interrupt(
+            "int_1", left.thread_id, "", "", left.id, "question", (), "Why?", {}, {"type": "string"}
+        )
+        paused = taken_over(left, status="needs_approval", owner=None)
+        await app.journal.commit(replace(paused, interrupts=[question]))
+        first, answer = await at_work(app), Agent.answer
+
+        async def given_up(agent: Agent, *args: Any) -> None:
+            await answer(agent, *args)
+            scope.cancel()
+            await anyio.lowlevel.checkpoint()
+
+        with monkeypatch.context() as meanwhile, anyio.CancelScope() as scope:
+            meanwhile.setattr(Agent, "answer", given_up)
+            await app.runs.reply(left.id, {"int_1": "Because."})
+        assert scope.cancelled_caught
+        await app.runs.cancel(first.id, "by the test")
+        await ends(app, left.id)
 
 
 async def test_a_run_that_kills_its_servers_is_given_up(

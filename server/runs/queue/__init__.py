@@ -198,8 +198,9 @@ class RunQueue:
             HarnessError: It cannot continue; nothing was stored.
         """
         batch = lined_up(run)
-        await self._journal.commit(batch)
-        await self._try_to_offer(batch.runs[0])
+        with anyio.CancelScope(shield=True):  # a client that gives up must not leave it half done
+            await self._journal.commit(batch)
+            await self._try_to_offer(batch.runs[0])
 
     async def is_left(self, run: Run) -> bool:
         """Whether no server works on a running run, or no line holds a queued one."""
@@ -349,15 +350,16 @@ class RunQueue:
         Raises:
             HarnessError: The journal cannot be written.
         """
-        if run.owner != self._supervisor.owner:
-            batch = taken_over(run, owner=self._supervisor.owner)
-            try:
-                await self._journal.commit(batch)
-            except Superseded:  # another server does
-                return
-            run = replace(run, owner=self._supervisor.owner, attempt=run.attempt + 1)
-        if not await self._try_to_offer(run):
-            self.threads.guard(run.thread_id)
+        with anyio.CancelScope(shield=True):  # a client that gives up must not leave it half done
+            if run.owner != self._supervisor.owner:
+                batch = taken_over(run, owner=self._supervisor.owner)
+                try:
+                    await self._journal.commit(batch)
+                except Superseded:  # another server does
+                    return
+                run = batch.runs[0]
+            if not await self._try_to_offer(run):
+                self.threads.guard(run.thread_id)
 
 
 def _full(found: Collection[Run], size: int) -> ThreadBusy:
