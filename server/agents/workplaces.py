@@ -242,7 +242,7 @@ class Workplaces:
             HarnessError: The owner is unknown, or it cannot be created; nothing was done.
         """
         principal = self._whose(id_) if self._per_principal else ""
-        return self._made.get(principal) or self._of(principal)
+        return self._of(principal)
 
     async def prepare(self, id_: str = "") -> None:
         """Create the workplace of the owner of a thread or run, unless it exists.
@@ -303,6 +303,9 @@ class Workplaces:
         return principal
 
     def _of(self, principal: str) -> Workplace:
+        made = self._made.get(principal)
+        if made is not None:  # the lock may be held while files are read again
+            return made
         with self._lock:
             if principal not in self._made:
                 parts = Parts.of(self._settings, self._common.policy, principal)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import unicodedata
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -17,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.errors import HarnessError
+from deep_agent_mcp.server.agents.workplaces import Parts
 from deep_agent_mcp.server.app import App, create_app
 from deep_agent_mcp.server.auth.caller import Caller, Scope, current_caller
 from deep_agent_mcp.server.auth.shared_state import PrincipalFile
@@ -115,6 +118,29 @@ def test_no_two_principals_share_a_directory_on_any_file_system(one: str, other:
 )  # fmt: skip
 def test_names_that_look_alike_are_told_apart(one: str, other: str) -> None:
     assert directory_name(one).casefold() != directory_name(other).casefold()
+
+
+# --- reloading ------------------------------------------------------------------------------
+
+
+async def test_messages_are_served_while_the_files_of_all_are_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads, may_end, was_served = threading.Event(), threading.Event(), list[bool]()
+
+    def read_slowly(*_: object) -> None:
+        reads.set()
+        was_served.append(may_end.wait(10))
+
+    async with served(tmp_path) as app, anyio.create_task_group() as group:
+        with calling(tmp_path, "ann"):
+            await app.agent.prepare()
+            monkeypatch.setattr(Parts, "take", read_slowly)
+            group.start_soon(anyio.to_thread.run_sync, app.agent.take, settings(tmp_path))
+            await anyio.to_thread.run_sync(reads.wait)
+            await app.agent.prepare()
+            may_end.set()
+    assert was_served == [True]
 
 
 # --- settings -------------------------------------------------------------------------------
