@@ -113,13 +113,15 @@ class RunStarter(CallDriver):
 
         Raises:
             UnknownThread, ThreadBusy: As for `start`.
+            HarnessError: The agent cannot be built.
         """
+        lent = self._works_with_its_client(live)  # first: on an error, it must hold no gate
         try:
             live.is_new = await self._enter(live, known_idle=is_new, begins=begins) or is_new
         except ThreadBusy as error:
             self._require_waiting(error, on_busy)
             return True
-        if self._queue.admits(live.run_id) or self._works_with_its_client(live):
+        if self._queue.admits(live.run_id) or lent:
             return None
         self._supervisor.leave_gate(live)
         if not self._queue.size:

@@ -21,9 +21,10 @@ from deep_agent_mcp import create_deep_agent
 from deep_agent_mcp.harness.agent import Agent
 from deep_agent_mcp.harness.checkpoint.base import Batch, Interrupt, Run, taken_over
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
-from deep_agent_mcp.harness.errors import JournalAway, ThreadBusy
+from deep_agent_mcp.harness.errors import HarnessError, JournalAway, ThreadBusy
 from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, TextBlock
 from deep_agent_mcp.harness.models.base import ChatRequest, Delta
+from deep_agent_mcp.server.agents.workplaces import Workplaces
 from deep_agent_mcp.server.app import App, create_app
 from deep_agent_mcp.server.auth.caller import ALL_SCOPES, Caller, current_caller
 from deep_agent_mcp.server.python_agents.source import AgentSource
@@ -404,6 +405,26 @@ async def test_a_run_that_wants_its_clients_model_begins_where_the_client_is(
             other = await app.journal.run(await app.runs.start("hello", offer="none"))
             assert lent and other
             assert (lent.status, other.status) == ("running", "queued")
+
+
+async def test_a_thread_stays_free_when_its_agent_cannot_be_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(places: Workplaces, id_: str = "") -> Agent:
+        raise HarnessError("by the test")
+
+    flags = {"state_dir": str(tmp_path), "model": "sampling", "engine": "dbos"}
+    with anyio.fail_after(60):
+        async with create_app(load_settings(flags, {})) as app:
+            start = partial(
+                app.runs.start, "hello", thread_id="thr_mine", begins=True, offer="tools"
+            )
+            with monkeypatch.context() as meanwhile:
+                meanwhile.setattr(Workplaces, "__call__", broken)
+                with pytest.raises(HarnessError, match="by the test"):
+                    await start()
+            run = await app.journal.run(await start())
+            assert run is not None and run.status == "running"
 
 
 @pytest.fixture
