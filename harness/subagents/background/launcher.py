@@ -67,7 +67,7 @@ class BackgroundSubAgents:
         max_open: The most pending or running tasks of one thread.
         is_alive: Tells whether another process is alive, by the `owner` of its runs. Set it if
             processes of several machines share the journal: for this machine it is known, and
-            processes of others count as alive unless this returns False.
+            processes of others count as alive unless this returns False. It is called in a thread.
         engine: Makes the engine that executes the runs; `LocalRuns` by default.
 
     Attributes:

@@ -27,6 +27,7 @@ import anyio.to_thread
 from ..._internal.records import record
 from ...checkpoint.base import ENDED, Batch, Checkpointer, Run, taken_over
 from ...errors import HarnessError
+from ...loop.hooks.calling import FAILURES, as_failure
 from ...loop.run.context import RunControl
 from ...loop.run_executor import RunOptions
 from .engine import ALL, OPEN, AgentSource, Behalf, accepted_run
@@ -147,6 +148,7 @@ def _acquired(lock: BaseFileLock) -> bool:
 logger = logging.getLogger(__name__)
 
 _CLOSE_SECONDS = 10
+_TELL_SECONDS = 10
 
 
 @record
@@ -165,6 +167,8 @@ class LocalRuns:
         is_alive: Tells whether another process is alive, by the owner id in its runs. By default
             processes of this machine are checked, and all others count as alive, because two
             must never execute one run. Any process may continue runs that were handed over.
+            It is called in a thread. If it raises, or does not return within 10 s, the process
+            counts as alive.
     """
 
     def __init__(
@@ -265,11 +269,26 @@ class LocalRuns:
         known = await anyio.to_thread.run_sync(is_worker_alive, owner)
         if known is not None:
             return not known
-        if self._is_alive is None and owner not in self._unknown:
+        if self._is_alive is not None:
+            return not await self._counts_as_alive(owner, self._is_alive)
+        if owner not in self._unknown:
             self._unknown.add(owner)
             text = "background run %s is left to %s, of which nothing is known here: give is_alive"
             logger.warning(text, run.id, owner)
-        return self._is_alive is not None and not self._is_alive(owner)
+        return False
+
+    async def _counts_as_alive(self, owner: str, is_alive: Callable[[str], bool]) -> bool:
+        """Whether a process is alive, or the caller's function cannot tell."""
+        try:
+            with anyio.fail_after(_TELL_SECONDS):
+                return await anyio.to_thread.run_sync(is_alive, owner, abandon_on_cancel=True)
+        except FAILURES as raised:
+            error = as_failure(raised)
+            if owner not in self._unknown:
+                self._unknown.add(owner)
+                text = "is_alive(%r) failed, so the tasks of that process are left to it"
+                logger.warning(text, owner, exc_info=error)
+            return True
 
     async def _is_anothers(self, run: Run) -> bool:
         begins = run.status == "paused" and run.attempt == 1

@@ -6,6 +6,7 @@ import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from threading import get_ident
 from typing import Any, NoReturn
 
 import anyio
@@ -67,6 +68,27 @@ async def test_a_task_of_an_unknown_process_is_left_alone_unless_it_is_said_to_b
         assert caplog.text.count(f"is left to {owner}, of which nothing is known here") == 1
         assert await status_after(journal, 0.1, is_alive=lambda _: True) == "running"
         assert await status_after(journal, 20, is_alive=lambda _: False) == "success"
+
+
+async def test_a_check_that_fails_leaves_a_task_alone_and_ends_nothing(
+    journal: MemoryCheckpointer, caplog: pytest.LogCaptureFixture
+) -> None:
+    threads: set[int] = set()
+
+    def broken(owner: str) -> bool:
+        threads.add(get_ident())
+        raise OSError("no such host")
+
+    with anyio.fail_after(60):
+        await left_by(journal, "worker-7")
+        async with BackgroundSubAgents(journal, is_alive=broken) as background:
+            family(background, {"digger": [says("never")]})
+            while "is_alive" not in caplog.text:  # noqa: ASYNC110  no event tells of it
+                await anyio.sleep(0.01)
+            (seen,) = await background.wait([THREAD], 0.1)
+            assert seen.status == "running"
+    assert caplog.text.count("is_alive('worker-7') failed") == 1
+    assert threads and get_ident() not in threads
 
 
 @asynccontextmanager
