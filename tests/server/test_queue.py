@@ -222,17 +222,20 @@ async def test_a_run_whose_turn_comes_while_the_journal_is_away_begins_later(
 ) -> None:
     monkeypatch.setattr("deep_agent_mcp.server.runs.queue.PAUSE", 0.01)
     async with running(tmp_path, workers=1) as app:
-        first, begin, tries = await at_work(app), app.runs.queue.begin, count()
+        first, begin = await at_work(app), app.runs.queue.begin
+        offers: list[Offer | None] = []
 
         async def begins_later(run: Run, goal: Goal, offer: Offer | None) -> None:
-            if next(tries) < 2:
+            offers.append(offer)
+            if len(offers) < 3:
                 raise JournalAway("by the test")
             await begin(run, goal, offer)
 
         app.runs.queue.begin = begins_later
-        second = await app.runs.start("second")
+        second = await app.runs.start("second", offer="tools")
         await app.runs.cancel(first.id, "by the test")
         assert (await app.runs.wait(second, 10)).run.status == "done"
+        assert offers == ["tools"] * 3
 
 
 async def test_a_left_run_whose_turn_comes_while_the_journal_is_away_continues_later(

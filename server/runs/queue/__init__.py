@@ -275,11 +275,14 @@ class RunQueue:
             self.threads.guard(run.thread_id)
             return
         goal = await kept_goal(self._journal, run.id)
+        offer = self._offers.pop(run.id, None)
         try:
             if goal is None:
                 raise HarnessError("it was queued for too long, and its goal is no longer stored")
-            await self.begin(run, goal, self._offers.pop(run.id, None))
+            await self.begin(run, goal, offer)
         except (JournalAway, ServerStopping):
+            if offer is not None:  # it is tried again
+                self._offers[run.id] = offer
             raise
         except HarnessError as error:
             if isinstance(error, StaleThread) or getattr(error, "run_id", None) is not None:
