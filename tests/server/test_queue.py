@@ -259,20 +259,25 @@ async def test_a_left_run_whose_turn_comes_while_the_journal_is_away_continues_l
         await ends(app, left.id)
 
 
-async def test_a_defect_that_keeps_a_run_from_starting_ends_this_run_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("what", ["its start", "its goal"])
+async def test_a_defect_that_keeps_a_run_from_starting_ends_this_run_alone(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*_: object) -> None:
+        raise RuntimeError("a defect")
+
     async with running(tmp_path, workers=1) as app:
         first = await at_work(app)
-
-        async def fails(run: Run, goal: Goal, offer: Offer | None) -> None:
-            raise RuntimeError("a defect")
-
-        begin, app.runs.queue.begin = app.runs.queue.begin, fails
-        second = await app.runs.start("second")
-        await app.runs.cancel(first.id, "by the test")
-        run = (await app.runs.wait(second, 10)).run
+        with monkeypatch.context() as meanwhile:
+            if what == "its start":
+                meanwhile.setattr(app.runs.queue, "begin", fails)
+            else:
+                meanwhile.setattr("deep_agent_mcp.server.runs.queue.kept_goal", fails)
+            second = await app.runs.start("second")
+            await app.runs.cancel(first.id, "by the test")
+            run = (await app.runs.wait(second, 10)).run
         assert run.status == "failed"
         assert "RuntimeError: a defect" in str(run.reason)
-        app.runs.queue.begin = begin
         assert (await app.runs.wait(await app.runs.start("third"), 10)).run.status == "done"
 
 

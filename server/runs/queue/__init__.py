@@ -274,9 +274,9 @@ class RunQueue:
         if len(line) > 1 and (await self.threads.line(run.thread_id))[0].id != run.id:
             self.threads.guard(run.thread_id)
             return
-        goal = await kept_goal(self._journal, run.id)
         offer = self._offers.pop(run.id, None)
         try:
+            goal = await kept_goal(self._journal, run.id)
             if goal is None:
                 raise HarnessError("it was queued for too long, and its goal is no longer stored")
             await self.begin(run, goal, offer)
