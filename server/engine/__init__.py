@@ -116,8 +116,8 @@ class RunEngine(Protocol):
         """Execute legs when their turn comes; never returns."""
         ...
 
-    def stirred(self) -> None:
-        """Note that a run has stopped here, so that another may start."""
+    def room_changed(self) -> None:
+        """Check whether another run may start here, as after one has stopped."""
         ...
 
     async def drain(self) -> None:

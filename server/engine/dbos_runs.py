@@ -39,7 +39,7 @@ from ...harness.errors import HarnessError
 from . import Bounds, Carry, Leg, Working
 from .dbos_database import KEPT_SECONDS, PAGE, Place, close, forget_old, launch, queue_of, tune
 
-__all__ = ["DbosRuns", "EngineAway"]
+__all__ = ["DbosEngine", "EngineAway"]
 
 _VERSION = "legs-1"
 """Changes when the meaning of a leg changes. Servers with the same value share legs."""
@@ -80,7 +80,7 @@ class _Given:
     over: concurrent.futures.Future[None]
 
 
-class DbosRuns:
+class DbosEngine:
     """A `RunEngine` on DBOS. A process can have one at a time.
 
     Args:
@@ -108,7 +108,7 @@ class DbosRuns:
         self._is_alive = is_alive
         self._bounds = bounds
         self._ready = anyio.Event()
-        self._stirred = anyio.Event()
+        self._changed = anyio.Event()
         self._calls = anyio.CapacityLimiter(4)
         self._waiting: dict[bool, list[tuple[int, int, _Given]]] = {False: [], True: []}
         self._carried: dict[bool, set[str]] = {False: set(), True: set()}
@@ -125,9 +125,9 @@ class DbosRuns:
     def started(self, run_id: str) -> None:
         """Do nothing: none was admitted."""
 
-    def stirred(self) -> None:
+    def room_changed(self) -> None:
         """Check whether the limits have changed."""
-        self._stirred.set()
+        self._changed.set()
 
     async def drain(self) -> None:
         """Do nothing: a leg that arrives during shutdown is handed back when it is executed."""
@@ -143,7 +143,7 @@ class DbosRuns:
         if leg.delay:
             due = anyio.current_time() + leg.delay
             self._later.setdefault(_name(leg), (due, replace(leg, delay=0.0)))
-            self._stirred.set()
+            self._changed.set()
             return True
         return await self._call(partial(self._offer, leg)) or bool(await self.offered([leg]))
 
@@ -242,7 +242,7 @@ class DbosRuns:
         text = str(failed)
         if "does not exist" in text or "no such table" in text or "not found" in text:
             self._lost = True
-            self._stirred.set()
+            self._changed.set()
 
     # --- carrying ------------------------------------------------------------------------------
 
@@ -308,7 +308,7 @@ class DbosRuns:
         """Wait until the tables are lost."""
         swept = -KEPT_SECONDS
         while not self._lost:
-            self._stirred = anyio.Event()
+            self._changed = anyio.Event()
             bounds = self._bounds()
             if bounds != self.tuned:
                 await anyio.to_thread.run_sync(tune, bounds)
@@ -324,7 +324,7 @@ class DbosRuns:
                     self._later.pop(name, None)
             pause = min((due - now for due, _ in self._later.values()), default=_LOOK_SECONDS)
             with anyio.move_on_after(min(max(0.0, pause), _LOOK_SECONDS)):
-                await self._stirred.wait()
+                await self._changed.wait()
 
     def _launch(self, leg: Callable[[str, int, bool], Awaitable[None]]) -> None:
         close()

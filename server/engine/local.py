@@ -20,7 +20,7 @@ import anyio
 
 from . import Bounds, Carry, Leg, Working
 
-__all__ = ["LocalRuns"]
+__all__ = ["LocalEngine"]
 
 _MINUTE = 60.0
 
@@ -44,7 +44,7 @@ class _Line:
     begun: deque[float] = field(default_factory=deque[float])
 
 
-class LocalRuns:
+class LocalEngine:
     """A `RunEngine` for one server.
 
     Args:
@@ -70,7 +70,7 @@ class LocalRuns:
         self._admitted: dict[str, Leg] = {}
         self._again: dict[str, Leg] = {}
         self._numbers = count(1)
-        self._stirred = anyio.Event()
+        self._changed = anyio.Event()
         self._draining = False
 
     def admits(self, leg: Leg) -> bool:
@@ -88,7 +88,7 @@ class LocalRuns:
     def started(self, run_id: str) -> None:
         """Note that an admitted leg is being executed now, or could not start."""
         if self._admitted.pop(run_id, None) is not None:
-            self.stirred()
+            self.room_changed()
 
     async def offer(self, leg: Leg) -> bool:
         """Put a leg in line, unless its run is in line or being executed; always returns True.
@@ -102,7 +102,7 @@ class LocalRuns:
             self._legs[leg.run_id] = leg
             due = self._clock() + leg.delay
             heapq.heappush(self._later, (due, next(self._numbers), leg))
-            self.stirred()
+            self.room_changed()
         return True
 
     async def withdraw(self, run_id: str) -> None:
@@ -110,9 +110,9 @@ class LocalRuns:
         self._legs.pop(run_id, None)
         self._again.pop(run_id, None)
 
-    def stirred(self) -> None:
+    def room_changed(self) -> None:
         """Check again whether a leg may start."""
-        self._stirred.set()
+        self._changed.set()
 
     async def drain(self) -> None:
         """Start nothing more."""
@@ -126,12 +126,12 @@ class LocalRuns:
         """Execute legs while there is room; never returns."""
         async with anyio.create_task_group() as group:
             while True:
-                self._stirred = anyio.Event()
+                self._changed = anyio.Event()
                 while (leg := self._next()) is not None:
                     self._carried[leg.run_id] = leg
                     group.start_soon(self._carry, carry, leg)
                 with anyio.move_on_after(self._pause()):
-                    await self._stirred.wait()
+                    await self._changed.wait()
 
     async def _carry(self, carry: Carry, leg: Leg) -> None:
         try:
@@ -141,7 +141,7 @@ class LocalRuns:
             again = self._again.pop(leg.run_id, None)
             if again is not None:
                 await self.offer(again)
-            self.stirred()
+            self.room_changed()
 
     def _next(self) -> Leg | None:
         """Remove the legs from the line that may start now."""

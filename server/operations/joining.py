@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..auth.caller import Caller
 from ..engine import Bounds, MakeEngine
-from ..engine.local import LocalRuns
+from ..engine.local import LocalEngine
 from ..runs.contracts import Servers
 from ..settings.settings import Settings
 from ..settings.state_dir import StateDir
@@ -94,9 +94,9 @@ def engine_of(settings: Settings, state: StateDir, owner: str, servers: Servers)
                 "replica. With --engine dbos, the replicas count together.",
                 " and ".join(sorted(shared)),
             )
-        return LocalRuns
+        return LocalEngine
     from ..engine.dbos_database import place_of
-    from ..engine.dbos_runs import DbosRuns
+    from ..engine.dbos_runs import DbosEngine
 
     url = None if settings.journal is None else settings.journal.get_secret_value()
-    return partial(DbosRuns, place_of(url, state.path), owner, servers.is_alive)
+    return partial(DbosEngine, place_of(url, state.path), owner, servers.is_alive)

@@ -29,7 +29,7 @@ __all__ = ["ServedTasks"]
 
 
 class ServedTasks:
-    """Lets a `RunSupervisor` execute background tasks; a `RunEngine`.
+    """Lets a `RunSupervisor` execute background tasks; a `TaskEngine`.
 
     Args:
         journal: The server's.
@@ -59,7 +59,7 @@ class ServedTasks:
     async def begin(
         self, agent: str, thread_id: str, update: Mapping[str, Any], behalf: Behalf | None
     ) -> Run:
-        """See `RunEngine`. A task belongs to the owner of its caller's thread."""
+        """See `TaskEngine`. A task belongs to the owner of its caller's thread."""
         owner = owner_of(thread_id)
         options = RunOptions(
             run_id=new_id(f"run_{owner}" if owner else "run"),
@@ -73,7 +73,7 @@ class ServedTasks:
         )
 
     async def carry(self, run: Run, behalf: Behalf | None) -> None:
-        """See `RunEngine`. Any server with room executes it, and it can be waited for on all.
+        """See `TaskEngine`. Any server with room executes it, and it can be waited for on all.
 
         A task that uses a client's model works on the same server as its caller. Among replicas,
         it starts at once, because another one could take it while it waits for a place.
@@ -106,9 +106,9 @@ class ServedTasks:
                     await watch.next(run)
 
     async def cancel(self, run: Run, reason: str) -> Run:
-        """See `RunEngine`."""
+        """See `TaskEngine`."""
         return await self._supervisor.cancellation.end(run, reason)
 
     async def is_left(self, run: Run) -> bool:
-        """See `RunEngine`."""
+        """See `TaskEngine`."""
         return await self._supervisor.is_left(run)

@@ -68,7 +68,7 @@ class RunManager(RunWatcher):
         """Apply these limits to runs that start from now on."""
         self._supervisor.bounds = bounds
         self._queue.size = queue_size
-        self._queue.engine.stirred()
+        self._queue.engine.room_changed()
         self._supervisor.limits = limits
         self._supervisor.journal_wait.wait_seconds = journal_patience
 

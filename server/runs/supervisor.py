@@ -23,7 +23,7 @@ from ...harness.policy.composite import consenting
 from ..approvals import RunConsents
 from ..auth.caller import Principals, owner_of
 from ..engine import Bounds, MakeEngine
-from ..engine.local import LocalRuns
+from ..engine.local import LocalEngine
 from ..sampling.queue import Offer, SamplingQueue
 from .active_run import (
     ActiveRun,
@@ -90,7 +90,7 @@ class RunSupervisor:
         limits: Limits,
         principals: Principals | None = None,
         bounds: Bounds | None = None,
-        engine: MakeEngine = LocalRuns,
+        engine: MakeEngine = LocalEngine,
     ) -> None:
         self.live: dict[str, ActiveRun] = {}
         self.stuck: dict[str, str] = {}
@@ -219,12 +219,12 @@ class RunSupervisor:
             live.control.accepted.set()
             live.finished.set()
             if live.counts:  # so there is room for another one
-                self.queue.engine.stirred()
+                self.queue.engine.room_changed()
         parts, files = live.take_written()
         if live.result is None or live.result.unrecorded is None:
             self.changed(live.thread_id, parts=parts, files=files, is_new=is_new)
         if self.tasks is not None:
-            self.tasks.stirred(live.thread_id)
+            self.tasks.thread_changed(live.thread_id)
         if live.result is not None and live.result.run.status == "needs_approval":
             await self._let_go(live.result)
 
@@ -324,7 +324,7 @@ class RunSupervisor:
     async def drain(self, seconds: float) -> None:
         """Start nothing more, let runs finish their step within `seconds`, and hand them over."""
         if self.tasks is not None:
-            self.tasks.begin_no_more()
+            self.tasks.stop_starting()
         await self.queue.engine.drain()
         await self.stopping.drain(seconds)
 

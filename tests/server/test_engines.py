@@ -16,8 +16,8 @@ import pytest
 
 from deep_agent_mcp.server.engine import Bounds, Leg, RunEngine, dbos_runs
 from deep_agent_mcp.server.engine.dbos_database import Place, place_of
-from deep_agent_mcp.server.engine.dbos_runs import DbosRuns
-from deep_agent_mcp.server.engine.local import LocalRuns
+from deep_agent_mcp.server.engine.dbos_runs import DbosEngine
+from deep_agent_mcp.server.engine.local import LocalEngine
 from tests.databases import SERVER as POSTGRES
 from tests.databases import Database, made_database
 from tests.replicas.servers import journal_url
@@ -60,10 +60,10 @@ class Server:
         if bounds == self.bounds:
             return
         self.bounds = bounds
-        self.engine.stirred()
+        self.engine.room_changed()
         while not self._is_tuned():  # noqa: ASYNC110  a thread does it
             await anyio.sleep(0.01)
-        if isinstance(self.engine, DbosRuns):
+        if isinstance(self.engine, DbosEngine):
             # It reads the bounds before it waits to look again, so the look after next has them.
             for _ in range(2):
                 (probe,) = legs(f"probe-{next(self.numbers)}")
@@ -72,7 +72,7 @@ class Server:
                 await self.end(probe.run_id)
 
     def _is_tuned(self) -> bool:
-        return not isinstance(self.engine, DbosRuns) or self.engine.tuned == self.bounds
+        return not isinstance(self.engine, DbosEngine) or self.engine.tuned == self.bounds
 
     async def offer(self, given: Sequence[Leg]) -> None:
         for leg in given:
@@ -217,14 +217,14 @@ async def serving(
 
 
 def local(server: Server) -> RunEngine:
-    return LocalRuns(lambda: server.bounds, server)
+    return LocalEngine(lambda: server.bounds, server)
 
 
 def dbos(place: Place, owner: str, server: Server) -> RunEngine:
     async def is_alive(owner: str) -> bool:
         return False
 
-    return DbosRuns(place, owner, is_alive, lambda: server.bounds, server)
+    return DbosEngine(place, owner, is_alive, lambda: server.bounds, server)
 
 
 @pytest.fixture(scope="module")
@@ -329,14 +329,14 @@ async def test_an_owner_with_a_better_priority_goes_first() -> None:
 async def test_runs_begin_no_faster_than_the_rate_of_their_owner() -> None:
     now = 0.0
     server = Server(Bounds(per_minute=2))
-    server.engine = LocalRuns(lambda: server.bounds, server, lambda: now)
+    server.engine = LocalEngine(lambda: server.bounds, server, lambda: now)
     async with anyio.create_task_group() as group:
         group.start_soon(server.engine.serve, server.carry)
         await server.offer(legs("ann-1", "ann-2", "ann-3", "ben-1"))
         await server.begins("ann-1", "ann-2", "ben-1")
         assert not server.engine.admits(legs("ann-4")[0])
         now = 61.0
-        server.engine.stirred()
+        server.engine.room_changed()
         await server.begins("ann-3")
         group.cancel_scope.cancel()
 
@@ -354,13 +354,13 @@ async def test_a_queued_run_costs_nothing_after_a_minute_at_the_rate_of_its_owne
             return super().working(owner, tasks=tasks)
 
     server = Watched(replace(bounds, per_minute=5))
-    server.engine = LocalRuns(lambda: server.bounds, server, lambda: now)
+    server.engine = LocalEngine(lambda: server.bounds, server, lambda: now)
     async with anyio.create_task_group() as group:
         group.start_soon(server.engine.serve, server.carry)
         await server.offer(legs("ann-1", "ann-2"))
         await server.begins("ann-1")
         now = 61.0
-        server.engine.stirred()
+        server.engine.room_changed()
         for _ in range(20):
             await anyio.lowlevel.checkpoint()
         before, looks = looks, 0
@@ -374,7 +374,7 @@ async def test_a_queued_run_costs_nothing_after_a_minute_at_the_rate_of_its_owne
 
 async def test_an_admitted_run_has_its_place_while_it_is_about_to_start() -> None:
     server = Server(Bounds(workers=1))
-    engine = LocalRuns(lambda: server.bounds, server)
+    engine = LocalEngine(lambda: server.bounds, server)
     first, second = legs("ann-1", "ben-1")
     assert engine.admits(first)
     assert not engine.admits(second)

@@ -21,7 +21,7 @@ from deep_agent_mcp.harness.limits.limits import Limits
 from deep_agent_mcp.harness.loop.run_executor import RunExecutor, RunResult
 from deep_agent_mcp.harness.tools.runtime import ToolRuntime
 from deep_agent_mcp.harness.tools.tool import tool
-from deep_agent_mcp.server.engine.local import LocalRuns
+from deep_agent_mcp.server.engine.local import LocalEngine
 from deep_agent_mcp.server.runs.runs import RunManager
 from deep_agent_mcp.server.runs.server_processes import ServerProcesses
 from deep_agent_mcp.server.runs.supervisor import RunSupervisor
@@ -187,7 +187,7 @@ async def test_an_answer_beside_another_continues_its_run_though_there_is_no_pla
             monkeypatch.setattr(RunSupervisor, "resume", resume)
             await resume(supervisor, run, answers)
             await has_paused(runs, run.id)
-            monkeypatch.setattr(LocalRuns, "admits", lambda *_: False)
+            monkeypatch.setattr(LocalEngine, "admits", lambda *_: False)
 
         run_id = await runs.start("go")
         await has_paused(runs, run_id)

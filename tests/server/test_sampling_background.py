@@ -103,7 +103,7 @@ async def test_no_more_paused_tasks_go_on_at_once_than_may_work_at_a_time(
         tasks = [one for one in await journal.find_runs(limit=20) if is_parked(one)]
         launcher = app.runs.supervisor.tasks
         assert launcher is not None
-        while any(launcher.carries(one.thread_id) for one in tasks):
+        while any(launcher.is_busy(one.thread_id) for one in tasks):
             await anyio.lowlevel.checkpoint()
         legs = [Leg(one.id, one.attempt) for one in tasks]
         await app.runs.unpark(run_id)

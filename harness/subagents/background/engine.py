@@ -35,9 +35,9 @@ __all__ = [
     "OPEN",
     "AgentSource",
     "Behalf",
-    "RunEngine",
+    "QueuedTask",
+    "TaskEngine",
     "TaskQueue",
-    "Turn",
     "accepted_run",
     "delete_with_tasks",
     "first_of",
@@ -85,7 +85,7 @@ class Behalf:
     principal: str = ""
 
 
-class RunEngine(Protocol):
+class TaskEngine(Protocol):
     """Executes runs on their own threads."""
 
     async def begin(
@@ -237,7 +237,7 @@ def _is_below(task: str, thread_id: str) -> bool:
 
 
 @record
-class Turn:
+class QueuedTask:
     """A run to execute.
 
     Attributes:
@@ -260,9 +260,9 @@ class TaskQueue:
     def __init__(self, max_running: int, max_open: int) -> None:
         self._max_running = max_running
         self._max_open = max_open
-        self._begin: Callable[[Turn], None] | None = None
-        self._lines: dict[str, deque[Turn]] = {}
-        self._carried: dict[str, Turn] = {}
+        self._begin: Callable[[QueuedTask], None] | None = None
+        self._lines: dict[str, deque[QueuedTask]] = {}
+        self._executing: dict[str, QueuedTask] = {}
         self._beginning: Counter[str] = Counter()
         self._changes: WeakValueDictionary[str, anyio.Event] = WeakValueDictionary()
 
@@ -271,7 +271,7 @@ class TaskQueue:
         """Whether tasks are executed now."""
         return self._begin is not None
 
-    def open(self, begin: Callable[[Turn], None]) -> None:
+    def open(self, begin: Callable[[QueuedTask], None]) -> None:
         """Start the queue: `begin` is called for each turn."""
         self._begin = begin
 
@@ -279,7 +279,7 @@ class TaskQueue:
         """Start nothing more, and clear the queue."""
         self._begin = None
         self._lines.clear()
-        self._carried.clear()
+        self._executing.clear()
         changes = [*self._changes.values()]
         self._changes.clear()
         for event in changes:  # nothing more will happen for waiting tasks
@@ -287,17 +287,17 @@ class TaskQueue:
 
     # --- who -------------------------------------------------------------------------------
 
-    def carries(self, thread_id: str) -> bool:
+    def is_busy(self, thread_id: str) -> bool:
         """Whether the task of a thread is being executed."""
-        return any(one.run.thread_id == thread_id for one in self._carried.values())
+        return any(one.run.thread_id == thread_id for one in self._executing.values())
 
-    def is_carried(self, run: Run) -> bool:
+    def is_executing(self, run: Run) -> bool:
         """Whether a run is being executed."""
-        return run.id in self._carried
+        return run.id in self._executing
 
-    def turn(self, run: Run) -> Turn | None:
+    def turn(self, run: Run) -> QueuedTask | None:
         """Return the turn of a run that is being executed; None for others."""
-        return self._carried.get(run.id)
+        return self._executing.get(run.id)
 
     def waits(self, run: Run) -> bool:
         """Whether a run is queued."""
@@ -305,9 +305,9 @@ class TaskQueue:
 
     # --- coming and going ------------------------------------------------------------------
 
-    def enter(self, turn: Turn) -> None:
+    def enter(self, turn: QueuedTask) -> None:
         """Add a run to the queue of its thread, unless it is queued or being executed."""
-        known = self.is_carried(turn.run) or self.waits(turn.run)
+        known = self.is_executing(turn.run) or self.waits(turn.run)
         parent = _parent(turn.run.thread_id)
         if not known and self.is_open:
             self._lines.setdefault(parent, deque()).append(turn)
@@ -321,9 +321,9 @@ class TaskQueue:
 
     def done(self, run: Run) -> None:
         """Note that a run is no longer executed."""
-        self._carried.pop(run.id, None)
+        self._executing.pop(run.id, None)
 
-    def stir(self, thread_id: str) -> None:
+    def thread_changed(self, thread_id: str) -> None:
         """Note that something has happened on the thread of a task."""
         parent = _parent(thread_id)
         event = self._changes.pop(parent, None)
@@ -360,13 +360,13 @@ class TaskQueue:
         line = self._lines.get(parent)
         while line and self._begin is not None and self._busy(parent) < self._max_running:
             turn = line.popleft()
-            self._carried[turn.run.id] = turn
+            self._executing[turn.run.id] = turn
             self._begin(turn)
         if not line:
             self._lines.pop(parent, None)
 
     def _busy(self, parent: str) -> int:
-        return sum(_parent(one.run.thread_id) == parent for one in self._carried.values())
+        return sum(_parent(one.run.thread_id) == parent for one in self._executing.values())
 
 
 def _parent(thread_id: str) -> str:

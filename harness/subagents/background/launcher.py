@@ -27,7 +27,7 @@ from ...policy import CallPolicy
 from .engine import (
     AgentSource,
     Behalf,
-    RunEngine,
+    TaskEngine,
     TaskQueue,
     delete_with_tasks,
     first_of,
@@ -35,7 +35,7 @@ from .engine import (
     task_thread,
     task_threads,
 )
-from .local_runs import LocalRuns
+from .local_tasks import LocalTasks
 from .task_agents import TaskAgents
 from .task_runner import POLL_SECONDS, TaskRunner
 from .tasks import ENDED, NewTask, TaskView, given, post
@@ -68,7 +68,7 @@ class BackgroundSubAgents:
         is_alive: Tells whether another process is alive, by the `owner` of its runs. Set it if
             processes of several machines share the journal: for this machine it is known, and
             processes of others count as alive unless this returns False. It is called in a thread.
-        engine: Makes the engine that executes the runs; `LocalRuns` by default.
+        engine: Makes the engine that executes the runs; `LocalTasks` by default.
 
     Attributes:
         agent: Returns a subagent by name, as it works in the background.
@@ -86,7 +86,7 @@ class BackgroundSubAgents:
         max_running: int = 8,
         max_open: int = 64,
         is_alive: Callable[[str], bool] | None = None,
-        engine: Callable[[AgentSource], RunEngine] | None = None,
+        engine: Callable[[AgentSource], TaskEngine] | None = None,
     ) -> None:
         if max_running < 1 or max_open < 1:
             raise ValueError("max_running and max_open must be 1 or more")
@@ -94,9 +94,11 @@ class BackgroundSubAgents:
         self._tasks = TaskQueue(max_running, max_open)
         self.agent = TaskAgents(checkpointer)
         self.main: Agent | None = None
-        local = partial(LocalRuns, checkpointer, options=options or RunOptions(), is_alive=is_alive)
-        self._engine: RunEngine = (engine or local)(self.agent)
-        self._local = self._engine if isinstance(self._engine, LocalRuns) else None
+        local = partial(
+            LocalTasks, checkpointer, options=options or RunOptions(), is_alive=is_alive
+        )
+        self._engine: TaskEngine = (engine or local)(self.agent)
+        self._local = self._engine if isinstance(self._engine, LocalTasks) else None
         self._runner = TaskRunner(checkpointer, self.agent, self._engine, self._tasks)
         self._jobs: MemoryObjectSendStream[Job] | None = None
         self._stack: AsyncExitStack | None = None
@@ -225,11 +227,11 @@ class BackgroundSubAgents:
             views = [await self.look(one) for one in thread_ids]
             left = deadline - time.monotonic()
             in_vain = entered and not self._tasks.is_open
-            busy = any(not one.stopped or self.carries(one.run.thread_id) for one in views)
+            busy = any(not one.stopped or self.is_busy(one.run.thread_id) for one in views)
             if left <= 0 or in_vain or not busy:
                 return views
             at_work = [one for one in views if not one.stopped]
-            others = [one for one in at_work if not self.carries(one.run.thread_id)]
+            others = [one for one in at_work if not self.is_busy(one.run.thread_id)]
             for one in others:  # a task that its process has left by now is ours
                 if caller in (None, parent_thread(one.run.thread_id)):
                     await self._runner.adopt(one.run, ours=True)
@@ -263,7 +265,7 @@ class BackgroundSubAgents:
                     f"{view.task_id} was cancelled, so nothing was sent to it. Start a new task."
                 )
             self._check_open()
-            goes_on = view.status in ENDED and not self.carries(thread_id)
+            goes_on = view.status in ENDED and not self.is_busy(thread_id)
             parent = parent_thread(thread_id) or ""
             with self._tasks.room(parent) if goes_on else nullcontext():
                 async with self._runner.lock(thread_id):
@@ -281,20 +283,20 @@ class BackgroundSubAgents:
         """
         view = await self.look(thread_id)
         for _ in range(_ATTEMPTS):  # a message may continue it just as it ends
-            if view.status in ENDED and not self.carries(thread_id):
+            if view.status in ENDED and not self.is_busy(thread_id):
                 break
             self._tasks.remove(view.run)
             run = await self._engine.cancel(view.run, reason)
-            if self._tasks.is_carried(run):  # it may have started just as it ended
+            if self._tasks.is_executing(run):  # it may have started just as it ended
                 run = await self._engine.cancel(run, reason)
-            while self._tasks.is_carried(run):
+            while self._tasks.is_executing(run):
                 await self._tasks.next_change(thread_id).wait()
-            if self.carries(thread_id):  # the run before it is just ending, or another has begun
+            if self.is_busy(thread_id):  # the run before it is just ending, or another has begun
                 with anyio.move_on_after(POLL_SECONDS):
                     await self._tasks.next_change(thread_id).wait()
             if view.status == "waiting":
                 await self._runner.tell_of_the_end(run)
-            self._tasks.stir(thread_id)
+            self._tasks.thread_changed(thread_id)
             view = await self.look(thread_id)
         return view
 
@@ -366,11 +368,11 @@ class BackgroundSubAgents:
 
     # --- execution -------------------------------------------------------------------------
 
-    def carries(self, thread_id: str) -> bool:
+    def is_busy(self, thread_id: str) -> bool:
         """Whether this object works on the task of a thread."""
-        return self._tasks.carries(thread_id)
+        return self._tasks.is_busy(thread_id)
 
-    def begin_no_more(self) -> None:
+    def stop_starting(self) -> None:
         """Start no more tasks, because this process is about to end.
 
         Working tasks run until they stop, and all waits for tasks end. Tasks that have not started
@@ -378,10 +380,10 @@ class BackgroundSubAgents:
         """
         self._tasks.close()
 
-    def stirred(self, thread_id: str) -> None:
+    def thread_changed(self, thread_id: str) -> None:
         """Note that something happened on a thread, for engines that also execute other runs."""
         if parent_thread(thread_id) is not None:
-            self._tasks.stir(thread_id)
+            self._tasks.thread_changed(thread_id)
             self._do_soon(partial(self._runner.look_after, thread_id))
 
     def _recover_soon(self) -> None:

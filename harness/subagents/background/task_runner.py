@@ -12,7 +12,7 @@ from ...checkpoint.base import ENDED as ENDED_RUNS
 from ...checkpoint.base import Checkpointer, Run, taken_over
 from ...errors import CheckpointError, HarnessError, RunEnded, Superseded, ThreadBusy, ToolError
 from ...loop.hooks.calling import FAILURES, as_failure
-from .engine import ALL, OPEN, AgentSource, Behalf, RunEngine, TaskQueue, Turn, parent_thread
+from .engine import ALL, OPEN, AgentSource, Behalf, QueuedTask, TaskEngine, TaskQueue, parent_thread
 from .tasks import ENDED, TaskStatus, status_of, unread
 
 __all__ = ["POLL_SECONDS", "TaskRunner"]
@@ -40,7 +40,7 @@ class TaskRunner:
     """
 
     def __init__(
-        self, checkpointer: Checkpointer, agents: AgentSource, engine: RunEngine, tasks: TaskQueue
+        self, checkpointer: Checkpointer, agents: AgentSource, engine: TaskEngine, tasks: TaskQueue
     ) -> None:
         self._journal = checkpointer
         self._agents = agents
@@ -103,9 +103,9 @@ class TaskRunner:
         if run.status == "running" or _not_begun(run):
             go_on = await self._engine.is_left(run)
         if go_on:
-            self._tasks.enter(Turn(run, behalf or self._behalves.of(run.thread_id)))
+            self._tasks.enter(QueuedTask(run, behalf or self._behalves.of(run.thread_id)))
 
-    async def carry(self, turn: Turn) -> None:
+    async def carry(self, turn: QueuedTask) -> None:
         """Execute a run; no error of it may end the others."""
         run, failed = turn.run, False
         self._behalves.begin(run.thread_id, turn.behalf)
@@ -123,11 +123,11 @@ class TaskRunner:
             await anyio.sleep(POLL_SECONDS)  # the task that waits for it tries again at once
         finally:
             self._tasks.done(run)
-        self._tasks.stir(run.thread_id)
+        self._tasks.thread_changed(run.thread_id)
         if failed:
             await self._try_again(turn)
 
-    async def _go_through(self, turn: Turn) -> None:
+    async def _go_through(self, turn: QueuedTask) -> None:
         """Execute a run until it stops, and again if it just got an answer."""
         run = turn.run
         self._agents(run.agent)
@@ -160,7 +160,7 @@ class TaskRunner:
         asked = await self._journal.interrupts(run.id)
         return all(one.answered for one in asked if one.is_question)
 
-    async def _try_again(self, turn: Turn) -> None:
+    async def _try_again(self, turn: QueuedTask) -> None:
         """Retry a run that could not continue, with growing pauses, or give it up."""
         run, why = turn.run, "its journal could not be read or written"
         while self._tasks.is_open:
@@ -203,7 +203,7 @@ class TaskRunner:
     async def deliver(self, thread_id: str, behalf: Behalf | None) -> None:
         """Continue an ended task with messages that it has not read."""
         async with self.lock(thread_id):
-            if not self._tasks.carries(thread_id):  # otherwise it is done when it is released
+            if not self._tasks.is_busy(thread_id):  # otherwise it is done when it is released
                 await self._deliver(thread_id, behalf)
 
     async def _deliver(self, thread_id: str, behalf: Behalf | None) -> None:

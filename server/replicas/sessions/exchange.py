@@ -219,7 +219,7 @@ class SessionExchange:
     def _hear_stream(self, session: str, _: str) -> None:
         transport = self.here.get(session)
         if transport is not None:
-            transport.streams.stir()
+            transport.streams.wake()
 
     def _hear_message(self, replica: str, _: str) -> None:
         if replica == self._peers.owner:
@@ -289,7 +289,7 @@ class SessionExchange:
                 if standing.get(name) != one.standing:
                     self._hear_session(name, "")
                 if name in recent:
-                    one.streams.stir()
+                    one.streams.wake()
 
     async def _take_mail_of_the_dead(self) -> None:
         """Handle answers for a replica that was not known to be dead when they arrived."""

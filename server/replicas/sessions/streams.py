@@ -119,9 +119,9 @@ class SessionStreams:
         """End all streams resumed here, and store nothing more."""
         self._has_ended = True
         self._readers.clear()
-        self.stir()
+        self.wake()
 
-    def stir(self) -> None:
+    def wake(self) -> None:
         """Have all readers check for more events."""
         self._news.set()
         self._news = anyio.Event()
@@ -129,7 +129,7 @@ class SessionStreams:
     def leave_standing_stream(self) -> None:
         """End the standing stream here: the client has connected to another replica."""
         if self._readers.pop(STANDING_STREAM, None) is not None:
-            self.stir()
+            self.wake()
 
     async def note_request(self, request: JSONRPCRequest) -> None:
         """Store a client's request, for the replica that has to answer it."""
@@ -189,7 +189,7 @@ class SessionStreams:
         if self._has_ended:
             return
         reader = self._readers[place.stream] = object()
-        self.stir()
+        self.wake()
         try:
             with anyio.move_on_after(KEEP_SECONDS):
                 await self._send(place, position, reader, send, take_over)
@@ -279,7 +279,7 @@ class SessionStreams:
         event = self._event(stream, kind, message)
         if not self._has_ended:
             await self._log.add(event, awaited=awaited)
-        self.stir()
+        self.wake()
         return _event_id(event)
 
     def _event(self, stream: str, kind: EventKind, message: JSONRPCMessage) -> Event:

@@ -55,10 +55,10 @@ async def test_a_task_that_has_ended_is_told_of_while_it_is_cleared_up_after(
             second = await agent.ainvoke("news?", thread_id="t")
             thread = f"t.{task_in(first.state['messages'], 'c1')}"
             (during,) = await background.wait([thread], 0)
-            assert background.carries(thread)
+            assert background.is_busy(thread)
             slow.cleared.set()
             await background.wait([thread], 20)
-            assert not background.carries(thread)
+            assert not background.is_busy(thread)
     assert [": success" in one for one in news(second)] == [True]
     assert during.status == "success"
 
@@ -130,7 +130,7 @@ async def test_cancelling_what_is_just_done_leaves_it_done(journal: MemoryCheckp
                 await anyio.wait_all_tasks_blocked()
                 slow.cleared.set()
             seen = await background.look(thread)
-            assert not background.carries(thread)
+            assert not background.is_busy(thread)
     assert (seen.status, seen.run.answer) == ("success", "gold")
 
 
@@ -205,7 +205,7 @@ async def test_a_message_to_a_run_that_others_carry_is_read_when_they_are_done(
                 await last.reached.wait()
                 await background.send(thread, "Deeper!", "k")
                 last.open.set()
-            background.stirred(thread)
+            background.thread_changed(thread)
             while (seen := await background.look(thread)).run.answer != "deeper":
                 await background._tasks.next_change(thread).wait()
     assert seen.status == "success"

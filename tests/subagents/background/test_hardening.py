@@ -415,7 +415,7 @@ async def test_a_copy_that_waits_does_not_go_on_with_what_the_original_left(
             await journal.copy_thread("t", "u")
             copy = await agent.ainvoke("wait", thread_id="u")
             assert ": pending" in results(copy)["check"].text
-            assert not other.carries(thread)
+            assert not other.is_busy(thread)
             await agent.ainvoke("wait", thread_id="t")
             (seen,) = await other.wait([thread], 20)
     assert seen.status == "success"

@@ -15,9 +15,9 @@ import pytest
 from deep_agent_mcp.harness.checkpoint.base import Batch, Run
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.loop.run_executor import RunOptions
-from deep_agent_mcp.harness.subagents.background import local_runs as owners
+from deep_agent_mcp.harness.subagents.background import local_tasks as owners
 from deep_agent_mcp.harness.subagents.background.launcher import BackgroundSubAgents
-from deep_agent_mcp.harness.subagents.background.local_runs import (
+from deep_agent_mcp.harness.subagents.background.local_tasks import (
     WorkerLock,
     is_worker_alive,
     new_worker,
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.anyio
 THREAD = "t.task-00000001"
 HOLD = """
 import sys
-from deep_agent_mcp.harness.subagents.background.local_runs import WorkerLock, new_worker
+from deep_agent_mcp.harness.subagents.background.local_tasks import WorkerLock, new_worker
 owner = new_worker()
 lock = WorkerLock(owner)
 lock.hold()
@@ -140,7 +140,7 @@ async def test_a_process_gives_up_its_tasks_although_the_journal_stands_still_at
 
     monkeypatch.setattr(owners, "_CLOSE_SECONDS", 0.01)
     owner = new_worker()
-    runs = owners.LocalRuns(Still(), no_agent, RunOptions(owner=owner))
+    runs = owners.LocalTasks(Still(), no_agent, RunOptions(owner=owner))
     with anyio.fail_after(60):
         await runs.open()
         assert is_worker_alive(owner) is True

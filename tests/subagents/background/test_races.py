@@ -43,7 +43,7 @@ async def test_a_task_that_ends_and_goes_on_with_a_message_can_be_cancelled_at_e
         with anyio.fail_after(60):
             stopped = await background.cancel(thread_id, "no more")
         assert stopped.status == "cancelled"
-        assert not background.carries(thread_id)
+        assert not background.is_busy(thread_id)
         assert second.running == 0
 
 
@@ -79,7 +79,7 @@ async def test_a_task_that_is_cancelled_as_a_message_continues_it_is_released_by
 
         async def cancel() -> None:
             assert (await background.cancel(thread_id, "no more")).status == "cancelled"
-            assert not background.carries(thread_id)
+            assert not background.is_busy(thread_id)
 
         with anyio.fail_after(60):
             await journal.held.wait()

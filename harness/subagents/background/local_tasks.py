@@ -35,7 +35,7 @@ from .engine import ALL, OPEN, AgentSource, Behalf, accepted_run
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
-__all__ = ["LocalRuns", "WorkerLock", "is_worker_alive", "new_worker"]
+__all__ = ["LocalTasks", "WorkerLock", "is_worker_alive", "new_worker"]
 
 
 _ID = re.compile(r"background-([0-9a-f]{12})-(\d+)-[0-9a-f]{16}")
@@ -157,7 +157,7 @@ class _Carried:
     finished: anyio.Event = field(default_factory=anyio.Event)
 
 
-class LocalRuns:
+class LocalTasks:
     """Executes runs in this process.
 
     Args:
@@ -220,13 +220,13 @@ class LocalRuns:
     async def begin(
         self, agent: str, thread_id: str, update: Mapping[str, Any], behalf: Behalf | None
     ) -> Run:
-        """See `RunEngine`."""
+        """See `TaskEngine`."""
         return await accepted_run(
             self._agents(agent), agent, thread_id, update, self._on_behalf(self._options, behalf)
         )
 
     async def carry(self, run: Run, behalf: Behalf | None) -> None:
-        """See `RunEngine`."""
+        """See `TaskEngine`."""
         agent = self._agents(run.agent)
         if await self._is_anothers(await self._journal.run(run.id) or run):
             logger.info("background run %s is left to the process that works on it", run.id)
@@ -242,7 +242,7 @@ class LocalRuns:
             carried.finished.set()
 
     async def cancel(self, run: Run, reason: str) -> Run:
-        """See `RunEngine`."""
+        """See `TaskEngine`."""
         carried = self._carried.get(run.id)
         if carried is not None:
             carried.control.cancel(reason)
@@ -260,7 +260,7 @@ class LocalRuns:
         return ended.runs[0]
 
     async def is_left(self, run: Run) -> bool:
-        """See `RunEngine`."""
+        """See `TaskEngine`."""
         owner = run.owner
         if run.id in self._carried:
             return False
