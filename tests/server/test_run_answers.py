@@ -266,3 +266,36 @@ async def test_a_retry_that_comes_before_its_run_has_stopped_is_carried_out_afte
             await anyio.sleep(0.01)
         assert (await runs.wait(run_id, 10)).run.answer == "It works now."
         group.cancel_scope.cancel()
+
+
+async def test_a_retry_is_kept_while_its_run_is_about_to_continue_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retries, "LOOK_SECONDS", 0.01)
+    goes_on, looked, is_about_to = RunSupervisor.goes_on, anyio.Event(), [True]
+
+    def watched(supervisor: RunSupervisor, run_id: str) -> bool:
+        looked.set()
+        return any(is_about_to) or goes_on(supervisor, run_id)
+
+    model = Turns(turn("", use("1", "paint")), turn("Painted."))
+    journal, state = MemoryCheckpointer(), StateDir.open(tmp_path)
+    agent = create_agent(model, [paint], checkpointer=journal)
+    async with carrying(agent, journal, tmp_path) as runs, anyio.create_task_group() as group:
+        run_id = await runs.start("anything")
+        question = await asked(runs, run_id)
+        await journal.commit(Batch(question.thread_id, answers={question.id: "blue"}))
+        run = await journal.run(run_id)
+        assert run is not None
+        retries.RetryRequests(state).store(run)
+        monkeypatch.setattr(RunSupervisor, "goes_on", watched)
+        group.start_soon(retries.take_retries, runs, journal, state, "me")
+        await looked.wait()
+        looked = anyio.Event()
+        await looked.wait()  # it is asked for again
+        assert (await journal.run(run_id)) == run
+        is_about_to.clear()
+        while (now := await journal.run(run_id)) is None or now.status != "done":  # noqa: ASYNC110
+            await anyio.sleep(0.01)
+        assert now.answer == "Painted."
+        group.cancel_scope.cancel()
