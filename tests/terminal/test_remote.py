@@ -180,6 +180,23 @@ def test_runs_and_threads_are_looked_after_from_elsewhere(
     assert (refused.returncode, "--state-dir: with --connect" in refused.stderr) == (2, True)
 
 
+def test_a_failed_run_elsewhere_is_shown_and_its_limit_has_its_exit_code(
+    url: str, tmp_path: Path
+) -> None:
+    stopped = run(tmp_path, "run", "look closely", "--max-seconds", "0.001", "--connect", url)
+    assert stopped.returncode == 4, stopped.stderr
+    rows = json.loads(run(tmp_path, "runs", "list", "--json", "--connect", url).stdout)["runs"]
+    run_id = rows[0]["run_id"]
+    shown = run(tmp_path, "runs", "show", run_id, "--json", "--connect", url)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    facts = json.loads(shown.stdout)
+    assert (facts["status"], facts["open_questions"]) == ("failed", [])
+    assert facts["reason"].startswith("limit: 0.001 seconds allowed")
+    waited = run(tmp_path, "runs", "wait", run_id, "--connect", url)
+    assert (waited.returncode, waited.stderr) == (4, "")
+    assert f"Run {run_id} on thread" in waited.stdout
+
+
 class Line:
     """A link to a server where one run works and another is queued behind it."""
 
