@@ -126,7 +126,7 @@ async def import_thread(
 
     Args:
         journal: The journal to import into.
-        lines: The lines, for example an open file.
+        lines: The lines, for example a file that is opened with the mode `rb`.
         thread_id: Its new id; by default the exported one.
 
     Raises:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from .shared import Commands, Refused, while_somebody_reads
+from .shared import Commands, Refused, use_utf8, while_somebody_reads
 
 __all__ = ["cli", "main", "serve"]
 
@@ -347,6 +347,7 @@ for _one in serve.params:
 
 def main() -> None:
     """Run the console script."""
+    use_utf8()
     with while_somebody_reads():  # includes error messages
         cli(prog_name="deep-agent-mcp")
 

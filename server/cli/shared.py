@@ -37,6 +37,7 @@ __all__ = [
     "json_option",
     "output_file",
     "print_answer",
+    "use_utf8",
     "while_somebody_reads",
     "with_settings",
 ]
@@ -51,6 +52,18 @@ NO_READER = 141
 """Exit code if the program that reads the output has ended; shells use the same for SIGPIPE."""
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def use_utf8() -> None:
+    """Read and write UTF-8 in pipes and files, on every system and whatever the locale is.
+
+    A terminal keeps its encoding; what it cannot show is replaced, as are bytes of the input that
+    are not UTF-8.
+    """
+    streams: list[Any] = [sys.stdin, sys.stdout, sys.stderr]
+    for one in streams:
+        if isinstance(one, TextIOWrapper) and (one is sys.stdin or one.encoding.lower() != "utf-8"):
+            one.reconfigure(encoding=None if one.isatty() else "utf-8", errors="replace")
 
 
 def echo(text: str, *, nl: bool = True) -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
 import click
 
@@ -256,8 +256,8 @@ def export(flags: dict[str, str | None], thread: str, file: str) -> None:
 @click.pass_obj
 def import_(flags: dict[str, str | None], file: str, target: str | None) -> None:
     """Import a thread from a file of `export`, and print its id."""
-    with click.open_file(file, encoding="utf-8") as opened:
-        lines = cast("TextIO", opened)
+    with click.open_file(file, "rb") as opened:  # an import checks that each line is UTF-8
+        lines = cast("BinaryIO", opened)
         click.echo(_within(flags, lambda admin: admin.import_(lines, target), create=True))
 
 

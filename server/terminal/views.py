@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from typing_extensions import override
@@ -34,7 +33,6 @@ __all__ = [
     "print_table",
     "run_cells",
     "step_line",
-    "streams",
     "summary",
     "thread_cells",
 ]
@@ -255,14 +253,6 @@ def write_answer(out: TextIO, state: RunState) -> None:
         console.print_json(clean(text), highlight=not console.no_color)
     else:
         console.print(Markdown(clean(text)))
-
-
-def streams() -> tuple[TextIO, TextIO]:
-    """Return standard output and error; characters that a console cannot show are replaced."""
-    for one in (sys.stdout, sys.stderr):
-        if isinstance(one, TextIOWrapper) and one.encoding.lower() != "utf-8":
-            one.reconfigure(errors="replace")
-    return sys.stdout, sys.stderr
 
 
 RUN_COLUMNS = ("RUN", "STATUS", "CHANGED", "COST", "THREAD", "GOAL, REASON")

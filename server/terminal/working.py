@@ -19,7 +19,7 @@ from ..settings.settings import Settings, SettingsError
 from ..settings.sources import load_settings
 from . import forget_output, one_line
 from .states import Exit, NotStarted, Task
-from .views import JsonView, LinesView, View, streams
+from .views import JsonView, LinesView, View
 
 if TYPE_CHECKING:
     from .places import Place
@@ -72,7 +72,7 @@ def split_approve(given: Sequence[str]) -> tuple[ApproveMode | None, tuple[str, 
 
 def view_for(choices: Choices) -> tuple[View, bool]:
     """Return the view for a run, and whether it can ask a person."""
-    out, err = streams()
+    out, err = sys.stdout, sys.stderr
     if choices.as_json:
         return JsonView(out, err), False
     if not err.isatty():

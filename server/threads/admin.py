@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
-from typing import TextIO
+from typing import BinaryIO, TextIO
 
 import anyio
 from pydantic import JsonValue
@@ -302,7 +302,7 @@ class ThreadAdmin:
         async for line in export_thread(self._journal, thread_id):
             file.write(line)
 
-    async def import_(self, file: TextIO, target: str | None) -> str:
+    async def import_(self, file: BinaryIO, target: str | None) -> str:
         """Store an exported thread; return its id.
 
         Raises:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import subprocess
@@ -450,9 +451,11 @@ def test_an_export_never_overwrites_a_file_nor_leaves_half_a_one(
 
 def test_what_is_no_export_is_refused_with_its_line(admin: Admin, tmp_path: Path) -> None:
     file = tmp_path / "broken.jsonl"
-    file.write_text('{"not": "an export"}\n')
-    done = admin.threads("import", str(file))
-    assert done.exit_code == 1 and "line 1" in done.stderr.lower()
+    for content in (b'{"not": "an export"}\n', gzip.compress(b"an export"), "é".encode("latin-1")):
+        file.write_bytes(content)
+        done = admin.threads("import", str(file))
+        assert done.exit_code == 1 and "line 1" in done.stderr.lower(), done.output
+        assert "Nothing was imported" in done.stderr
     assert admin.data("list") == {"threads": []}
 
 

@@ -32,9 +32,10 @@ def environment(home: Path, **more: str) -> dict[str, str]:
     )
 
 
-def run(home: Path, *args: str, says: str = "", **more: str):
+def run(home: Path, *args: str, says: str | bytes = "", **more: str):
     """Run a command without a terminal until it ends."""
-    return fork_server.run([*CLI, *args], environment(home, **more), home, says=says.encode())
+    given = says if isinstance(says, bytes) else says.encode()
+    return fork_server.run([*CLI, *args], environment(home, **more), home, says=given)
 
 
 class Screen:

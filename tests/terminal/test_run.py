@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import fork_server
 from tests.terminal.screen import at_terminal, environment, run
 
 SCRIPT = """
@@ -117,6 +118,40 @@ def test_a_script_gets_the_answer_alone_on_standard_output(home: Path) -> None:
     assert "\x1b" not in done.stderr
     quiet = run(home, "run", "write it", *MODEL, "--quiet")
     assert (quiet.stdout, quiet.stderr) == ("It is **written**.\n", "")
+
+
+def test_a_goal_with_bytes_that_are_no_text_is_worked_on(home: Path) -> None:
+    done = run(home, "run", "-", *MODEL, says="write it: naïve\n".encode("latin-1"))
+    assert (done.returncode, done.stdout) == (0, "It is **written**.\n"), done.stderr
+    (ran,) = json.loads(run(home, "runs", "list", "--json").stdout)["runs"]
+    assert ran["goal"].strip() == "write it: na\ufffdve"
+
+
+WINDOWS = """
+import sys
+from deep_agent_mcp.server.cli.main import main
+for one in (sys.stdin, sys.stdout, sys.stderr):
+    one.reconfigure(encoding="cp1252")
+main()
+"""
+"""The command with the encoding that pipes have on Windows."""
+
+
+def test_pipes_are_utf_8_whatever_the_system_uses(home: Path) -> None:
+    def on_windows(*args: str, says: str = "") -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", WINDOWS, *args]
+        return fork_server.run(command, environment(home), home, says=says.encode())
+
+    goal = "write it: Grüße, 日本"
+    script = SCRIPT.replace("is **written**", "is **✓ 日本**")
+    (home / "script.yaml").write_text(script, encoding="utf-8")
+    done = on_windows("run", "-", *MODEL, says=goal)
+    assert (done.returncode, done.stdout) == (0, "It is **✓ 日本**.\n"), done.stderr
+    assert "main: ✓ write_file /note.txt" in done.stderr
+    listed = on_windows("runs", "list", "--json")
+    assert listed.returncode == 0, listed.stderr
+    (ran,) = json.loads(listed.stdout)["runs"]
+    assert ran["goal"].strip() == goal
 
 
 def test_nothing_runs_before_the_person_has_seen_the_call_and_approved_it(home: Path) -> None:
