@@ -132,7 +132,7 @@ def wait(flags: dict[str, str | None], run: str, timeout: float | None, as_json:
     """Wait until a run pauses or ends, and show it.
 
     Exit codes: 0 done, 1 failed or cancelled, 3 needs approval, 4 limit reached, 124 still at work
-    after --timeout, 130 paused.
+    after --timeout, 130 paused, or you interrupted the command.
     """
     answer = _within(flags, lambda admin: admin.wait(run, timeout))
     print_answer(answer, as_json)

@@ -48,6 +48,9 @@ STATUSES = ("queued", "running", "needs_approval", "paused", "done", "failed", "
 T = TypeVar("T")
 Desk = TypeVar("Desk")
 
+INTERRUPTED = 130
+"""Exit code after Ctrl-C; shells use the same for SIGINT."""
+
 NO_READER = 141
 """Exit code if the program that reads the output has ended; shells use the same for SIGPIPE."""
 
@@ -166,17 +169,30 @@ class _Suggesting(click.Group):
             raise click.UsageError(said, error.ctx) from None
 
 
+@contextmanager
+def _until_interrupted() -> Generator[None]:
+    """End the process silently after Ctrl-C, also at a question."""
+    try:
+        yield
+    except (KeyboardInterrupt, click.Abort) as error:
+        # click raises Abort at a question for Ctrl-C, and for the end of the input or a no.
+        if isinstance(error, click.Abort) and not isinstance(error.__context__, KeyboardInterrupt):
+            raise
+        click.echo(err=True)  # ends the line with the terminal's ^C
+        sys.exit(INTERRUPTED)
+
+
 class Commands(_Suggesting):
-    """Group of all commands; each ends silently if the reader of its output has ended."""
+    """Group of all commands; each ends silently after Ctrl-C, or if nobody reads its output."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         """Parse the arguments; this may print the help."""
-        with while_somebody_reads():
+        with while_somebody_reads(), _until_interrupted():
             return super().make_context(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command."""
-        with while_somebody_reads():
+        with while_somebody_reads(), _until_interrupted():
             return super().invoke(ctx)
 
 

@@ -1,0 +1,39 @@
+"""Ctrl-C at commands that wait or ask."""
+
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.terminal.screen import SECONDS, Screen, at_terminal, run
+
+
+@contextmanager
+def connecting(home: Path, *args: str) -> Iterator[Screen]:
+    """Run a command up to its first request to a server that never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(SECONDS)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
+        with at_terminal(home, *args, "--connect", url) as screen:
+            connection, _ = listener.accept()
+            with connection:
+                yield screen
+
+
+def test_ctrl_c_ends_a_command_that_waits_with_130(tmp_path: Path) -> None:
+    with connecting(tmp_path, "runs", "wait", "run_1") as screen:
+        screen.process.send_signal(signal.SIGINT)
+        code, seen = screen.end()
+    assert (code, seen.strip()) == (130, "")
+
+
+def test_ctrl_c_at_a_question_ends_with_130_and_the_end_of_the_input_with_1(
+    tmp_path: Path,
+) -> None:
+    with at_terminal(tmp_path, "threads", "delete", "notes") as screen:
+        screen.until("[y/N]")
+        screen.process.send_signal(signal.SIGINT)
+        assert screen.end()[0] == 130
+    ended = run(tmp_path, "threads", "delete", "notes")
+    assert ended.returncode == 1 and "Aborted!" in ended.stderr
