@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from .main import serve
-from .shared import Failed, Refused
+from .shared import Failed, Interrupted, Refused
 
 __all__ = ["chat", "run"]
 
@@ -177,18 +177,18 @@ def refusing(work: Any) -> int:
     from ...harness.errors import HarnessError
     from ..settings.settings import SettingsError
     from ..settings.state_dir import StateDirError
-    from ..terminal.states import Exit, LinkError, NotStarted
+    from ..terminal.states import CalledOff, LinkError, NotStarted
 
     try:
         return work()
     except (SettingsError, StateDirError, HarnessError) as error:
         raise Refused(f"{str(error).rstrip('.')}. Nothing was started.") from None
+    except CalledOff as error:
+        raise Interrupted(str(error)) from None
     except NotStarted as error:
         raise Refused(str(error)) from None
     except LinkError as error:
         raise Failed(str(error)) from None
-    except KeyboardInterrupt:  # no run has started yet that could be paused
-        return Exit.INTERRUPTED
 
 
 def again(ctx: click.Context) -> str:

@@ -28,6 +28,7 @@ __all__ = [
     "STATUSES",
     "Commands",
     "Failed",
+    "Interrupted",
     "OptionsFirst",
     "Refused",
     "at_server",
@@ -208,6 +209,12 @@ class Refused(Failed):
     """A command that did nothing, because options or settings are invalid; exit code 2."""
 
     exit_code = 2
+
+
+class Interrupted(Failed):
+    """A command that did nothing, because Ctrl-C came first; exit code 130."""
+
+    exit_code = INTERRUPTED
 
 
 def with_settings(flags: Mapping[str, Any], work: Callable[[Settings], Awaitable[T]]) -> T:

@@ -19,7 +19,7 @@ from ...harness._internal.records import record
 from .link import Link
 from .places import Place
 from .questions import Asker, Interrupted
-from .states import Exit, LinkError, NotStarted, RunState, Task, exit_code
+from .states import CalledOff, Exit, LinkError, NotStarted, RunState, Task, exit_code
 from .steps import Steps
 from .views import View
 
@@ -117,11 +117,13 @@ class Session:
         """Start a run with a goal, and follow it until it pauses or ends.
 
         Raises:
-            NotStarted: The server refuses it, or its model cannot be used.
+            NotStarted: The server refuses it, its model cannot be used, or the person has
+                interrupted already.
             LinkError: The server was lost.
         """
         self._require_model(task.agent)
         self._subagent = task.agent
+        _require_wanted(heard)
         try:
             state = await self._link.start(task)
         except LinkError as error:
@@ -132,7 +134,8 @@ class Session:
         """Continue a run that paused, failed, or has questions; follow one that works.
 
         Raises:
-            NotStarted: There is no such run, or it cannot continue.
+            NotStarted: There is no such run, it cannot continue, or the person has interrupted
+                already.
             LinkError: The server was lost.
         """
         after = 0
@@ -145,7 +148,10 @@ class Session:
                 self._require_model(agent)
             if state.status in ("paused", "failed"):
                 after = await self._newest_event(run_id)
+                _require_wanted(heard)
                 state = await self._link.answer(run_id, {})
+        except NotStarted:
+            raise
         except LinkError as error:
             raise NotStarted(str(error)) from None
         return await self._stay(state, heard, after)
@@ -201,6 +207,12 @@ class Session:
             code = Exit.INTERRUPTED
         self._view.settled(state, self._advise(state, code, self._subagent))
         return Outcome(state, code)
+
+
+def _require_wanted(heard: Interrupts) -> None:
+    """Raise CalledOff if the person has interrupted."""
+    if heard.pause.is_set():
+        raise CalledOff
 
 
 def advice(is_local: bool, options: str) -> Advise:

@@ -11,7 +11,16 @@ from pydantic import JsonValue
 
 from ...harness._internal.records import record
 
-__all__ = ["Exit", "LinkError", "NotStarted", "Question", "RunState", "Task", "exit_code"]
+__all__ = [
+    "CalledOff",
+    "Exit",
+    "LinkError",
+    "NotStarted",
+    "Question",
+    "RunState",
+    "Task",
+    "exit_code",
+]
 
 _ARGS_SHOWN = 2_000
 """The most characters of arguments in results of the server."""
@@ -23,6 +32,13 @@ class LinkError(Exception):
 
 class NotStarted(LinkError):
     """The server cannot be reached, or refused the goal; nothing was started."""
+
+
+class CalledOff(NotStarted):
+    """The person interrupted before the run began; nothing was started."""
+
+    def __init__(self) -> None:
+        super().__init__("Interrupted. Nothing was started.")
 
 
 @record

@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, redirect_stdout
+from contextlib import ExitStack, asynccontextmanager, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -18,7 +18,7 @@ from ..settings.setting_types import is_sampling
 from ..settings.settings import Settings, SettingsError
 from ..settings.sources import load_settings
 from . import forget_output, one_line
-from .states import Exit, NotStarted, Task
+from .states import CalledOff, Exit, NotStarted, Task
 from .views import JsonView, LinesView, View
 
 if TYPE_CHECKING:
@@ -213,15 +213,19 @@ def run_goal(
     async def main() -> int:
         from .session import Session, advice, interrupts
 
-        with interrupts() as heard:
-            async with opened(choices, settings, view) as place:
+        with ExitStack() as until_closed:
+            async with opened(choices, settings, view) as place:  # Ctrl-C ends it until then
+                heard = until_closed.enter_context(interrupts())
                 advise = advice(place.link.is_local, choices.again)
                 session = Session(place, view, asker, advise, require)
                 if task is None:
                     return (await session.resume(resume or "", heard)).code
                 return (await session.run(task, heard)).code
 
-    return working(main, view)
+    try:
+        return working(main, view)
+    except KeyboardInterrupt:  # before `interrupts`
+        raise CalledOff from None
 
 
 def converse(choices: Choices, task: Task, attach: Sequence[Path]) -> int:

@@ -1,10 +1,12 @@
-"""Ctrl-C at commands that wait or ask."""
+"""Ctrl-C before a run has begun, and at commands that wait or ask."""
 
 import signal
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 from tests.terminal.screen import SECONDS, Screen, at_terminal, run
 
@@ -19,6 +21,14 @@ def connecting(home: Path, *args: str) -> Iterator[Screen]:
             connection, _ = listener.accept()
             with connection:
                 yield screen
+
+
+@pytest.mark.parametrize("work", [("write it",), ("--resume", "run_1")], ids=["new", "resumed"])
+def test_ctrl_c_while_connecting_starts_nothing(tmp_path: Path, work: tuple[str, ...]) -> None:
+    with connecting(tmp_path, "run", *work) as screen:
+        screen.process.send_signal(signal.SIGINT)
+        code, seen = screen.end()
+    assert (code, seen.strip()) == (130, "deep-agent-mcp: Interrupted. Nothing was started.")
 
 
 def test_ctrl_c_ends_a_command_that_waits_with_130(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from deep_agent_mcp.server.settings.sources import load_settings
 from deep_agent_mcp.server.terminal.questions import Reject
 from deep_agent_mcp.server.terminal.session import Interrupts, Outcome, Session, advice
 from deep_agent_mcp.server.terminal.states import (
+    CalledOff,
     Exit,
     LinkError,
     NotStarted,
@@ -80,6 +81,32 @@ async def test_a_rejection_that_the_server_refuses_leaves_the_question_open() ->
 async def test_a_run_that_somebody_else_decided_meanwhile_is_followed_on() -> None:
     outcome, _ = await followed(Refusing(ASKS, DONE))
     assert outcome.code is Exit.DONE
+
+
+@pytest.mark.parametrize("resumes", [False, True])
+async def test_ctrl_c_before_the_run_begins_starts_nothing(resumes: bool) -> None:
+    link: Any = Refusing(RunState("run_1", "thread_1", "paused"))
+    sent: list[str] = []
+
+    async def starts(task: Task) -> RunState:
+        sent.append(task.goal)
+        return DONE
+
+    async def continues(run_id: str, answers: Any) -> RunState:
+        sent.append(run_id)
+        return DONE
+
+    async def agent_of(run_id: str) -> None:
+        return None
+
+    link.start, link.answer, link.agent_of = starts, continues, agent_of
+    link.look = lambda run_id: link.wait(run_id, 0)
+    place: Any = SimpleNamespace(link=link, pause=lambda run_id: False)
+    session, heard = Session(place, View(StringIO(), StringIO()), Reject()), Interrupts()
+    heard.hear()
+    with pytest.raises(CalledOff, match="Nothing was started"):
+        await (session.resume("run_1", heard) if resumes else session.run(Task("go"), heard))
+    assert sent == []
 
 
 @pytest.mark.parametrize(
