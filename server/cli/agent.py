@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from .shared import Failed, Refused, json_option, with_settings
+from .shared import Failed, Refused, echo, json_option, with_settings
 
 if TYPE_CHECKING:
     from ...harness.agent import Agent
@@ -194,7 +194,7 @@ def list_servers(
         click.echo(json.dumps(listed, ensure_ascii=False, indent=2))
         return
     for one in listed:
-        click.echo("  ".join(str(value) for value in one.values() if value is not None))
+        echo("  ".join(str(value) for value in one.values() if value is not None))
     if not listed:
         click.echo("The file names no MCP servers.")
 

@@ -224,6 +224,8 @@ def with_settings(flags: Mapping[str, Any], work: Callable[[Settings], Awaitable
         Refused: A setting or an agent file is wrong, or a package is missing.
         Failed: It failed with another expected error.
     """
+    import logging
+
     import anyio
 
     from ...harness.backends.base import FileError
@@ -231,7 +233,9 @@ def with_settings(flags: Mapping[str, Any], work: Callable[[Settings], Awaitable
     from ..settings.settings import SettingsError
     from ..settings.sources import load_settings
     from ..settings.state_dir import StateDirError
+    from ..terminal.views import CleanLogs
 
+    logging.basicConfig(handlers=[CleanLogs(sys.stderr)], format="%(message)s")
     given = dict(flags)
     config = given.pop("config")
 

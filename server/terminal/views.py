@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "RUN_COLUMNS",
     "THREAD_COLUMNS",
+    "CleanLogs",
     "JsonView",
     "LinesView",
     "View",
@@ -64,6 +65,15 @@ def _time(seconds: float) -> str:
     if seconds < 60:
         return f"{seconds:.1f} s"
     return f"{int(seconds) // 60} min {int(seconds) % 60} s"
+
+
+class CleanLogs(logging.StreamHandler[TextIO]):
+    """Writes log records, which may contain texts of servers, as clean text."""
+
+    @override
+    def format(self, record: logging.LogRecord) -> str:
+        """Return a record as text."""
+        return clean(super().format(record))
 
 
 class View:
@@ -131,7 +141,7 @@ class View:
 
     def log_handler(self) -> logging.Handler:
         """Return a handler for log records."""
-        return logging.StreamHandler(self.err)
+        return CleanLogs(self.err)
 
     def close(self) -> None:
         """Restore the terminal."""

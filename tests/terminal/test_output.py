@@ -1,8 +1,11 @@
 """Output on its way to a terminal or a pipe, with texts that skills and models have written."""
 
+import json
 import os
 import subprocess
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -63,6 +66,37 @@ def test_a_stored_text_gives_a_terminal_no_orders(tmp_path: Path) -> None:
     thread = run(tmp_path, "threads", "list").stdout.splitlines()[1].split()[0]
     with at_terminal(tmp_path, "threads", "show", thread, "--transcript") as screen:
         assert "[U+001B][31mred [U+202E]txt" in screen.end()[1]
+
+
+class RudeServer(BaseHTTPRequestHandler):
+    """An MCP server that answers every request with an error."""
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        error = {"code": -32603, "message": "no \x1b]0;mine\x07\u202etxt"}
+        said = json.dumps({"jsonrpc": "2.0", "id": asked.get("id"), "error": error}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(said)))
+        self.end_headers()
+        self.wfile.write(said)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+def test_an_error_of_a_mounted_server_gives_a_terminal_no_orders(tmp_path: Path) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), RudeServer) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        table = f'[mcp_servers.rude]\nurl = "http://127.0.0.1:{server.server_port}/mcp"\n'
+        (tmp_path / "agent.toml").write_text(table)
+        with at_terminal(tmp_path, "mcp", "list", "--agent", "agent.toml", "--check") as screen:
+            code, seen = screen.end()
+        server.shutdown()
+    logged, listed = seen.strip().splitlines()
+    assert (code, "rude cannot be used" in logged, "failed" in listed) == (0, True, True)
+    for line in (logged, listed):
+        assert "no [U+001B]]0;mine[U+0007][U+202E]txt" in line
 
 
 @pytest.mark.parametrize(
