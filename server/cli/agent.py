@@ -48,9 +48,8 @@ def check(file: str, root: str | None, config: str | None) -> None:
         built = built_agent(settings)
         lines = _described(settings, built)
     except (HarnessError, SettingsError) as error:
-        click.echo(f"deep-agent-mcp: {error}", err=True)
-        raise SystemExit(2) from None
-    click.echo("\n".join(lines))
+        raise Refused(str(error)) from None
+    echo("\n".join(lines))
 
 
 @agent.command()

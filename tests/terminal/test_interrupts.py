@@ -2,7 +2,7 @@
 
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from tests.terminal.screen import SECONDS, Screen, at_terminal, run
 
 
 @contextmanager
-def connecting(home: Path, *args: str) -> Iterator[Screen]:
+def connecting(home: Path, *args: str) -> Generator[Screen]:
     """Run a command up to its first request to a server that never answers."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(SECONDS)

@@ -68,6 +68,15 @@ def test_a_stored_text_gives_a_terminal_no_orders(tmp_path: Path) -> None:
         assert "[U+001B][31mred [U+202E]txt" in screen.end()[1]
 
 
+def test_an_agent_file_that_is_checked_gives_a_terminal_no_orders(tmp_path: Path) -> None:
+    scout = (
+        '[agents.scout]\ninstructions = "x"\ndescription = "Looks \\u001b]0;a\\u0007\\u202et."\n'
+    )
+    (tmp_path / "agent.toml").write_text(scout)
+    with at_terminal(tmp_path, "agent", "check", "agent.toml") as screen:
+        assert "subagent scout: Looks [U+001B]]0;a[U+0007][U+202E]t." in screen.end()[1]
+
+
 class RudeServer(BaseHTTPRequestHandler):
     """An MCP server that answers every request with an error."""
 
