@@ -47,7 +47,7 @@ STATUSES = ("queued", "running", "needs_approval", "paused", "done", "failed", "
 """The statuses of a run."""
 
 T = TypeVar("T")
-Desk = TypeVar("Desk")
+Admin = TypeVar("Admin")
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C; shells use the same for SIGINT."""
@@ -331,8 +331,8 @@ def is_elsewhere(flags: Mapping[str, str | None]) -> bool:
 
 def at_server(
     flags: Mapping[str, str | None],
-    opened: Callable[[str, str | None], AbstractAsyncContextManager[Desk]],
-    work: Callable[[Desk], Awaitable[T]],
+    opened: Callable[[str, str | None], AbstractAsyncContextManager[Admin]],
+    work: Callable[[Admin], Awaitable[T]],
 ) -> T:
     """Call `work` with a connection to the server of `--connect`.
 
