@@ -52,7 +52,8 @@ def exposition(metrics: Iterable[Metric]) -> str:
         lines += [f"# HELP {one.name} {one.about}", f"# TYPE {one.name} {one.kind}"]
         for labels, value in one.values.items():
             named = ",".join(f'{name}="{_escaped(text)}"' for name, text in labels)
-            lines.append(f"{one.name}{{{named}}} {value:g}" if named else f"{one.name} {value:g}")
+            number = repr(float(value)).removesuffix(".0")  # all digits: counters become large
+            lines.append(f"{one.name}{{{named}}} {number}" if named else f"{one.name} {number}")
     return "\n".join(lines) + "\n"
 
 

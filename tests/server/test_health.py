@@ -113,6 +113,24 @@ async def test_metrics_count_runs_by_what_they_are(
             await anyio.sleep(0.01)
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (3.0, "3"),
+        (True, "1"),
+        (1_234_567, "1234567"),
+        (9_007_199_254_740_991, "9007199254740991"),
+        (1_234_567.125, "1234567.125"),
+        (0.1, "0.1"),
+    ],
+)
+def test_large_counters_have_all_their_digits(value: float, text: str) -> None:
+    for labels, sample in ((), "tokens_total"), ((("of", "a"),), 'tokens_total{of="a"}'):
+        shown = exposition([Metric("tokens_total", "counter", "Tokens.", {labels: value})])
+        assert shown.splitlines()[-1] == f"{sample} {text}"
+
+
 def test_the_text_of_metrics_is_escaped() -> None:
     values = {(("path", 'C:\\a "b"\n'),): 2.5}
     text = exposition([Metric("some_files", "gauge", "Files.", values)])
