@@ -220,7 +220,8 @@ def metadata_routes(settings: Settings) -> list[Route]:
     }
 
     def show(_: Request) -> JSONResponse:
-        return JSONResponse(metadata, headers={"Cache-Control": "public, max-age=3600"})
+        headers = {"Cache-Control": "public, max-age=3600", "Vary": "Origin"}
+        return JSONResponse(metadata, headers=headers)
 
     url = build_resource_metadata_url(AnyHttpUrl(settings.public_url or ""))
     return [Route(url.path or "/", show, methods=["GET"])]

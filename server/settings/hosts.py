@@ -108,6 +108,15 @@ class ServedHosts:
         default = _DEFAULT_PORTS[page.scheme]
         return None if (page.port or default) == (asked.port or default) else _WRONG_ORIGIN
 
+    def names_page(self, hosts: Sequence[str], origins: Sequence[str]) -> bool:
+        """Return whether a request is accepted, and its page is of one of the allowed names.
+
+        Such a page may have another origin than the server. See `refusal` for the arguments.
+        """
+        page = _parsed(_ORIGIN, origins)
+        named = page is not None and page.host in self._allowed
+        return named and self.refusal(hosts, origins) is None
+
 
 @record
 class _Address:

@@ -123,6 +123,7 @@ def http_app(
 
     from ..auth.http import RequestLimits, auth_middleware, metadata_routes
     from ..viewer import viewer_routes
+    from .allowed_pages import AllowedPages
     from .health import HEALTH_PATHS, Health, health_routes
     from .http_sessions import ResumableSessions
 
@@ -131,6 +132,7 @@ def http_app(
     checks = TransportSecuritySettings(enable_dns_rebinding_protection=False)
     sessions = (sessions_of or ResumableSessions)(server, checks)
     sse = SseServerTransport("/messages/", checks, sys.maxsize)
+    served = ServedHosts(settings.allow_hosts)
 
     return Starlette(
         routes=[
@@ -142,12 +144,8 @@ def http_app(
             *metadata_routes(settings),
         ],
         middleware=[
-            Middleware(
-                CheckedRequests,
-                ServedHosts(settings.allow_hosts),
-                settings.max_body_bytes,
-                HEALTH_PATHS,
-            ),
+            Middleware(AllowedPages, served),
+            Middleware(CheckedRequests, served, settings.max_body_bytes, HEALTH_PATHS),
             *auth_middleware(settings, scopes_of, tokens),
             Middleware(
                 RequestLimits,
