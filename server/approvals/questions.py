@@ -22,6 +22,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata
 from mcp.types import (
     ElicitRequest,
     ElicitRequestFormParams,
@@ -29,12 +30,14 @@ from mcp.types import (
     InputRequests,
     InputRequiredResult,
     InputResponse,
+    RequestParamsMeta,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import JsonValue, ValidationError
 
 from ...harness.checkpoint.base import Interrupt
 from ..auth.caller import current_caller
+from ..sampling.client_model import related_task
 from ..sampling.sampled_call import SampledCall
 from .decisions import MAX_ARGS_CHARS, args_text
 
@@ -98,12 +101,7 @@ def input_required(
         state: The state that the repeated call returns.
         calls: For the client's model.
     """
-    requests: InputRequests = {
-        one.id: ElicitRequest(
-            params=ElicitRequestFormParams(message=_message(one), requested_schema=_form(one))
-        )
-        for one in questions
-    }
+    requests: InputRequests = {one.id: _request(one) for one in questions}
     requests |= {one.key: one.hand_out() for one in calls}
     return InputRequiredResult(input_requests=requests, request_state=state)
 
@@ -118,9 +116,12 @@ async def ask_live(
         questions: For the person.
         responses: Filled with each answer, so that decisions are kept if the rest is abandoned.
     """
+    about = ServerMessageMetadata(related_request_id=ctx.request_id)
     for one in questions:
         try:
-            response = await ctx.session.elicit_form(_message(one), _form(one), ctx.request_id)
+            response = await ctx.session.send_request(
+                _request(one, related_task(ctx)), ElicitResult, metadata=about
+            )
         except (MCPError, ValidationError):  # declared, but not supported; `reply` still works
             return
         responses[one.id] = response
@@ -208,6 +209,12 @@ def _choices(question: Interrupt) -> list[str]:
 def _is_flat(schema: Mapping[str, Any]) -> bool:
     properties = cast("dict[str, dict[str, Any]]", schema.get("properties") or {})
     return bool(properties) and all(one.get("type") in _PLAIN for one in properties.values())
+
+
+def _request(question: Interrupt, meta: RequestParamsMeta | None = None) -> ElicitRequest:
+    message, form = _message(question), _form(question)
+    params = ElicitRequestFormParams(message=message, requested_schema=form, _meta=meta)
+    return ElicitRequest(params=params)
 
 
 def _message(question: Interrupt) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import anyio
 import anyio.lowlevel
@@ -19,7 +19,7 @@ from anyio.abc import TaskGroup
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 from mcp.shared.message import ServerMessageMetadata
-from mcp.types import CONNECTION_CLOSED, CreateMessageResultWithTools
+from mcp.types import CONNECTION_CLOSED, CreateMessageResultWithTools, RequestParamsMeta
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
@@ -34,6 +34,7 @@ from .queue import LEASE_SECONDS, Offer, SampledRun, SamplingQueue, current_run
 from .sampled_call import SampledCall
 
 __all__ = [
+    "RELATED_TASK",
     "LiveSampler",
     "OpenRequests",
     "SamplingModel",
@@ -41,6 +42,7 @@ __all__ = [
     "declared",
     "live_sampling",
     "offer_of",
+    "related_task",
     "sampling_model",
     "way_to_sample",
 ]
@@ -54,6 +56,19 @@ _GONE = (CONNECTION_CLOSED, "Connection closed")
 for refusals."""
 
 _MAX_REFUSAL = 500
+
+RELATED_TASK = "io.modelcontextprotocol/related-task"
+"""Key in `_meta` that names the task of a message, in protocol 2025-11-25."""
+
+
+def related_task(ctx: Context) -> RequestParamsMeta | None:
+    """Return the `_meta` of messages to a client that waits for a task's result, or None.
+
+    Only the client of `tasks/result` waits for a task; it has to know which task asks.
+    """
+    if ctx.method != "tasks/result":
+        return None
+    return cast("RequestParamsMeta", {RELATED_TASK: {"taskId": (ctx.params or {}).get("taskId")}})
 
 
 def offer_of(ctx: Context) -> Offer:
@@ -138,9 +153,8 @@ class LiveSampler:
         about = ServerMessageMetadata(related_request_id=self._ctx.request_id)
         session = self._ctx.session
         try:
-            return await session.send_request(
-                call.hand_out(), CreateMessageResultWithTools, metadata=about
-            )
+            request = call.hand_out(related_task(self._ctx))
+            return await session.send_request(request, CreateMessageResultWithTools, metadata=about)
         except NoBackChannelError:
             self._ended = True
         except MCPError as error:

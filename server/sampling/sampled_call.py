@@ -14,6 +14,7 @@ from mcp.types import (
     CreateMessageResult,
     CreateMessageResultWithTools,
     InputResponse,
+    RequestParamsMeta,
 )
 
 from ...harness.errors import ModelError
@@ -55,10 +56,17 @@ class SampledCall:
         said = f"{self.agent} {self.params.model_dump_json()}"
         return blake2b(said.encode(), digest_size=12).hexdigest()
 
-    def hand_out(self) -> CreateMessageRequest:
-        """Return the request for a client, and mark the call as sent."""
+    def hand_out(self, about: RequestParamsMeta | None = None) -> CreateMessageRequest:
+        """Return the request for a client, and mark the call as sent.
+
+        Args:
+            about: Added to the request's `_meta`.
+        """
         self.was_asked = True
-        return CreateMessageRequest(params=self.params)
+        if about is None:
+            return CreateMessageRequest(params=self.params)
+        meta = {**(self.params.meta or {}), **about}
+        return CreateMessageRequest(params=self.params.model_copy(update={"meta": meta}))
 
     def close(self, answer: Answer | ModelError | None) -> None:
         """Set the result; only the first one counts."""

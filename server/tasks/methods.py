@@ -37,6 +37,7 @@ from ...harness.errors import HarnessError
 from ..approvals.questions import decisions, input_required
 from ..mcp.media import drop_links
 from ..mcp.requests import TASK_VERSION, TASKS_EXTENSION, Context, Services, require_tasks
+from ..sampling.client_model import RELATED_TASK
 from ..sampling.sampled_call import is_call
 from ..tools import TaskStarted, ToolReply
 from ..tools.wait_for_run import wait_for_run
@@ -194,7 +195,6 @@ CAPABILITY: Mapping[str, Any] = {"list": {}, "cancel": {}, "requests": {"tools":
 """Capability that the handshake of this revision declares."""
 
 Call: TypeAlias = Callable[[Context, CallToolRequestParams], Awaitable[ToolReply]]
-RELATED_TASK = "io.modelcontextprotocol/related-task"
 
 
 class HandshakeTasks:

@@ -14,7 +14,13 @@ from functools import partial
 from typing import Any, cast
 
 import anyio
-from mcp.types import CallToolRequestParams, InputRequiredResult, InputResponse
+from mcp.types import (
+    CallToolRequestParams,
+    InputRequiredResult,
+    InputResponse,
+    ProgressNotification,
+    ProgressNotificationParams,
+)
 
 from ...harness._internal.concurrency import raising_one
 from ...harness._internal.records import record
@@ -31,7 +37,13 @@ from ..approvals.questions import (
 from ..mcp.requests import Context, Services
 from ..runs.accounts import Snapshot
 from ..runs.progress import reporting
-from ..sampling.client_model import LiveSampler, SamplingWay, live_sampling, way_to_sample
+from ..sampling.client_model import (
+    LiveSampler,
+    SamplingWay,
+    live_sampling,
+    related_task,
+    way_to_sample,
+)
 from ..sampling.queue import is_parked
 
 __all__ = ["OwnRun", "own_run", "resumed_run", "resumes_own", "wait_for_run"]
@@ -136,7 +148,21 @@ async def _progress(ctx: Context, services: Services, run_id: str) -> AsyncGener
         yield None
         return
     todos = partial(services.runs.todos, run_id) if is_wanted else None
-    async with reporting(ctx.session.report_progress, todos) as emit:
+    related = related_task(ctx)
+
+    async def report_of_task(progress: float, total: float | None, message: str | None) -> None:
+        params = ProgressNotificationParams(
+            progress_token=cast("Mapping[str, Any]", meta)["progressToken"],
+            progress=progress,
+            total=total,
+            message=message,
+            _meta=related,
+        )
+        await ctx.session.send_notification(ProgressNotification(params=params), ctx.request_id)
+
+    of_task = is_wanted and related is not None  # the SDK's own notice has no `_meta`
+    report = report_of_task if of_task else ctx.session.report_progress
+    async with reporting(report, todos) as emit:
         yield emit
 
 

@@ -19,13 +19,18 @@ Answer = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 class RawClient:
-    """A client that sends one request at a time and answers the server's requests meanwhile."""
+    """A client that sends one request at a time and answers the server's requests meanwhile.
+
+    Attributes:
+        heard: The server's notifications.
+    """
 
     def __init__(self, process: Process, answer: Answer | None) -> None:
         assert process.stdin is not None and process.stdout is not None
         self._stdin = process.stdin
         self._chunks = TextReceiveStream(process.stdout)
         self._answer = answer
+        self.heard: list[dict[str, Any]] = []
         self._rest = ""
         self._id = 0
 
@@ -37,7 +42,9 @@ class RawClient:
             message = await self._receive()
             if message.get("id") == self._id and "method" not in message:
                 return message
-            if "id" in message and self._answer is not None:
+            if "id" not in message:
+                self.heard.append(message)
+            elif self._answer is not None:
                 await self.send({"id": message["id"], "result": self._answer(message)})
 
     async def result(self, method: str, **params: Any) -> dict[str, Any]:
@@ -62,14 +69,23 @@ class RawClient:
 
 
 @asynccontextmanager
-async def raw_client(setup: Setup, answer: Answer | None = None) -> AsyncIterator[RawClient]:
-    """Start a server on stdio and initialize a session; with `answer`, it supports elicitation."""
+async def raw_client(
+    setup: Setup, answer: Answer | None = None, **capabilities: Any
+) -> AsyncIterator[RawClient]:
+    """Start a server on stdio and initialize a session; with `answer`, it supports elicitation.
+
+    Args:
+        setup: The server.
+        answer: Returns the result of a request of the server.
+        capabilities: Further capabilities of the client.
+    """
     async with await open_process(
         setup.command("stdio"), setup.environment(), setup.place
     ) as process:
         client = RawClient(process, answer)
         info = {"name": "raw", "version": "1"}
-        capabilities = {} if answer is None else {"elicitation": {}}
+        if answer is not None:
+            capabilities["elicitation"] = {}
         await client.result(
             "initialize",
             protocolVersion="2025-11-25",

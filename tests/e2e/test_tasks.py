@@ -10,17 +10,21 @@ import anyio
 import httpx2
 import pytest
 from mcp.shared.exceptions import MCPError
-from mcp.types import ElicitRequestParams, ElicitResult
+from mcp.types import CreateMessageRequestParams, ElicitRequestParams, ElicitResult
 
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.server.sampling.messages import AGENT_META
+from tests.e2e.client_model import ClientModel, calls, says
 from tests.e2e.conftest import SCRIPT
 from tests.e2e.raw_client import raw_client
 from tests.e2e.servers import HttpServer, Setup, call, connected, data_of
 from tests.e2e.task_client import TaskChange, Tasks, ask, listen_to
+from tests.e2e.test_sampling import NOTE
 
 pytestmark = pytest.mark.anyio
 
 TRANSPORTS = ["http", "sse"]
+RELATED = "io.modelcontextprotocol/related-task"
 
 
 async def a_person(context: Any, params: ElicitRequestParams) -> ElicitResult:
@@ -323,16 +327,39 @@ async def test_a_client_of_2025_asks_for_a_task_and_fetches_its_result(tmp_path:
             call = {"name": "task", "arguments": {"goal": "change the note"}, "task": {}}
             made = (await client.result("tools/call", **call))["task"]
             assert made["status"] in ("working", "input_required") and made["ttl"] is None
-            result = await client.result("tasks/result", taskId=made["taskId"])
+            wanted = {"taskId": made["taskId"], "_meta": {"progressToken": "p"}}
+            result = await client.result("tasks/result", **wanted)
             task = await client.result("tasks/get", taskId=made["taskId"])
             refused = await client.request("tasks/cancel", {"taskId": made["taskId"]})
-    assert len(asked) == 1
     assert result["structuredContent"]["answer"] == "The note is changed."
-    related = result["_meta"]["io.modelcontextprotocol/related-task"]
-    assert related == {"taskId": made["taskId"]}
+    (form,) = asked
+    notices = [one for one in client.heard if one["method"] == "notifications/progress"]
+    assert {one["params"]["progressToken"] for one in notices} == {"p"}
+    for message in (result, form["params"], *(one["params"] for one in notices)):
+        assert message["_meta"][RELATED] == {"taskId": made["taskId"]}
     assert task["status"] == "completed" and "result" not in task
     assert "completed already" in refused["error"]["message"]
     assert (setup.root / "note.txt").read_text() == "second\n"
+
+
+async def test_a_client_of_2025_is_told_which_task_asks_its_model(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, flags=["--model", "sampling"])
+    model = ClientModel({"write it": [calls(NOTE), says("Written.")]})
+    asked: list[CreateMessageRequestParams] = []
+
+    def answer(request: dict[str, Any]) -> dict[str, Any]:
+        asked.append(CreateMessageRequestParams.model_validate(request["params"]))
+        return model.reply(asked[-1]).model_dump(by_alias=True, mode="json", exclude_none=True)
+
+    with anyio.fail_after(60):
+        async with raw_client(setup, answer, sampling={"tools": {}}) as client:
+            call = {"name": "task", "arguments": {"goal": "write it"}, "task": {}}
+            made = (await client.result("tools/call", **call))["task"]
+            result = await client.result("tasks/result", taskId=made["taskId"])
+    assert result["structuredContent"]["answer"] == "Written."
+    assert len(asked) == 2
+    for one in asked:
+        assert one.meta == {RELATED: {"taskId": made["taskId"]}, AGENT_META: "main"}
 
 
 async def test_a_client_of_2025_cannot_forge_the_state_of_a_call(tmp_path: Path) -> None:
