@@ -27,7 +27,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 
 from ...harness.mcp_servers.transports import UNSENT
 from ..runs.active_run import call_id
-from .states import LinkError, Question, RunState, Task
+from .states import LinkError, Lost, Question, RunState, Task
 
 __all__ = ["Link", "OnLine"]
 
@@ -68,10 +68,14 @@ class Link:
         """Start a run with a goal; return the run.
 
         Raises:
+            Lost: The server was lost before it answered.
             LinkError: Nothing was started.
         """
         args = {**task.arguments(), "idempotency_key": f"terminal-{uuid4().hex}"}
-        return await self._run("task", {**args, "wait_seconds": 0})
+        try:
+            return await self._run("task", {**args, "wait_seconds": 0})
+        except Lost as error:
+            raise Lost(f"{error} The run may have started: `runs list` shows it.") from None
 
     async def look(self, run_id: str) -> RunState:
         """Return the current status of a run.
@@ -99,10 +103,31 @@ class Link:
         """Answer questions of a run; without answers, continue a paused or failed run.
 
         Raises:
+            Lost: The server was lost before it answered.
             LinkError: Nothing was stored.
         """
-        given = {"answers": dict(answers)} if answers else {}
-        return await self._run("reply", {"run_id": run_id, "wait_seconds": 0, **given})
+        args: dict[str, Any] = {"run_id": run_id, "wait_seconds": 0}
+        if answers:
+            return await self._run("reply", {**args, "answers": dict(answers)})
+        return await self._go_on(run_id, args)
+
+    async def _go_on(self, run_id: str, args: dict[str, Any]) -> RunState:
+        """Continue a stopped run. A second request would continue it twice if it stops again."""
+
+        async def continuing() -> CallToolResult:
+            return await self._client.call_tool("reply", args)
+
+        what = f"continued run {run_id}, so it may have. Look with `runs show {run_id}`"
+        try:
+            return _state(await self._patiently(lambda: self._once(continuing, what)))
+        except Lost as lost:
+            try:
+                state = await self.look(run_id)
+            except LinkError:
+                raise lost from None
+            if state.status in ("paused", "failed"):  # it did not continue, or has stopped again
+                raise
+            return state
 
     async def tell(self, run_id: str, message: str) -> None:
         """Send a message to a run that works or waits in line.
@@ -110,7 +135,8 @@ class Link:
         A message that was read would be another one when sent again, so it is sent only once.
 
         Raises:
-            LinkError: It was refused, or the server was lost before it answered.
+            Lost: The server was lost before it answered.
+            LinkError: It was refused.
         """
         args = {"run_id": run_id, "message": message, "wait_seconds": 0}
 
@@ -224,7 +250,8 @@ class Link:
         """Have the server do what is no tool, as no model may ask for it; return its answer.
 
         Raises:
-            LinkError: It was refused, or the server was lost before it answered.
+            Lost: The server was lost before it answered.
+            LinkError: It was refused.
         """
         request = Request[dict[str, Any], str](method=method, params=params)
 
@@ -238,21 +265,7 @@ class Link:
     # --- the wire --------------------------------------------------------------------------
 
     async def _run(self, tool: str, args: dict[str, Any], on_progress: Any = None) -> RunState:
-        result = await self._call(tool, args, on_progress)
-        facts: dict[str, Any] = dict(result.structured_content or {})
-        if "run_id" not in facts or "status" not in facts:
-            raise LinkError(_for_people(_text(result)))
-        return RunState(
-            facts["run_id"],
-            facts["thread_id"],
-            facts["status"],
-            facts.get("answer", ""),
-            facts.get("answer_data"),
-            facts.get("reason", ""),
-            tuple(Question.of(one) for one in facts.get("pending", ())),
-            facts.get("usage") or {},
-            tuple(facts.get("notes", ())),
-        )
+        return _state(await self._call(tool, args, on_progress))
 
     async def _call(self, tool: str, args: dict[str, Any], on_progress: Any = None) -> Any:
         async def calling() -> Any:
@@ -262,7 +275,7 @@ class Link:
 
     async def _patiently(self, work: Callable[[], Awaitable[Any]]) -> Any:
         """Retry while the server is unreachable; `work` may safely be repeated."""
-        pause = 0.25
+        pause, was_sent = 0.25, False
         while True:
             try:
                 done = await work()
@@ -270,7 +283,8 @@ class Link:
                 said = error.error.message
                 if not self._is_away(error):
                     raise LinkError(_for_people(said)) from None
-                self._wait_or_give_up(said)
+                was_sent = was_sent or error.error.data != UNSENT
+                self._wait_or_give_up(said, Lost if was_sent else LinkError)
                 await anyio.sleep(pause)
                 pause = min(pause * 2, 5.0)
             else:
@@ -282,37 +296,59 @@ class Link:
 
         Raises:
             MCPError: It did not reach the server, or was refused.
-            LinkError: The server was lost before `what`, which also says where to look.
+            Lost: The server was lost before `what`, which also says where to look.
         """
         try:
             return await work()
         except MCPError as error:
             if error.error.data == UNSENT or not self._is_away(error):
                 raise
-        raise LinkError(f"The server was lost before it {what} before you try again.")
+        raise Lost(f"The server was lost before it {what} before you try again.")
 
     def _is_away(self, error: MCPError) -> bool:
         """Whether the server may answer later; one in this process that has ended never does."""
         return not self.is_local and error.error.code == CONNECTION_CLOSED
 
-    def _wait_or_give_up(self, why: str) -> None:
+    def _wait_or_give_up(self, why: str, error: type[LinkError]) -> None:
         """Report that the server is away.
 
         Raises:
-            LinkError: It has been away for too long, as seen by all calls of this connection.
+            error: It has been away for too long, as seen by all calls of this connection.
         """
         now = anyio.current_time()
         if self._away_since is None:
             self._away_since = now
         if now - self._away_since > RECONNECT_SECONDS:
             self._away_since = None
-            raise LinkError(f"The server cannot be reached any more: {why}.")
+            raise error(f"The server cannot be reached any more: {why}.")
         self.on_lost(f"the server is away ({why}); trying again")
 
     def _is_back(self) -> None:
         if self._away_since is not None:
             self._away_since = None
             self.on_lost("")
+
+
+def _state(result: CallToolResult) -> RunState:
+    """Return the run in a result of a tool.
+
+    Raises:
+        LinkError: There is none, because the call was refused.
+    """
+    facts: dict[str, Any] = dict(result.structured_content or {})
+    if "run_id" not in facts or "status" not in facts:
+        raise LinkError(_for_people(_text(result)))
+    return RunState(
+        facts["run_id"],
+        facts["thread_id"],
+        facts["status"],
+        facts.get("answer", ""),
+        facts.get("answer_data"),
+        facts.get("reason", ""),
+        tuple(Question.of(one) for one in facts.get("pending", ())),
+        facts.get("usage") or {},
+        tuple(facts.get("notes", ())),
+    )
 
 
 def _text(result: CallToolResult) -> str:

@@ -50,7 +50,7 @@ class RemoteRuns(_Remote):
     """Shows, answers and ends the caller's runs on a server.
 
     Every method raises LinkError if the server refuses the call or cannot be reached; then nothing
-    was done.
+    was done, unless the error is `Lost`.
     """
 
     async def list(self, status: str | None, thread: str | None, limit: int) -> Answer:

@@ -6,7 +6,7 @@ import json
 import os
 import shlex
 import signal
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
@@ -19,7 +19,7 @@ from ...harness._internal.records import record
 from .link import Link
 from .places import Place
 from .questions import Asker, Interrupted
-from .states import CalledOff, Exit, LinkError, NotStarted, RunState, Task, exit_code
+from .states import CalledOff, Exit, LinkError, Lost, NotStarted, RunState, Task, exit_code
 from .steps import Steps
 from .views import View
 
@@ -119,15 +119,12 @@ class Session:
         Raises:
             NotStarted: The server refuses it, its model cannot be used, or the person has
                 interrupted already.
-            LinkError: The server was lost.
+            LinkError: The server was lost; the run may have started.
         """
         self._require_model(task.agent)
         self._subagent = task.agent
         _require_wanted(heard)
-        try:
-            state = await self._link.start(task)
-        except LinkError as error:
-            raise NotStarted(str(error)) from None
+        state = await _accepted(self._link.start(task))
         return await self._stay(state, heard)
 
     async def resume(self, run_id: str, heard: Interrupts) -> Outcome:
@@ -148,12 +145,11 @@ class Session:
                 self._require_model(agent)
             if state.status in ("paused", "failed"):
                 after = await self._newest_event(run_id)
-                _require_wanted(heard)
-                state = await self._link.answer(run_id, {})
-        except NotStarted:
-            raise
         except LinkError as error:
             raise NotStarted(str(error)) from None
+        if state.status in ("paused", "failed"):
+            _require_wanted(heard)
+            state = await _accepted(self._link.answer(run_id, {}))
         return await self._stay(state, heard, after)
 
     async def _stay(self, state: RunState, heard: Interrupts, after: int = 0) -> Outcome:
@@ -207,6 +203,21 @@ class Session:
             code = Exit.INTERRUPTED
         self._view.settled(state, self._advise(state, code, self._subagent))
         return Outcome(state, code)
+
+
+async def _accepted(request: Awaitable[RunState]) -> RunState:
+    """Return the run that the server has started or continued.
+
+    Raises:
+        Lost: It may have, but was lost before it answered.
+        NotStarted: It refused, or was never reached.
+    """
+    try:
+        return await request
+    except Lost:
+        raise
+    except LinkError as error:
+        raise NotStarted(str(error)) from None
 
 
 def _require_wanted(heard: Interrupts) -> None:

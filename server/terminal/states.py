@@ -15,6 +15,7 @@ __all__ = [
     "CalledOff",
     "Exit",
     "LinkError",
+    "Lost",
     "NotStarted",
     "Question",
     "RunState",
@@ -28,6 +29,10 @@ _ARGS_SHOWN = 2_000
 
 class LinkError(Exception):
     """A call was refused by the server, or did not reach it."""
+
+
+class Lost(LinkError):
+    """The server was lost before it answered, so it may have done what was asked."""
 
 
 class NotStarted(LinkError):

@@ -25,7 +25,9 @@ from deep_agent_mcp.server.terminal.live import LiveView
 from deep_agent_mcp.server.terminal.places import local_place
 from deep_agent_mcp.server.terminal.questions import Stop
 from deep_agent_mcp.server.terminal.remote import RemoteRuns
-from deep_agent_mcp.server.terminal.states import LinkError, Task
+from deep_agent_mcp.server.terminal.session import Interrupts, Session
+from deep_agent_mcp.server.terminal.states import LinkError, Lost, NotStarted, Task
+from deep_agent_mcp.server.terminal.views import View
 
 pytestmark = pytest.mark.anyio
 
@@ -42,6 +44,8 @@ class Away:
     Attributes:
         now: The time, in seconds.
         calls: The next calls: seconds, and an error, or None for a result.
+        state: The result.
+        tools: The tools that were called.
     """
 
     def __init__(self, *calls: tuple[float, MCPError | None], forever: MCPError = CUT) -> None:
@@ -49,15 +53,18 @@ class Away:
         self.calls = [*calls]
         self.forever = forever
         self.session = self
+        self.state: dict[str, Any] = STATE
+        self.tools: list[str] = []
 
     async def call_tool(self, tool: str, args: Any, progress_callback: Any = None) -> Any:
         seconds, error = self.calls.pop(0) if self.calls else (0.0, self.forever)
+        self.tools.append(tool)
         if progress_callback is not None and seconds:
             await progress_callback(0.0, None, "main: thinking")
         self.now += seconds
         if error is not None:
             raise error
-        return SimpleNamespace(is_error=False, content=[], structured_content=STATE)
+        return SimpleNamespace(is_error=False, content=[], structured_content=self.state)
 
     async def send_request(self, request: Any, kind: Any) -> Any:
         self.now += 1
@@ -116,6 +123,44 @@ async def test_a_message_whose_answer_was_lost_is_not_sent_again_but_said_to_be_
     with pytest.raises(LinkError, match=r"may have stored it\..*`threads events run_1`"):
         await RemoteRuns(linked(client)).tell("run_1", "More!")
     assert client.calls == tries[2:]
+
+
+@pytest.mark.parametrize("status", ["running", "failed"])
+async def test_a_run_whose_continuation_lost_its_answer_is_not_continued_twice(
+    linked, status: str
+) -> None:
+    client = Away((0, UNREACHED), (0, CUT), (0, None))
+    client.state = {**STATE, "status": status}
+    continuing = linked(client).answer("run_1", {})
+    if status == "running":
+        assert (await continuing).status == "running"
+    else:
+        with pytest.raises(Lost, match=r"it may have\. Look with `runs show run_1`"):
+            await continuing
+    assert client.tools == ["reply", "reply", "wait"]
+
+
+@pytest.mark.parametrize("resumes", [False, True])
+async def test_a_server_that_is_lost_after_it_took_the_goal_is_not_said_to_have_started_nothing(
+    linked, resumes: bool
+) -> None:
+    link = linked(Away((0, None), (0, CUT)) if resumes else Away())
+    link.events, link.agent_of, link.subagent_of = no_events, nobody, nobody
+    place = SimpleNamespace(link=link, pause=lambda run_id: False)
+    session, heard = Session(place, View(StringIO(), StringIO()), Stop()), Interrupts()  # type: ignore[arg-type]
+    link._client.state = {**STATE, "status": "paused"}
+    work = session.resume("run_1", heard) if resumes else session.run(Task("go"), heard)
+    with pytest.raises(Lost, match=r"may have(\.| started)"):
+        await work
+
+
+@pytest.mark.parametrize("resumes", [False, True])
+async def test_a_server_that_was_never_reached_has_started_nothing(linked, resumes: bool) -> None:
+    link = linked(Away(forever=UNREACHED))
+    place = SimpleNamespace(link=link, pause=lambda run_id: False)
+    session, heard = Session(place, View(StringIO(), StringIO()), Stop()), Interrupts()  # type: ignore[arg-type]
+    with pytest.raises(NotStarted, match="cannot be reached any more"):
+        await (session.resume("run_1", heard) if resumes else session.run(Task("go"), heard))
 
 
 async def test_the_subagent_of_a_run_is_found_though_its_long_goal_is_shortened(
@@ -180,3 +225,7 @@ async def test_a_chat_that_loses_the_server_in_its_first_message_keeps_its_run(l
 
 async def no_events(run_id: str, after: int) -> Any:
     return [], False
+
+
+async def nobody(run_id: str) -> None:
+    return None
