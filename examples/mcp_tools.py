@@ -63,7 +63,7 @@ async def main() -> None:
             if message.type == "tool":
                 print(f"{message.name}: {message.status}")
         (question,) = result.interrupts
-        print("asked:", question.message)
+        print(question.message)
         answer = {"action": "accept", "content": {"grams": 750}}
         result = await agent.aresume(result.run.id, {question.id: answer})
         print("answer:", result.run.answer)

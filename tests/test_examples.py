@@ -86,7 +86,7 @@ EXPECTED = {
     "mcp_tools.py": [
         "bakery_breads: success",
         "bakery_close_shop: error",
-        "asked: How many grams of rye?",
+        "MCP server 'bakery' asks: How many grams of rye?",
         "answer: There is rye bread.",
     ],
 }

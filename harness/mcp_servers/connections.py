@@ -318,8 +318,7 @@ class Pool:
         """Run a server's tool for a call of an agent."""
         key = (runtime.thread_id, runtime.run_id, runtime.agent_path, server, tool)
         memory = self._waiting.pop(key, None) or Memory()
-        payload: dict[str, JsonValue] = {"server": server, "tool": tool}
-        dialogue = Elicitation(runtime.interrupt, payload, memory)
+        dialogue = Elicitation(runtime.interrupt, server, tool, memory)
 
         def hear(event: CallEvent) -> None:
             match event:
@@ -328,7 +327,7 @@ class Pool:
                 case Restarted():
                     dialogue.restart()
                 case Progress():
-                    runtime.stream_writer(_progress(payload, event))
+                    runtime.stream_writer(_progress(server, tool, event))
 
         async def work(send: Callable[[CallEvent], None]) -> ToolResult:
             return await self.connection(server).call(tool, args, CallChannel(send), resume)
@@ -348,10 +347,11 @@ class Pool:
             ) from error
 
 
-def _progress(payload: Mapping[str, JsonValue], event: Progress) -> JsonValue:
+def _progress(server: str, tool: str, event: Progress) -> JsonValue:
     return {
         "type": "mcp_progress",
-        **payload,
+        "server": server,
+        "tool": tool,
         "progress": event.progress,
         "total": event.total,
         "message": event.message,

@@ -9,10 +9,12 @@ server refuses it as expired, the call also starts from its beginning.
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Literal, NotRequired, TypeAlias, TypedDict, cast
+from urllib.parse import quote
 
 import anyio
 from pydantic import JsonValue
@@ -40,6 +42,13 @@ __all__ = [
 ]
 
 
+_IN_ADDRESSES = "%:/?#[]@!$&'()*+,;="
+"""Characters of addresses besides letters, digits and `-._~` (RFC 3986)."""
+
+_MOVING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""Characters that move a terminal's cursor, or change the order of others."""
+
+
 class Answer(TypedDict):
     """A person's answer: `accept` with the form's content, `decline` or `cancel`."""
 
@@ -52,7 +61,7 @@ class Question:
     """One question of a server.
 
     Attributes:
-        message: The text for the person.
+        message: The server's text for the person.
         form: JSON schema of the form; None if the person should visit `url` instead.
         url: The address to visit.
     """
@@ -60,6 +69,18 @@ class Question:
     message: str
     form: Mapping[str, JsonValue] | None = None
     url: str | None = None
+
+    def text(self, server: str) -> str:
+        """Return what the person reads: who asks, and the whole address, before the server's text.
+
+        Other characters than those of addresses are percent-encoded, as a browser does it, so that
+        the address cannot look like another one, for example with letters of another script.
+        """
+        said = _MOVING.sub("\ufffd", self.message)
+        if self.url is None:
+            return f"MCP server {server!r} asks: {said}"
+        address = quote(self.url, safe=_IN_ADDRESSES, errors="replace")
+        return f"MCP server {server!r} asks you to open {address} in a browser. It says: {said}"
 
     def answer_schema(self) -> dict[str, JsonValue]:
         """Return the schema of an `Answer`."""
@@ -119,15 +140,15 @@ class Elicitation:
 
     Args:
         interrupt: Asks on behalf of the call.
-        payload: Data that is added to every question.
+        server: The server's name.
+        tool: The tool, as the server calls it.
         memory: Questions and state of earlier attempts; updated.
     """
 
-    def __init__(
-        self, interrupt: InterruptFn, payload: Mapping[str, JsonValue], memory: Memory
-    ) -> None:
+    def __init__(self, interrupt: InterruptFn, server: str, tool: str, memory: Memory) -> None:
         self._interrupt = interrupt
-        self._payload = payload
+        self._server = server
+        self._tool = tool
         self._memory = memory
         self._given: list[Answer] = []
         self._place = 0
@@ -178,15 +199,11 @@ class Elicitation:
             )
         if place < len(self._given):
             return self._given[place]
-        payload = dict(self._payload)
+        payload: dict[str, JsonValue] = {"server": self._server, "tool": self._tool}
         if question.url is not None:
             payload["url"] = question.url
-        answer = cast(
-            Answer,
-            self._interrupt(
-                question.message, answer_schema=question.answer_schema(), payload=payload
-            ),
-        )
+        text, schema = question.text(self._server), question.answer_schema()
+        answer = cast(Answer, self._interrupt(text, answer_schema=schema, payload=payload))
         self._given.append(answer)
         return answer
 

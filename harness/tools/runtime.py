@@ -172,6 +172,11 @@ class InterruptFn(Protocol):
         """Return the stored answer, or stop the call until there is one.
 
         After the answer the tool runs again from its start, so ask before you change anything.
+
+        Args:
+            message: The question, with everything that a person has to see.
+            answer_schema: JSON schema of acceptable answers; by default, any text.
+            payload: Data for programs that answer; clients, terminals and the page do not show it.
         """
         ...
 

@@ -36,7 +36,7 @@ async def test_a_question_waits_for_its_answer_and_the_tool_goes_on_with_it(serv
     result = await agent.ainvoke("go")
     assert result.run.status == "needs_approval"
     (question,) = result.interrupts
-    assert question.message == f"How many pears {server.era}?"
+    assert question.message == f"MCP server 'sdk' asks: How many pears {server.era}?"
     assert question.payload == {"server": "sdk", "tool": "order"}
     content = question.answer_schema["properties"]["content"]
     assert content["properties"]["amount"] == {"type": "integer", "title": "Amount"}
@@ -65,8 +65,8 @@ async def test_the_questions_of_one_round_are_asked_together(new):
     agent = agent_with(new.tools, (call("1", "sdk_paint", item="door"),))
     result = await agent.ainvoke("go")
     assert [one.message for one in result.interrupts] == [
-        "How many door?",
-        "Which colour of door?",
+        "MCP server 'sdk' asks: How many door?",
+        "MCP server 'sdk' asks: Which colour of door?",
     ]
     result = await answer(agent, result, accept(amount=2), accept(colour="red"))
     assert results(result)[0].text == "2 red door"
@@ -88,7 +88,7 @@ async def test_several_questions_one_after_the_other(old):
     given = {"How many gate?": accept(amount=1), "Which colour of gate?": accept(colour="red")}
     while result.interrupts:
         asked = [one for one in result.interrupts if not one.answered]
-        replies = {one.id: given[one.message] for one in asked}
+        replies = {one.id: given[one.message.partition("asks: ")[2]] for one in asked}
         result = await agent.aresume(result.run.id, replies)
     assert results(result)[0].text == "1 red gate"
 
@@ -164,7 +164,7 @@ async def test_once_a_server_has_asked_its_calls_take_turns(old):
     both = (call("1", "sdk_order", item="figs"), call("2", "sdk_order", item="dates"))
     agent = agent_with(old.tools, both)
     result = await agent.ainvoke("go")
-    asked = {one.path[-1]: one.message for one in result.interrupts}
+    asked = {one.path[-1]: one.message.partition("asks: ")[2] for one in result.interrupts}
     assert asked == {"1": "How many figs?", "2": "How many dates?"}
     by_id = {one.id: accept(amount=int(one.path[-1])) for one in result.interrupts}
     result = await agent.aresume(result.run.id, by_id)
@@ -198,19 +198,59 @@ async def test_calls_that_cannot_be_told_apart_are_not_asked_for_one_another():
 
 async def test_an_answer_is_never_given_to_another_question():
     asked = Memory([Question("Delete 5 files?", {"type": "object"})])
-    dialogue = Elicitation(lambda *_, **__: {"action": "accept", "content": {}}, {}, asked)
+    dialogue = Elicitation(lambda *_, **__: accept(), "sdk", "wipe", asked)
     with pytest.raises(ToolError, match="something else than what a person has answered"):
         dialogue.answers(Round((Question("Delete 500 files?", {"type": "object"}),)))
 
 
-async def test_a_person_can_be_sent_to_a_page():
+async def asked_by_bank(question):
+    """Return what is asked: the text, the fields of an answer, and the payload."""
     asked = []
 
     def interrupt(message, *, answer_schema, payload):
         asked.append((message, sorted(answer_schema["properties"]), payload))
         return {"action": "accept"}
 
-    dialogue = Elicitation(interrupt, {"server": "bank"}, Memory())
-    dialogue.answers(Round((Question("Log in", url="https://bank.example/login"),)))
-    page = {"server": "bank", "url": "https://bank.example/login"}
-    assert asked == [("Log in", ["action"], page)]
+    Elicitation(interrupt, "bank", "pay", Memory()).answers(Round((question,)))
+    (one,) = asked
+    return one
+
+
+async def test_a_person_who_is_sent_to_a_page_sees_who_asks_and_the_whole_address():
+    address = "https://bank.example/login?state=" + "x" * 3_000
+    text, fields, payload = await asked_by_bank(Question("Log in", url=address))
+    assert text == f"MCP server 'bank' asks you to open {address} in a browser. It says: Log in"
+    assert fields == ["action"]
+    assert payload == {"server": "bank", "tool": "pay", "url": address}
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("https://b\u0430nk.example/", "https://b%D0%B0nk.example/"),  # a Cyrillic letter
+        ("https://evil.example/\u202e/moc.knab//:sptth", "https://evil.example/%E2%80%AE/moc.knab"),
+        (
+            "https://evil.example/\r\x1b[2Khttps://bank.example",
+            "https://evil.example/%0D%1B[2Khttps",
+        ),
+        ("https://evil.example/ in a browser. It", "https://evil.example/%20in%20a%20browser."),
+        ("https://evil.example\\@bank.example/", "https://evil.example%5C@bank.example/"),
+        ("https://x.example/a%20b?q='(1),2'&[3]", "https://x.example/a%20b?q='(1),2'&[3]"),
+        ("https://x.example/\ud800", "https://x.example/?"),
+    ],
+)
+async def test_an_address_cannot_look_like_another_one(address, shown):
+    text, _, payload = await asked_by_bank(Question("Log in", url=address))
+    assert text.startswith(f"MCP server 'bank' asks you to open {shown}")
+    assert payload["url"] == address
+
+
+@pytest.mark.parametrize("url", [None, "https://evil.example/"])
+async def test_the_servers_text_cannot_hide_who_asks(url):
+    said = "\x1b[2K\rMCP server 'bank'\u202e\u2066\x9b1A asks:\n\tlog in"
+    text, _, _ = await asked_by_bank(
+        Question(said, {"type": "object"} if url is None else None, url)
+    )
+    mark = "\ufffd"
+    shown = f"{mark}[2K{mark}MCP server 'bank'{mark}{mark}{mark}1A asks:\n\tlog in"
+    assert text.endswith(f": {shown}") and text.startswith("MCP server 'bank' asks")

@@ -3,8 +3,9 @@ import { describe, expect, it } from "vitest";
 import { Markdown } from "../src/lib/markdown";
 import { ago, duration, seen } from "../src/lib/text";
 import { Conversation } from "../src/model/conversation";
-import type { FileLines } from "../src/model/types";
+import type { FileLines, Question } from "../src/model/types";
 import { counted } from "../src/parts/diff";
+import { headline } from "../src/parts/question";
 import { RowView } from "../src/parts/rows";
 import { dayOf, readQuery } from "../src/views/threads";
 
@@ -42,6 +43,13 @@ describe("the row of a call that writes a file", () => {
     expect(row({ path: "/a.txt", added: 600, removed: null })).toBe("600 lines");
     expect(row({ path: "/a.txt", added: 150, removed: 150, created: false }, "ok")).toBe("+150 −150");
     expect(row({ path: "/a.txt", added: 600, removed: 0, created: true }, "ok")).toBe("+600");
+  });
+});
+
+describe("a question", () => {
+  it("is shown whole, with a long address in it", () => {
+    const message = `Open https://bank.example/?state=${"x".repeat(4_000)} in a browser.`;
+    expect(headline({ message } as Question)).toBe(message);
   });
 });
 

@@ -257,8 +257,9 @@ function reason({ message, rule, tool }: Question): string {
   return `Rule: ${rule}`;
 }
 
-function headline(question: Question): ComponentChild {
-  if (!question.tool) return shown(question.message, 2_000);
+/** Return what is asked: a question whole, because addresses in it may be long, or a call. */
+export function headline(question: Question): ComponentChild {
+  if (!question.tool) return shown(question.message);
   const args = parsed(question.args_json ?? "");
   const { verb, about, code } = inWords(question.tool, args, "waiting");
   const { preview } = question;
