@@ -176,7 +176,7 @@ def _until_interrupted() -> Generator[None]:
     try:
         yield
     except (KeyboardInterrupt, click.Abort) as error:
-        # click raises Abort at a question for Ctrl-C, and for the end of the input or a no.
+        # At a question, click raises Abort: for Ctrl-C, for the end of the input, and for a no.
         if isinstance(error, click.Abort) and not isinstance(error.__context__, KeyboardInterrupt):
             raise
         click.echo(err=True)  # ends the line with the terminal's ^C

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.terminal.screen import SECONDS, Screen, at_terminal, run
+from deep_agent_mcp.server.cli.main import cli
+from tests.terminal.screen import SECONDS, Screen, at_terminal
 
 
 @contextmanager
@@ -38,12 +39,14 @@ def test_ctrl_c_ends_a_command_that_waits_with_130(tmp_path: Path) -> None:
     assert (code, seen.strip()) == (130, "")
 
 
+@pytest.mark.parametrize(("key", "code"), [(KeyboardInterrupt, 130), (EOFError, 1)])
 def test_ctrl_c_at_a_question_ends_with_130_and_the_end_of_the_input_with_1(
-    tmp_path: Path,
+    key: type[BaseException], code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with at_terminal(tmp_path, "threads", "delete", "notes") as screen:
-        screen.until("[y/N]")
-        screen.process.send_signal(signal.SIGINT)
-        assert screen.end()[0] == 130
-    ended = run(tmp_path, "threads", "delete", "notes")
-    assert ended.returncode == 1 and "Aborted!" in ended.stderr
+    def pressed(question: str) -> str:
+        raise key
+
+    monkeypatch.setattr("click.termui.visible_prompt_func", pressed)
+    with pytest.raises(SystemExit) as ended:
+        cli(["threads", "delete", "notes"])
+    assert ended.value.code == code
