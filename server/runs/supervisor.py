@@ -346,23 +346,23 @@ class RunSupervisor:
         return run.owner is None or not await self.servers.is_alive(run.owner)
 
     async def adopt(self, run: Run, *, here: bool = False) -> bool:
-        """Continue a run that nobody works on; return whether this process works on it now.
+        """Continue a run that nobody works on; return whether this process has continued it.
 
-        It waits for its turn, unless its turn is `here`. Errors are not raised, because no caller
-        is at fault; the next check tries again.
+        A short run may have ended by then. It waits for its turn, unless its turn is `here`. Errors
+        are not raised, because no caller is at fault; the next check tries again.
 
         Raises:
             JournalAway: Its turn is here; the engine no longer knows it, so the caller tries again.
         """
         if run.id in self.live or self.stopping.has_begun:
             return run.id in self.live
-        admitted = False
+        admitted = is_resumed = False
         try:
             admitted = not here and await self.queue.may_adopt(run)
             if here or admitted:
-                await self._resume_or_end(run)
+                is_resumed = await self._resume_or_end(run)
             self.stuck.pop(run.id, None)
-            self.figures.taken_over += run.id in self.live and run.owner != self.owner
+            self.figures.taken_over += is_resumed and run.owner != self.owner
         except HarnessError as error:
             if self.stuck.get(run.id) != str(error):  # it is tried twice a second
                 logger.warning("run %s cannot be continued now: %s", run.id, error)
@@ -374,15 +374,18 @@ class RunSupervisor:
         finally:
             if admitted:
                 self.queue.engine.started(run.id)
-        return run.id in self.live
+        return is_resumed or run.id in self.live
 
-    async def _resume_or_end(self, run: Run) -> None:
+    async def _resume_or_end(self, run: Run) -> bool:
+        """Continue a run, or record that it cannot continue; return whether it has continued."""
         if not await self._is_still(run):
-            return
+            return False
         try:
             await self.resume(run, {})
         except (RunEnded, ToolError) as error:
             await self.end_superseded(run, error)
+            return False
+        return True
 
     async def end_superseded(self, run: Run, error: HarnessError) -> None:
         """Record that a run cannot continue, unless another process has continued it."""

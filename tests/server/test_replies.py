@@ -14,7 +14,7 @@ from mcp import Client
 from pydantic import JsonValue
 
 from deep_agent_mcp.harness.agent import Agent, create_agent
-from deep_agent_mcp.harness.checkpoint.base import Batch, Interrupt, Run
+from deep_agent_mcp.harness.checkpoint.base import Batch, Interrupt, Run, taken_over
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.errors import HarnessError
 from deep_agent_mcp.harness.limits.limits import Limits
@@ -216,6 +216,31 @@ async def test_a_run_whose_server_ended_when_its_answer_was_stored_is_continued_
         while (await runs.snapshot(answered)).run.status != "done":
             await anyio.lowlevel.checkpoint()
         assert (await runs.snapshot(waiting)).run.status == "needs_approval"
+
+
+async def test_a_run_that_ends_as_it_is_taken_over_counts_as_continued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = MemoryCheckpointer()
+    agent = create_agent(Turns(turn("end")), checkpointer=journal)
+    async with carrying(agent, journal, tmp_path) as runs:
+        ended = (await runs.wait(await runs.start("go"), 10)).run
+    left = taken_over(ended, status="running", answer=None)
+    await journal.commit(left)
+    takeover = ServerProcesses.takeover
+
+    @asynccontextmanager
+    async def slow(servers: ServerProcesses) -> AsyncGenerator[None]:
+        async with takeover(servers):
+            yield
+            while runs.supervisor.live:
+                await anyio.lowlevel.checkpoint()
+
+    monkeypatch.setattr(ServerProcesses, "takeover", slow)
+    async with carrying(agent, journal, tmp_path, "next") as runs:
+        assert await runs.recover() == [ended.id]
+        assert (await runs.snapshot(ended.id)).run.status == "done"
+        assert runs.figures.taken_over == 1
 
 
 async def test_of_two_who_answer_at_once_the_later_one_is_told(tmp_path: Path) -> None:
