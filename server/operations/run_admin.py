@@ -91,10 +91,7 @@ class RunAdmin:
         if thread is not None:
             thread = await id_among_all(self._journal, thread)
         runs = await self._journal.find_runs(status=status, thread_id=thread, limit=limit + 1)
-        shown: list[tuple[Run, _Place | None]] = [
-            (run, await self._place(run)) for run in runs[:limit]
-        ]
-        data: list[JsonValue] = [_facts(run, place) for run, place in shown]
+        data: list[JsonValue] = [_facts(run, await self._place(run)) for run in runs[:limit]]
         none = "There are no such runs." if status or thread else "There are no runs yet."
         text = "" if data else none
         return Answer(text, {"runs": data, "more": len(runs) > limit})
