@@ -61,8 +61,7 @@ class BackgroundSubAgents:
         checkpointer: The journal of the agent.
         options: Options of tasks. `limits` apply to each task whose subagent has none (`Limits()`
             by default): a task never counts towards the run that started it, which may end long
-            before. `context` and `principal` come from the run that started it; after a restart,
-            from here.
+            before. `context` and `principal` are those of that run; after a restart, of `options`.
         max_running: The most tasks of one thread that work at the same time; more are `pending`.
         max_open: The most pending or running tasks of one thread.
         is_alive: Tells whether another process is alive, by the `owner` of its runs. Set it if
@@ -94,9 +93,8 @@ class BackgroundSubAgents:
         self._tasks = TaskQueue(max_running, max_open)
         self.agent = TaskAgents(checkpointer)
         self.main: Agent | None = None
-        local = partial(
-            LocalTasks, checkpointer, options=options or RunOptions(), is_alive=is_alive
-        )
+        given = options or RunOptions()
+        local = partial(LocalTasks, checkpointer, options=given, is_alive=is_alive)
         self._engine: TaskEngine = (engine or local)(self.agent)
         self._local = self._engine if isinstance(self._engine, LocalTasks) else None
         self._runner = TaskRunner(checkpointer, self.agent, self._engine, self._tasks)
