@@ -210,12 +210,16 @@ def run_goal(
         require(task.agent)  # before slow imports, and before a state directory is created
         task = replace(task, files=attached(attach))
 
+    is_open = False
+
     async def main() -> int:
         from .session import Session, advice, interrupts
 
+        nonlocal is_open
         with ExitStack() as until_closed:
             async with opened(choices, settings, view) as place:  # Ctrl-C ends it until then
                 heard = until_closed.enter_context(interrupts())
+                is_open = True
                 advise = advice(place.link.is_local, choices.again)
                 session = Session(place, view, asker, advise, require)
                 if task is None:
@@ -224,7 +228,9 @@ def run_goal(
 
     try:
         return working(main, view)
-    except KeyboardInterrupt:  # before `interrupts`
+    except KeyboardInterrupt:
+        if is_open:  # it came after the run, as this process was ending
+            raise
         raise CalledOff from None
 
 

@@ -2,13 +2,15 @@
 
 import signal
 import socket
-from collections.abc import Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from deep_agent_mcp.server.cli.main import cli
+from deep_agent_mcp.server.terminal import working
+from deep_agent_mcp.server.terminal.views import View
 from tests.terminal.screen import SECONDS, Screen, at_terminal
 
 
@@ -50,3 +52,22 @@ def test_ctrl_c_at_a_question_ends_with_130_and_the_end_of_the_input_with_1(
     with pytest.raises(SystemExit) as ended:
         cli(["threads", "delete", "notes"])
     assert ended.value.code == code
+
+
+def test_ctrl_c_as_the_process_ends_does_not_say_that_nothing_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    work = working.working
+
+    def pressed_late(main: Callable[[], Awaitable[int]], view: View) -> int:
+        work(main, view)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(working, "working", pressed_late)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "script.yaml").write_text("- Done.\n")
+    with pytest.raises(SystemExit) as ended:
+        cli(["run", "write it", "--model", "scripted:script.yaml", "--state-dir", "state"])
+    assert ended.value.code == 130
+    said = capsys.readouterr()
+    assert said.out == "Done.\n" and "Nothing was started" not in said.err
