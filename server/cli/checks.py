@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from .shared import Failed, Refused
+from .shared import Failed, Refused, echo
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -116,7 +116,7 @@ async def _check(name: str) -> None:
             f"{name} gave no answer within {_SECONDS:g} s. Nothing was stored. Check its address."
         ) from None
     used = answer.usage
-    click.echo(f"  answer of {answer.model}: {' '.join(answer.text.split())[:200] or '(no text)'}")
+    echo(f"  answer of {answer.model}: {' '.join(answer.text.split())[:200] or '(no text)'}")
     if used is not None:
         cost = f", ${price.cost(used):.6f}" if price else ""
         click.echo(f"  this call: {used.total:,} tokens{cost}")

@@ -204,7 +204,7 @@ def rewind(flags: dict[str, str | None], thread: str, checkpoint: str, force: bo
     """Rewind a thread to an earlier state, including its files."""
     done = _at(flags, lambda admin: admin.rewind(thread, checkpoint, force=force))
     click.echo(f"{thread} is back at checkpoint {checkpoint}; new head {done.checkpoint_id}.")
-    click.echo(done.about_files())
+    echo(done.about_files())
 
 
 @threads.command()

@@ -163,3 +163,23 @@ def test_output_on_a_full_disk_ends_with_a_message(tmp_path: Path, command: str)
         "deep-agent-mcp: the output could not be written: No space left on device. Make room on "
         "the disk, and try again.\n"
     )
+
+
+def test_a_model_that_is_checked_gives_a_terminal_no_orders(tmp_path: Path) -> None:
+    (tmp_path / "rude.yaml").write_text('- "\\e[31mred \\u202Etxt"\n')
+    with at_terminal(tmp_path, "models", "--check", "scripted:rude.yaml") as screen:
+        code, seen = screen.end()
+    assert code == 0 and "[U+001B][31mred [U+202E]txt" in seen
+
+
+def test_file_names_that_are_put_back_give_a_terminal_no_orders(tmp_path: Path) -> None:
+    script = r'- tool_calls: [{name: write_file, args: {path: "/\e[2K\u202Etxt", content: x}}]'
+    (tmp_path / "rude.yaml").write_text(f"{script}\n- Done.\n")
+    model = ("--model", "scripted:rude.yaml")
+    done = run(tmp_path, "run", "write it", "--json", *model)
+    thread = json.loads(done.stdout.splitlines()[0])["thread_id"]
+    rows = json.loads(run(tmp_path, "threads", "show", thread, "--json").stdout)["checkpoints"]
+    first = rows[-1]["checkpoint_id"]
+    with at_terminal(tmp_path, "threads", "rewind", thread, first) as screen:
+        code, seen = screen.end()
+    assert code == 0 and "Files put back: /[U+001B][2K[U+202E]txt." in seen, seen
