@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias, TypeVar, cast
 from uuid import uuid4
@@ -84,6 +84,16 @@ class Link:
             LinkError: There is no such run.
         """
         return await self._run("wait", {"run_id": run_id, "wait_seconds": 0})
+
+    async def pending(self, run_id: str) -> Sequence[Mapping[str, Any]]:
+        """Return the open questions of a run as the tools show them; none for an unknown run.
+
+        Raises:
+            LinkError: The server cannot be reached.
+        """
+        result = await self._call("wait", {"run_id": run_id, "wait_seconds": 0})
+        facts: dict[str, Any] = dict(result.structured_content or {})
+        return facts.get("pending", ())
 
     async def wait(self, run_id: str, on_line: OnLine) -> RunState:
         """Wait until a run pauses or ends, or as long as the server allows; return its status.

@@ -19,7 +19,7 @@ from ..threads.rewinding import Rewound
 from .link import Link
 from .places import remote_place
 from .questions import WholeQuestion, whole
-from .states import LinkError, Question, RunState
+from .states import LinkError, RunState
 
 __all__ = ["RemoteRuns", "RemoteThreads"]
 
@@ -64,10 +64,10 @@ class RemoteRuns(_Remote):
     async def show(self, run_id: str) -> Answer:
         """Return a run with its open questions."""
         facts: dict[str, Any] = json.loads(await self._link.read(f"run://{run_id}"))
-        asked = (await self._link.look(run_id)).questions
-        text = run_text(facts, "", [asked_line(run_id, _shown(one)) for one in asked])
+        asked = await self._link.pending(run_id)
+        text = run_text(facts, "", [asked_line(run_id, one) for one in asked])
         data = _row(facts) | {name: facts[name] for name in ("answer", "reason", "usage")}
-        data["open_questions"] = [one.id for one in asked]
+        data["open_questions"] = [one["id"] for one in asked]
         return Answer(text, data)
 
     async def cancel(self, run_ids: Sequence[str], reason: str) -> Answer:
@@ -240,19 +240,6 @@ def _row(run: Mapping[str, Any]) -> dict[str, JsonValue]:
     row |= {name: run[name] for name in ("thread_id", "agent", "attempt", "created", "updated")}
     usage: dict[str, Any] = run["usage"] or {}
     return {**row, "cost": round(usage["cost"], 6)} if "cost" in usage else row
-
-
-def _shown(question: Question) -> dict[str, JsonValue]:
-    """Return a question in the form that `asked_line` takes."""
-    shown: dict[str, JsonValue] = {
-        "id": question.id,
-        "question": question.text,
-        "asked_by": question.asked_by,
-    }
-    if question.tool:
-        call: dict[str, JsonValue] = {"tool": question.tool, "args": question.args}
-        return {**shown, **call, "decisions": [*question.decisions]}
-    return {**shown, "answer_schema": dict(question.schema)}
 
 
 def _state(state: RunState) -> dict[str, JsonValue]:
